@@ -1,0 +1,213 @@
+"""What a snapshot consists of: handles of state, per operator and subtask.
+
+The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata; the
+bytes it stands for are in a file of the checkpoint storage, or inline when they are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, TypeAlias
+
+#: States up to this size (bytes) are kept inside the metadata instead of in a file of their own.
+INLINE_LIMIT: Final = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileHandle:
+    """A file of the checkpoint storage.
+
+    Attributes:
+        path: Relative to the job's folder.
+        size: Bytes.
+        checksum: xxh3-128 of the content, hexadecimal.
+    """
+
+    path: str
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class InlineHandle:
+    """State that is so small that it stands in the metadata itself."""
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+
+StateHandle: TypeAlias = FileHandle | InlineHandle
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyGroupRange:
+    """A contiguous range of key groups, both ends included; empty when `last < first`.
+
+    Example:
+        >>> KeyGroupRange(0, 63).intersection(KeyGroupRange(32, 127))
+        KeyGroupRange(first=32, last=63)
+    """
+
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return max(0, self.last - self.first + 1)
+
+    def __contains__(self, key_group: int) -> bool:
+        return self.first <= key_group <= self.last
+
+    def intersection(self, other: KeyGroupRange) -> KeyGroupRange:
+        """The key groups in both; an empty range when there are none."""
+        return KeyGroupRange(max(self.first, other.first), min(self.last, other.last))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStateHandle:
+    """The keyed state of one operator in one subtask: a base and the changes since, in order.
+
+    Later files win over earlier ones key by key. Files are shared between checkpoints: a checkpoint adds a
+    file of changes and keeps naming the older ones until they are compacted.
+
+    Attributes:
+        key_groups: The range that the writing subtask owned.
+        files: Base first, newest changes last.
+        entries: Number of keys written, over all files.
+    """
+
+    key_groups: KeyGroupRange
+    files: tuple[StateHandle, ...]
+    entries: int = 0
+
+
+class RedistributionMode(Enum):
+    """How an operator's list state is shared out when a job restarts (Flink's `OperatorStateHandle.Mode`)."""
+
+    SPLIT_DISTRIBUTE = "split_distribute"
+    UNION = "union"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateHandle:
+    """One named list state of an operator in one subtask.
+
+    Attributes:
+        name: The state's name.
+        mode: How its values are shared out on restore.
+        state: The encoded list of values.
+        count: How many values it holds.
+    """
+
+    name: str
+    mode: RedistributionMode
+    state: StateHandle
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSubtaskState:
+    """All state of one operator in one subtask.
+
+    Attributes:
+        keyed: Managed keyed state.
+        operator: Managed operator state, one handle a name.
+    """
+
+    keyed: tuple[KeyedStateHandle, ...] = ()
+    operator: tuple[OperatorStateHandle, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written."""
+        return not self.keyed and not self.operator
+
+    def handles(self) -> Iterator[StateHandle]:
+        """Every handle in this state."""
+        for keyed in self.keyed:
+            yield from keyed.files
+        for state in self.operator:
+            yield state.state
+
+    def files(self) -> Iterator[FileHandle]:
+        """Every file that this state needs."""
+        for handle in self.handles():
+            if isinstance(handle, FileHandle):
+                yield handle
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSnapshot:
+    """What one subtask acknowledges a checkpoint with: the state of each operator in its chain."""
+
+    operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
+
+    def files(self) -> Iterator[FileHandle]:
+        """Every file that this snapshot needs."""
+        for state in self.operators.values():
+            yield from state.files()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetrics:
+    """What one subtask measured of one checkpoint; seconds and bytes.
+
+    Attributes:
+        start_delay: From the trigger at the coordinator to the first barrier here.
+        alignment_duration: From the first barrier to the last.
+        sync_duration: The part that stopped the task.
+        async_duration: The part beside the task.
+        written_bytes: New bytes written for this checkpoint.
+        full_bytes: Bytes that the checkpoint's state needs in all.
+    """
+
+    start_delay: float = 0.0
+    alignment_duration: float = 0.0
+    sync_duration: float = 0.0
+    async_duration: float = 0.0
+    written_bytes: int = 0
+    full_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SubtaskId:
+    """One subtask of one job vertex.
+
+    Example:
+        >>> str(SubtaskId("count", 1))
+        'count[1]'
+    """
+
+    vertex: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.vertex}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """All state of one operator in a checkpoint.
+
+    Attributes:
+        operator_id: The user's id.
+        parallelism: With which it was taken.
+        max_parallelism: Number of key groups.
+        subtasks: State by subtask index; a subtask without state has no entry.
+    """
+
+    operator_id: str
+    parallelism: int
+    max_parallelism: int
+    subtasks: Mapping[int, OperatorSubtaskState] = field(default_factory=dict)
+
+    def files(self) -> Iterator[FileHandle]:
+        """Every file that this operator's state needs."""
+        for state in self.subtasks.values():
+            yield from state.files()

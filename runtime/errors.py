@@ -1,0 +1,121 @@
+"""Errors that users see: what happened, where, and what to do.
+
+Every error of Penstock is a `PenstockError`. Errors that belong to one place of a job carry an
+`OperatorLocation`, so that the message names the operator, the subtask and the user's own line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class UserLocation:
+    """A line of the user's program.
+
+    Example:
+        >>> str(UserLocation("job.py", 12, "main"))
+        'job.py:12 in main'
+    """
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLocation:
+    """Where in a running job something happened.
+
+    Attributes:
+        operator: The operator's id.
+        subtask: Index of the subtask, from 0; `None` outside a running subtask.
+        parallelism: Parallelism of the operator.
+        defined_at: The user's line that put the operator into the graph.
+
+    Example:
+        >>> str(OperatorLocation("count", 0, 2, UserLocation("job.py", 12, "main")))
+        "operator 'count' (subtask 1 of 2), defined at job.py:12 in main"
+    """
+
+    operator: str
+    subtask: int | None = None
+    parallelism: int = 1
+    defined_at: UserLocation | None = None
+
+    def __str__(self) -> str:
+        where = f"operator '{self.operator}'"
+        if self.subtask is not None:
+            where += f" (subtask {self.subtask + 1} of {self.parallelism})"
+        if self.defined_at is not None:
+            where += f", defined at {self.defined_at}"
+        return where
+
+
+class PenstockError(Exception):
+    """Base of every error that Penstock raises on purpose."""
+
+
+class GraphError(PenstockError):
+    """The graph can't be built; the message names the user's line."""
+
+
+class ConfigurationError(PenstockError, ValueError):
+    """A setting has a value that is not allowed; the message says what is."""
+
+
+class OperatorError(PenstockError):
+    """An operator failed; the message names operator, subtask and the user's line.
+
+    Attributes:
+        location: Where it happened.
+        cause_text: The user's traceback as text (the cause itself may not survive a pickle).
+    """
+
+    def __init__(self, location: OperatorLocation, what: str, cause_text: str = "") -> None:
+        super().__init__(f"{location}: {what}")
+        self.location = location
+        self.what = what
+        self.cause_text = cause_text
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.location, self.what, self.cause_text)
+
+
+class CodecError(PenstockError):
+    """A value can't be encoded, or bytes can't be decoded."""
+
+
+class StorageError(PenstockError):
+    """A checkpoint storage can't be read or written; the message names the place and what to do."""
+
+
+class ObjectNotFoundError(StorageError):
+    """Nothing is stored under this path."""
+
+
+class ObjectExistsError(StorageError):
+    """A put-if-absent lost: something is already stored under this path."""
+
+
+class CorruptSnapshotError(StorageError):
+    """A snapshot's file is damaged; the message names the file."""
+
+
+class StreamCorruptError(PenstockError):
+    """The elements of a channel break the protocol (a repeated barrier, an unknown kind)."""
+
+
+class DeploymentError(PenstockError):
+    """A job could not be placed on the cluster; the message names what is missing."""
+
+
+class JobFailedError(PenstockError):
+    """A job ended as failed; the message begins with the root cause."""
+
+
+class JobCancelledError(PenstockError):
+    """A job was cancelled while somebody waited for its result."""

@@ -1,0 +1,133 @@
+"""The execution graph: every subtask of a job graph with its numbered channels.
+
+A subtask numbers its input channels through, over all edges and all sending subtasks; an outgoing channel
+names the receiver's subtask and the receiver's number for it, which is all that a frame has to carry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.job_graph import JobGraph, JobVertex, Partitioner, Partitioning
+
+
+@dataclass(frozen=True, slots=True)
+class InputChannelSpec:
+    """One incoming channel of a subtask.
+
+    Attributes:
+        index: The receiver's number for it.
+        gate: Number of the input gate (one gate an incoming edge).
+        input_index: Which input of the operator the gate feeds.
+        sender: The subtask at the other end.
+        partitioning: How the edge partitions.
+    """
+
+    index: int
+    gate: int
+    input_index: int
+    sender: SubtaskId
+    partitioning: Partitioning
+
+
+@dataclass(frozen=True, slots=True)
+class OutputChannelSpec:
+    """One outgoing channel: the receiving subtask and its number for the channel."""
+
+    receiver: SubtaskId
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPartitionSpec:
+    """What a subtask sends on one edge.
+
+    Attributes:
+        operator: Operator of the chain whose output it is.
+        tag: Side output, or `None` for the main one.
+        partitioner: How records are spread over the channels.
+        max_parallelism: Number of key groups of the receiver.
+        channels: One a receiving subtask, in the order of subtasks (a forward edge has one channel).
+    """
+
+    operator: str
+    tag: str | None
+    partitioner: Partitioner
+    max_parallelism: int
+    channels: tuple[OutputChannelSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSubtask:
+    """One subtask with all its channels."""
+
+    id: SubtaskId
+    vertex: JobVertex
+    inputs: tuple[InputChannelSpec, ...]
+    outputs: tuple[ResultPartitionSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionGraph:
+    """All subtasks of a job, sources first."""
+
+    job: JobGraph
+    subtasks: tuple[ExecutionSubtask, ...]
+
+    def subtask(self, subtask_id: SubtaskId) -> ExecutionSubtask:
+        """The subtask with this id.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for subtask in self.subtasks:
+            if subtask.id == subtask_id:
+                return subtask
+        raise KeyError(subtask_id)
+
+    @property
+    def sources(self) -> tuple[ExecutionSubtask, ...]:
+        """Subtasks that begin with a source: where barriers are injected."""
+        return tuple(s for s in self.subtasks if s.vertex.is_source)
+
+
+def build_execution_graph(job: JobGraph) -> ExecutionGraph:
+    """Lay a job graph out into subtasks and channels.
+
+    Raises:
+        ValueError: A forward edge between different parallelisms (the graph builder never makes one).
+    """
+    inputs: dict[SubtaskId, list[InputChannelSpec]] = {
+        SubtaskId(v.id, i): [] for v in job.vertices for i in range(v.parallelism)
+    }
+    outputs: dict[SubtaskId, list[ResultPartitionSpec]] = {subtask: [] for subtask in inputs}
+    gates: dict[str, int] = {}
+    for edge in job.edges:
+        sender, receiver = job.vertex(edge.source_vertex), job.vertex(edge.target_vertex)
+        gate = gates.get(receiver.id, 0)
+        gates[receiver.id] = gate + 1
+        forward = edge.partitioner.partitioning is Partitioning.FORWARD
+        if forward and sender.parallelism != receiver.parallelism:
+            msg = f"forward edge {sender.id} -> {receiver.id} joins {sender.parallelism} to {receiver.parallelism}"
+            raise ValueError(msg)
+        for i in range(sender.parallelism):
+            sender_id = SubtaskId(sender.id, i)
+            channels = []
+            for j in [i] if forward else range(receiver.parallelism):
+                receiver_id = SubtaskId(receiver.id, j)
+                index = len(inputs[receiver_id])
+                inputs[receiver_id].append(
+                    InputChannelSpec(index, gate, edge.input_index, sender_id, edge.partitioner.partitioning)
+                )
+                channels.append(OutputChannelSpec(receiver_id, index))
+            outputs[sender_id].append(
+                ResultPartitionSpec(
+                    edge.source_operator, edge.tag, edge.partitioner, receiver.max_parallelism, tuple(channels)
+                )
+            )
+    subtasks = tuple(
+        ExecutionSubtask(subtask_id, job.vertex(subtask_id.vertex), tuple(inputs[subtask_id]), tuple(outs))
+        for subtask_id, outs in outputs.items()
+    )
+    return ExecutionGraph(job, subtasks)

@@ -1,0 +1,145 @@
+"""The job graph: what is deployed. Chains of operators (vertices) and the exchanges between them (edges).
+
+It is plain data and, through the users' functions in its factories, the only thing of a job that is pickled
+(with Ray's cloudpickle, like every Ray task).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from penstock.runtime.errors import UserLocation
+from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.protocols import Source
+
+
+class Partitioning(Enum):
+    """How records of an edge find their subtask."""
+
+    FORWARD = "forward"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+    KEY_GROUP = "key_group"
+    GLOBAL = "global"
+
+    @property
+    def can_be_redistributed(self) -> bool:
+        """Whether in-flight elements of such an edge may be restored at another parallelism."""
+        return self in (Partitioning.REBALANCE, Partitioning.KEY_GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioner:
+    """The partitioning of one edge.
+
+    Attributes:
+        partitioning: Which one.
+        key_selector: For `KEY_GROUP`: the user's function from a record to its key.
+    """
+
+    partitioning: Partitioning
+    key_selector: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSpec:
+    """One operator as it is deployed.
+
+    Attributes:
+        id: The user's id, or a made one for stateless operators; unique in the graph.
+        name: What it does, for people: `flat_map(split_words)`.
+        factory: Makes the operator in the subtask; `None` for a source.
+        source: The source, when this operator is one.
+        defined_at: The user's line.
+        stateful: Whether it puts anything into snapshots.
+        keyed: Whether it has keyed state.
+    """
+
+    id: str
+    name: str
+    factory: OperatorFactory | None
+    source: Source[Any] | None = None
+    defined_at: UserLocation | None = None
+    stateful: bool = False
+    keyed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobVertex:
+    """A chain of operators that runs in one subtask without an exchange in between.
+
+    Attributes:
+        id: Id of the chain's first operator.
+        operators: The chain; each operator's main output is the next one's input.
+        parallelism: Number of subtasks.
+        max_parallelism: Number of key groups.
+        num_cpus: CPUs that Ray reserves for each subtask.
+        num_gpus: GPUs likewise.
+    """
+
+    id: str
+    operators: tuple[OperatorSpec, ...]
+    parallelism: int
+    max_parallelism: int = 128
+    num_cpus: float = 0.0
+    num_gpus: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The chain in words: `lines -> flat_map(split)`."""
+        return " -> ".join(operator.name for operator in self.operators)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the chain begins with a source."""
+        return self.operators[0].source is not None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEdge:
+    """An exchange between two vertices.
+
+    Attributes:
+        source_vertex: Vertex that sends.
+        source_operator: Operator of that vertex whose output is sent.
+        tag: Name of a side output; `None` for the main output.
+        target_vertex: Vertex that receives.
+        input_index: Which input of the target (0 except for operators with two inputs).
+        partitioner: How records find their subtask.
+    """
+
+    source_vertex: str
+    source_operator: str
+    tag: str | None
+    target_vertex: str
+    input_index: int
+    partitioner: Partitioner
+
+
+@dataclass(frozen=True, slots=True)
+class JobGraph:
+    """A whole job, ready to be deployed.
+
+    Attributes:
+        name: The user's name for it.
+        vertices: In topological order, sources first.
+        edges: In the order in which they were built.
+    """
+
+    name: str
+    vertices: tuple[JobVertex, ...]
+    edges: tuple[JobEdge, ...] = field(default=())
+
+    def vertex(self, vertex_id: str) -> JobVertex:
+        """The vertex with this id.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for vertex in self.vertices:
+            if vertex.id == vertex_id:
+                return vertex
+        raise KeyError(vertex_id)

@@ -1,0 +1,111 @@
+"""`Operator`: one step of a chain, working on batches.
+
+An operator is a generator of output batches. That gives slicing for free: the chain that drives it may stop
+after any output (no credit, a slice is over) and go on later, and whatever the operator was in the middle
+of stays in its frame. Checkpoints happen between batches only, never inside one call of `process`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from penstock.runtime.checkpoint.permit import CommitPermit
+from penstock.runtime.checkpoint.snapshot import RedistributionMode
+from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
+from penstock.runtime.record.elements import Batch, Watermark
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A batch for a side output.
+
+    Attributes:
+        tag: Name of the side output.
+        batch: What goes there.
+    """
+
+    tag: str
+    batch: Batch
+
+
+Output: TypeAlias = Batch | Tagged
+
+
+@dataclass(frozen=True, slots=True)
+class ListState:
+    """One named list of values that an operator puts into a snapshot.
+
+    Attributes:
+        values: What is kept; each value is an atom when the list is shared out anew.
+        mode: How it is shared out on restore.
+    """
+
+    values: Sequence[Any]
+    mode: RedistributionMode = RedistributionMode.SPLIT_DISTRIBUTE
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorContext:
+    """What an operator is given when it opens.
+
+    Attributes:
+        location: For errors.
+        connector: Job, operator, subtask, attempt and clock.
+        keyed_state: The subtask's keyed state for this operator, already restored; `None` when not keyed.
+        restored: List states by name that this subtask got from the snapshot; empty on a fresh start.
+        is_restored: Whether the job starts from a snapshot.
+        transactional: Whether checkpoints are taken, so that sinks commit with them.
+    """
+
+    location: OperatorLocation
+    connector: ConnectorContext
+    keyed_state: HeapKeyedStateBackend | None = None
+    restored: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    is_restored: bool = False
+    transactional: bool = True
+
+
+class Operator:
+    """Base of all operators. Every method runs in the task thread of its subtask."""
+
+    #: Whether the operator needs a keyed state backend.
+    keyed = False
+
+    def open(self, context: OperatorContext) -> None:
+        """Get ready; called once per attempt before anything else."""
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Process one batch and yield what comes of it, in order."""
+        raise NotImplementedError
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Event time has advanced; yield what that fires. The chain forwards the watermark afterwards."""
+        return iter(())
+
+    def end_of_data(self) -> Iterator[Output]:
+        """No more input will come; yield what is left."""
+        return iter(())
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+        """The operator's list states for this checkpoint (keyed state is taken by the backend)."""
+        return {}
+
+    def checkpoint_completed(self, permit: CommitPermit) -> None:
+        """A checkpoint is complete; called in the order of ids, some may be left out."""
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up; its work stays for the next one."""
+
+    def statistics(self) -> OperatorStatistics:
+        """The operator's counters."""
+        return OperatorStatistics()
+
+    def close(self) -> None:
+        """Release everything; called once, also after a failure."""
+
+
+OperatorFactory: TypeAlias = Callable[[], Operator]

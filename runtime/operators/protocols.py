@@ -1,0 +1,190 @@
+"""`Source` and `Sink`: what a user implements to connect anything to a graph.
+
+Both are plain protocols; no base class is needed. All methods of a reader or writer are called by one
+thread, the task thread of its subtask; they may block for a short while.
+
+A source is cut into *splits*. A split is any value that the codec carries (a dataclass, a tuple, a dict) and
+includes how far it was read, so a reader's snapshot is just its unfinished splits.
+
+A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit` makes
+it visible. `commit` may be called again for something that is already committed and must then do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from penstock.runtime.checkpoint.permit import CommitPermit
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import Batch
+
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be read or processed, as it flows on a dead-letter stream.
+
+    Attributes:
+        record: The record as it was found (text, or the undecodable bytes).
+        error: What was wrong with it.
+        origin: Where it came from, for example `file:offset`.
+    """
+
+    record: Any
+    error: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorContext:
+    """What a reader or writer may know about where it runs.
+
+    Attributes:
+        job_id: The job's id: lower-case letters, digits and `-`.
+        job_name: The name that the user gave.
+        operator_id: Id of the source or sink operator.
+        subtask: Index of this subtask, from 0.
+        parallelism: Number of subtasks of this operator.
+        attempt: Number of the attempt, from 1; grows with each restart.
+        clock: Where time comes from.
+    """
+
+    job_id: str
+    job_name: str
+    operator_id: str
+    subtask: int
+    parallelism: int
+    attempt: int
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Polled(Generic[T_co]):
+    """What one `poll` of a reader gave.
+
+    Attributes:
+        batch: Records, or `None` when there are none right now.
+        dead_letters: Records that could not be read; they go to the dead-letter stream.
+        skipped: How many bad records were skipped silently (`on_error="skip"`).
+        ready_at: With nothing to give: monotonic time (the context's clock) at which to poll again.
+        finished: All splits are read to their end; the reader is not polled again.
+    """
+
+    batch: Batch | None = None
+    dead_letters: Sequence[DeadLetter] = ()
+    skipped: int = 0
+    ready_at: float | None = None
+    finished: bool = False
+
+
+class SourceReader(Protocol[T_co]):
+    """Reads the splits of one subtask."""
+
+    def poll(self, max_rows: int) -> Polled[T_co]:
+        """Read the next records, about `max_rows` of them and at most a few times that.
+
+        Must return within some milliseconds; says `ready_at` instead of waiting.
+        """
+        ...
+
+    def snapshot(self) -> Sequence[Any]:
+        """The unfinished splits, each positioned right after the last record that `poll` returned."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; called once, also after a failure."""
+        ...
+
+
+@runtime_checkable
+class Source(Protocol[T_co]):
+    """A place that records come from. The object itself is pickled and sent to the subtasks."""
+
+    def splits(self, parallelism: int) -> Sequence[Any]:
+        """List the splits of a job that starts from nothing; called once, in the JobMaster.
+
+        Raises:
+            PenstockError: The source is not there; the message says what to do.
+        """
+        ...
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SourceReader[T_co]:
+        """Make the reader of one subtask for its share of the splits (fresh or restored)."""
+        ...
+
+
+class SinkWriter(Protocol[T_contra]):
+    """Writes the records of one subtask, transaction by transaction."""
+
+    def write(self, batch: Batch) -> None:
+        """Add records to the open transaction."""
+        ...
+
+    def prepare_commit(self) -> Sequence[Any]:
+        """Pre-commit: end the open transaction, make it durable and invisible, begin a new one.
+
+        Returns:
+            What `commit` needs, as values that the codec carries; empty when nothing was written.
+        """
+        ...
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        """Make pre-committed transactions visible; those already visible stay as they are."""
+        ...
+
+    def abort(self, committables: Sequence[Any]) -> None:
+        """Remove pre-committed transactions that no checkpoint covers."""
+        ...
+
+    def close(self) -> None:
+        """Release everything, leaving committed data alone; called once, also after a failure."""
+        ...
+
+
+@runtime_checkable
+class RemovesLeftovers(Protocol):
+    """Optional for a writer: clean up what earlier attempts of the same job left behind."""
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Remove uncommitted work of attempts before this one.
+
+        Called once per attempt on subtask 0, after the attempt's first completed checkpoint: at that
+        moment everything that any restored checkpoint covers has been committed by every subtask.
+        """
+        ...
+
+
+@runtime_checkable
+class Sink(Protocol[T_contra]):
+    """A place that records go to. The object itself is pickled and sent to the subtasks."""
+
+    def writer(self, context: ConnectorContext) -> SinkWriter[T_contra]:
+        """Make the writer of one subtask.
+
+        Raises:
+            PenstockError: The place can't be written; the message says what to do.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStatistics:
+    """Counters of one operator in one subtask.
+
+    Attributes:
+        records_in: Records taken.
+        records_out: Records emitted on the main output.
+        records_skipped: Bad records that were skipped.
+        dead_letters: Bad records that went to the dead-letter stream.
+        extra: More counters by name.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    records_skipped: int = 0
+    dead_letters: int = 0
+    extra: Mapping[str, int] = field(default_factory=dict)

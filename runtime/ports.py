@@ -1,0 +1,99 @@
+"""The ports through which the pure runtime reaches the world.
+
+`runtime/` decides and never acts: time, timers, storage and work in the background are handed in. The
+actors give the real ones, `penstock.runtime.testing` gives deterministic ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Tells time in seconds."""
+
+    def now(self) -> float:
+        """Wall-clock seconds since the epoch; for people and for event time."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards; for every deadline and duration."""
+        ...
+
+
+class Cancellable(Protocol):
+    """Something scheduled that can be called off."""
+
+    def cancel(self) -> None:
+        """Call it off; does nothing when it already ran."""
+        ...
+
+
+class TimerService(Protocol):
+    """Runs callbacks later, in the thread of whoever asked."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Cancellable:
+        """Run `callback` after `delay` seconds."""
+        ...
+
+
+class AsyncRunner(Protocol):
+    """Runs blocking work elsewhere and brings its outcome back to the caller's thread."""
+
+    def run(
+        self,
+        work: Callable[[], T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> Cancellable:
+        """Run `work` in the background; then exactly one callback, in the caller's own thread.
+
+        After `cancel` neither callback is called; the work itself may still run to its end.
+        """
+        ...
+
+
+class SnapshotStorage(Protocol):
+    """A flat store of named byte objects; calls block, so they run in an `AsyncRunner`.
+
+    Paths are relative, use `/`, and are validated by whoever builds them. A `put` is all or nothing.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where this storage is, for messages."""
+        ...
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store `data` under `path`.
+
+        Args:
+            path: Where.
+            data: What.
+            create: Only if nothing is there; this is atomic among all writers.
+
+        Raises:
+            ObjectExistsError: `create` was asked and something is there.
+            StorageError: It could not be written.
+        """
+        ...
+
+    def get(self, path: str) -> bytes:
+        """Read the object under `path`.
+
+        Raises:
+            ObjectNotFoundError: Nothing is there.
+            StorageError: It could not be read.
+        """
+        ...
+
+    def list(self, prefix: str) -> list[str]:
+        """All paths that begin with the folder `prefix` (ends with `/`, or is empty), sorted."""
+        ...
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete these objects; one that is not there is no error."""
+        ...

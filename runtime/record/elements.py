@@ -1,0 +1,178 @@
+"""What flows between operators and between subtasks.
+
+Inside a chain, operators hand each other *batches* (`RowBatch`, `ArrowBatch`). Between two subtasks a
+channel carries *elements*: a batch that was encoded into a `Buffer`, or an event. A buffer never spans an
+event, so the order of a channel's elements is the order in which they were emitted.
+
+Timestamps are event time in whole microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+#: The watermark after which no record can come: the end of event time.
+END_OF_TIME: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """A list of records with, optionally, one event timestamp each.
+
+    Attributes:
+        rows: The records. Whoever is handed a batch owns the list and may not change it in place.
+        timestamps: Event time of each row in microseconds, or `None` when the stream has none.
+
+    Example:
+        >>> len(RowBatch(["a", "b"]))
+        2
+    """
+
+    rows: Sequence[Any]
+    timestamps: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def slices(self, size: int) -> Iterator[RowBatch]:
+        """Cut the batch into batches of at most `size` rows, in order.
+
+        Example:
+            >>> [b.rows for b in RowBatch([1, 2, 3]).slices(2)]
+            [[1, 2], [3]]
+        """
+        if len(self.rows) <= size:
+            yield self
+            return
+        for start in range(0, len(self.rows), size):
+            stamps = None if self.timestamps is None else self.timestamps[start : start + size]
+            yield RowBatch(self.rows[start : start + size], stamps)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBatch:
+    """An Arrow record batch that flows as one unit.
+
+    Attributes:
+        batch: The columns; never changed in place.
+    """
+
+    batch: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+
+Batch: TypeAlias = RowBatch | ArrowBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A batch in its wire form: what a channel carries, captures and counts.
+
+    Attributes:
+        payload: The encoded batch (see `penstock.runtime.record.batch_codec`).
+        rows: How many records it holds.
+    """
+
+    payload: bytes
+    rows: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that this buffer occupies on the wire."""
+        return len(self.payload)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Watermark:
+    """No record with a timestamp at or below `timestamp` (microseconds) follows on this channel."""
+
+    timestamp: int
+
+
+class StreamStatus(Enum):
+    """Whether a channel takes part in watermark alignment."""
+
+    ACTIVE = "active"
+    IDLE = "idle"
+
+
+class SnapshotKind(Enum):
+    """Why a snapshot is taken; decides how its barrier behaves and who owns its files."""
+
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"
+    SYNC_SAVEPOINT = "sync_savepoint"
+
+    @property
+    def is_savepoint(self) -> bool:
+        """True for both savepoint kinds."""
+        return self is not SnapshotKind.CHECKPOINT
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """How a checkpoint is to be taken; travels in its barrier.
+
+    Attributes:
+        kind: Checkpoint or savepoint.
+        unaligned: The barrier may overtake buffers.
+        aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
+    """
+
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    unaligned: bool = False
+    aligned_timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBarrier:
+    """Separates what belongs to checkpoint `checkpoint_id` from what comes after it on a channel.
+
+    Attributes:
+        checkpoint_id: Grows within a job; gaps are normal.
+        timestamp: When the coordinator triggered it, seconds since the epoch.
+        options: How to take it.
+        confirmed_id: The newest completed checkpoint when this one was triggered (-1 for none). State
+            written for it may be named again by this one; nothing newer or older may.
+    """
+
+    checkpoint_id: int
+    timestamp: float
+    options: CheckpointOptions = CheckpointOptions()
+    confirmed_id: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCheckpointMarker:
+    """The sender gave checkpoint `checkpoint_id` up: nobody downstream need wait for its barrier."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfData:
+    """No more records follow on this channel; barriers still may.
+
+    Attributes:
+        drain: The final watermark goes to the end of time and windows fire.
+    """
+
+    drain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfPartition:
+    """The last element of a channel."""
+
+
+Event: TypeAlias = (
+    Watermark | StreamStatus | CheckpointBarrier | CancelCheckpointMarker | EndOfData | EndOfPartition
+)
+StreamElement: TypeAlias = Buffer | Event
