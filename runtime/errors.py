@@ -89,6 +89,10 @@ class CodecError(PenstockError):
     """A value can't be encoded, or bytes can't be decoded."""
 
 
+class KeyTypeError(PenstockError, TypeError):
+    """A value can't be a key: it is mutable, equals nothing reliably, or has no stable form."""
+
+
 class StorageError(PenstockError):
     """A checkpoint storage can't be read or written; the message names the place and what to do."""
 

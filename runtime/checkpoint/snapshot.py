@@ -57,6 +57,11 @@ class KeyGroupRange:
     first: int
     last: int
 
+    def __post_init__(self) -> None:
+        if self.first < 0:
+            msg = f"key groups count from 0; a range can't begin at {self.first}"
+            raise ValueError(msg)
+
     def __len__(self) -> int:
         return max(0, self.last - self.first + 1)
 

@@ -6,10 +6,12 @@ names the receiver's subtask and the receiver's number for it, which is all that
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.graph.job_graph import JobGraph, JobVertex, Partitioner, Partitioning
+from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex, Partitioner, Partitioning
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +104,15 @@ def build_execution_graph(job: JobGraph) -> ExecutionGraph:
         SubtaskId(v.id, i): [] for v in job.vertices for i in range(v.parallelism)
     }
     outputs: dict[SubtaskId, list[ResultPartitionSpec]] = {subtask: [] for subtask in inputs}
-    gates: dict[str, int] = {}
+    gates: Counter[str] = Counter()
     for edge in job.edges:
-        sender, receiver = job.vertex(edge.source_vertex), job.vertex(edge.target_vertex)
-        gate = gates.get(receiver.id, 0)
-        gates[receiver.id] = gate + 1
-        forward = edge.partitioner.partitioning is Partitioning.FORWARD
-        if forward and sender.parallelism != receiver.parallelism:
-            msg = f"forward edge {sender.id} -> {receiver.id} joins {sender.parallelism} to {receiver.parallelism}"
-            raise ValueError(msg)
-        for i in range(sender.parallelism):
-            sender_id = SubtaskId(sender.id, i)
-            channels = []
-            for j in [i] if forward else range(receiver.parallelism):
-                receiver_id = SubtaskId(receiver.id, j)
-                index = len(inputs[receiver_id])
-                inputs[receiver_id].append(
-                    InputChannelSpec(index, gate, edge.input_index, sender_id, edge.partitioner.partitioning)
-                )
-                channels.append(OutputChannelSpec(receiver_id, index))
+        gate = gates[edge.target_vertex]
+        gates[edge.target_vertex] += 1
+        receiver = job.vertex(edge.target_vertex)
+        for sender_id, channels in _connect(job, edge, gate, inputs):
             outputs[sender_id].append(
                 ResultPartitionSpec(
-                    edge.source_operator, edge.tag, edge.partitioner, receiver.max_parallelism, tuple(channels)
+                    edge.source_operator, edge.tag, edge.partitioner, receiver.max_parallelism, channels
                 )
             )
     subtasks = tuple(
@@ -131,3 +120,25 @@ def build_execution_graph(job: JobGraph) -> ExecutionGraph:
         for subtask_id, outs in outputs.items()
     )
     return ExecutionGraph(job, subtasks)
+
+
+def _connect(
+    job: JobGraph, edge: JobEdge, gate: int, inputs: dict[SubtaskId, list[InputChannelSpec]]
+) -> Iterator[tuple[SubtaskId, tuple[OutputChannelSpec, ...]]]:
+    """Add the channels of one edge to its receivers; gives each sender with its ends of them."""
+    sender, receiver = job.vertex(edge.source_vertex), job.vertex(edge.target_vertex)
+    partitioning = edge.partitioner.partitioning
+    forward = partitioning is Partitioning.FORWARD
+    if forward and sender.parallelism != receiver.parallelism:
+        between = f"{sender.parallelism} and {receiver.parallelism} subtasks"
+        msg = f"forward edge {sender.id} -> {receiver.id} between {between}"
+        raise ValueError(msg)
+    for i in range(sender.parallelism):
+        sender_id = SubtaskId(sender.id, i)
+        channels = []
+        for j in [i] if forward else range(receiver.parallelism):
+            receiver_id = SubtaskId(receiver.id, j)
+            incoming = inputs[receiver_id]
+            channels.append(OutputChannelSpec(receiver_id, len(incoming)))
+            incoming.append(InputChannelSpec(len(incoming), gate, edge.input_index, sender_id, partitioning))
+        yield sender_id, tuple(channels)

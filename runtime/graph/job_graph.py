@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from penstock.runtime.errors import UserLocation
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import Source
+
+#: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.
+DEAD_LETTERS: Final = "dead_letters"
 
 
 class Partitioning(Enum):

@@ -15,6 +15,7 @@ from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.checkpoint.snapshot import RedistributionMode
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
+from penstock.runtime.operators.record_cursor import CurrentRecord
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
@@ -59,6 +60,7 @@ class OperatorContext:
         restored: List states by name that this subtask got from the snapshot; empty on a fresh start.
         is_restored: Whether the job starts from a snapshot.
         transactional: Whether checkpoints are taken, so that sinks commit with them.
+        restored_permit: Permit of the completed checkpoint that was restored; `None` on a fresh start.
     """
 
     location: OperatorLocation
@@ -67,6 +69,7 @@ class OperatorContext:
     restored: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     is_restored: bool = False
     transactional: bool = True
+    restored_permit: CommitPermit | None = None
 
 
 class Operator:
@@ -99,6 +102,16 @@ class Operator:
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up; its work stays for the next one."""
+
+    @property
+    def doing(self) -> str:
+        """What the operator runs, as errors call it: `map function parse (job.py:12)`."""
+        return type(self).__name__
+
+    @property
+    def current_record(self) -> CurrentRecord | None:
+        """The record that is being processed, for errors; `None` where nobody can tell."""
+        return None
 
     def statistics(self) -> OperatorStatistics:
         """The operator's counters."""

@@ -6,8 +6,9 @@ thread, the task thread of its subtask; they may block for a short while.
 A source is cut into *splits*. A split is any value that the codec carries (a dataclass, a tuple, a dict) and
 includes how far it was read, so a reader's snapshot is just its unfinished splits.
 
-A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit` makes
-it visible. `commit` may be called again for something that is already committed and must then do nothing.
+A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit`
+makes it visible. `commit` may be called again for something that is already committed and must then do
+nothing.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Source(Protocol[T_co]):
         ...
 
 
-class SinkWriter(Protocol[T_contra]):
+class SinkWriter(Protocol[T_contra]):  # type: ignore[misc] # batches do not name their records' type
     """Writes the records of one subtask, transaction by transaction."""
 
     def write(self, batch: Batch) -> None:
@@ -159,7 +160,7 @@ class RemovesLeftovers(Protocol):
 
 
 @runtime_checkable
-class Sink(Protocol[T_contra]):
+class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
     """A place that records go to. The object itself is pickled and sent to the subtasks."""
 
     def writer(self, context: ConnectorContext) -> SinkWriter[T_contra]:

@@ -1,0 +1,46 @@
+# Everything a newcomer or a machine needs: `make demo`, `make test`. The environment is .venv in the checkout.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-long check bench lint types help clean
+
+help:
+	@echo "make demo       run the main job: words counted exactly once while a process is killed"
+	@echo "make test       all tests (unit, properties, conformance, real Ray)"
+	@echo "make check      what a developer runs all the time: ruff, mypy, the fast tests"
+	@echo "make test-long  the long versions of the tests"
+	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
+
+$(READY): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer: install it, or name yours with PYTHON=..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing: on Debian, apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: lint types
+	$(BIN)/python -m pytest -q
+
+test-long: $(READY)
+	$(BIN)/python -m pytest -q --run-long
+
+check: lint types
+	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run_all.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output

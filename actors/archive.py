@@ -1,0 +1,60 @@
+"""What remains of a job when its JobMaster has left: one small record per job, as JSON.
+
+It is kept in Ray's cluster-wide key-value store, so that `penstock list` finds ended jobs without knowing where
+their checkpoints are, and beside the checkpoints, so that it outlives the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ray.experimental import internal_kv
+
+from penstock.runtime.ports import SnapshotStorage
+
+_NAMESPACE: Final = b"penstock"
+_PREFIX: Final = b"job:"
+#: Where the record stands in a checkpoint storage, below the job's folder.
+_FILE: Final = "status.json"
+
+JobRecord = Mapping[str, Any]
+
+
+def save_to_cluster(job_id: str, record: JobRecord) -> None:
+    """Keep the record in the cluster, over an earlier one."""
+    internal_kv._internal_kv_put(
+        _PREFIX + job_id.encode(), json.dumps(record).encode(), overwrite=True, namespace=_NAMESPACE
+    )
+
+
+def load_from_cluster(job_id: str) -> dict[str, Any] | None:
+    """The record of a job; `None` when the cluster knows none."""
+    data = internal_kv._internal_kv_get(_PREFIX + job_id.encode(), namespace=_NAMESPACE)
+    return None if data is None else dict(json.loads(data))
+
+
+def list_cluster() -> list[dict[str, Any]]:
+    """The records of all jobs that this cluster has seen, oldest first."""
+    keys = internal_kv._internal_kv_list(_PREFIX, namespace=_NAMESPACE)
+    records = []
+    for key in keys:
+        data = internal_kv._internal_kv_get(key, namespace=_NAMESPACE)
+        if data is not None:
+            records.append(dict(json.loads(data)))
+    return sorted(records, key=lambda r: float(r.get("submitted_at", 0)))
+
+
+def save_to_storage(storage: SnapshotStorage, job_id: str, record: JobRecord) -> None:
+    """Keep the record beside the job's checkpoints; blocks."""
+    storage.put(f"{job_id}/{_FILE}", json.dumps(record, indent=2).encode())
+
+
+def load_from_storage(storage: SnapshotStorage, job_id: str) -> dict[str, Any]:
+    """The record beside a job's checkpoints; blocks.
+
+    Raises:
+        ObjectNotFoundError: There is none.
+    """
+    return dict(json.loads(storage.get(f"{job_id}/{_FILE}")))

@@ -1,0 +1,71 @@
+"""`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`)."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+import ray
+
+from penstock.actors.cluster import connect
+from penstock.actors.graph_shipping import pack_job
+from penstock.actors.job_handle import RayJobHandle
+from penstock.actors.job_master import JobMaster
+from penstock.actors.names import NAMESPACE, master_name
+from penstock.runtime.errors import DeploymentError
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import JobGraph
+
+_START_TIMEOUT = 60.0
+#: Calls that a JobMaster holds at the same time: reports of subtasks, waiting clients, status.
+_MASTER_CALLS = 10_000
+
+
+class RayExecutor:
+    """Starts a JobMaster actor for each job; the job goes on without the process that submitted it."""
+
+    def submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
+        """Start a job and return at once.
+
+        Raises:
+            GraphError: Something of the user's can't be sent to the cluster.
+            DeploymentError: The JobMaster does not come up.
+        """
+        chunks = pack_job(job, config)
+        connect()
+        job_id = make_job_id(job.name)
+        master = (
+            ray.remote(JobMaster)
+            .options(
+                name=master_name(job_id),
+                namespace=NAMESPACE,
+                lifetime="detached",
+                num_cpus=0,
+                max_restarts=-1,
+                max_task_retries=0,
+                max_concurrency=_MASTER_CALLS,
+            )
+            .remote(job_id, job.name, time.time(), *chunks)
+        )
+        try:
+            ray.get(master.ready.remote(), timeout=_START_TIMEOUT)
+        except ray.exceptions.GetTimeoutError as error:
+            ray.kill(master)
+            msg = (
+                f"the JobMaster of '{job.name}' did not start within {_START_TIMEOUT:g} s: "
+                "the cluster has no free worker process (look at `ray status`)"
+            )
+            raise DeploymentError(msg) from error
+        return RayJobHandle(job_id, job.name)
+
+
+def make_job_id(name: str) -> str:
+    """A new id for a job of this name: readable, unique, safe in paths.
+
+    Example:
+        >>> make_job_id("Word Count!").startswith("word-count-")
+        True
+    """
+    readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
+    return f"{readable}-{secrets.token_hex(4)}"

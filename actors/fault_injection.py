@@ -1,0 +1,41 @@
+"""Killing processes of a job on purpose: for demos and for tests of recovery."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskProcess:
+    """Where a subtask runs.
+
+    Attributes:
+        subtask: The subtask.
+        pid: Process id on its node.
+        node_id: Ray's id of the node.
+    """
+
+    subtask: SubtaskId
+    pid: int
+    node_id: str
+
+
+def kill_process(process: SubtaskProcess) -> None:
+    """SIGKILL a subtask's process, on whatever node it runs; returns when the signal is sent.
+
+    Raises:
+        ProcessLookupError: It is gone already.
+    """
+    if process.node_id == ray.get_runtime_context().get_node_id():
+        os.kill(process.pid, signal.SIGKILL)
+        return
+    on_its_node = NodeAffinitySchedulingStrategy(process.node_id, soft=False)
+    kill = ray.remote(num_cpus=0)(os.kill).options(scheduling_strategy=on_its_node)
+    ray.get(kill.remote(process.pid, signal.SIGKILL))

@@ -1,0 +1,130 @@
+"""`RayJobHandle`: a submitted job as its users hold it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import ray
+
+from penstock.actors.archive import load_from_cluster
+from penstock.actors.fault_injection import SubtaskProcess
+from penstock.actors.job_report import JobReport
+from penstock.actors.names import NAMESPACE, master_name
+from penstock.runtime.errors import DeploymentError, JobCancelledError, JobFailedError
+from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
+
+T = TypeVar("T")
+
+#: How long a JobMaster may take to come back before a handle gives up.
+_MASTER_RETURN_TIMEOUT = 120.0
+_RETRY_DELAY = 0.2
+_POLL = 1.0
+
+
+class RayJobHandle:
+    """A job on Ray; found again from any process of the cluster by its id.
+
+    Args:
+        job_id: The job's id.
+        name: The name that the user gave.
+    """
+
+    def __init__(self, job_id: str, name: str) -> None:
+        self._job_id = job_id
+        self._name = name
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self._job_id
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave."""
+        return self._name
+
+    def report(self) -> JobReport:
+        """Everything that is known of the job right now, or at its end."""
+        return self._ask(lambda master: master.status.remote(), JobReport.from_record)
+
+    def status(self) -> JobStatus:
+        """The job's state right now."""
+        return self.report().status
+
+    def statistics(self) -> JobStatistics:
+        """What the job has done so far."""
+        return self.report().statistics
+
+    def describe(self) -> str:
+        """The job graph as a picture in plain text."""
+        return self.report().graph
+
+    def processes(self) -> tuple[SubtaskProcess, ...]:
+        """Where the subtasks run now; empty when the job has ended."""
+        return self.report().processes
+
+    def cancel(self) -> None:
+        """End the job; does nothing when it has ended."""
+        self._ask(lambda master: master.cancel.remote(), lambda record: None)
+
+    def wait(
+        self,
+        timeout: float | timedelta | None = None,
+        on_progress: Callable[[JobReport], None] | None = None,
+    ) -> JobResult:
+        """Wait for the job to end.
+
+        Args:
+            timeout: Seconds to wait at most; `None` waits for ever.
+            on_progress: Called with a report about once a second.
+
+        Raises:
+            JobFailedError: It failed; the message begins with the root cause.
+            JobCancelledError: Somebody cancelled it.
+            TimeoutError: It still runs after `timeout`, and goes on running.
+        """
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = _POLL if deadline is None else min(_POLL, max(0.0, deadline - time.monotonic()))
+            report = self._wait_once(left)
+            if on_progress is not None:
+                on_progress(report)
+            if report.status.is_terminal:
+                return self._result(report)
+            if deadline is not None and time.monotonic() >= deadline:
+                msg = f"job {self._job_id} is still {report.status.value} after {seconds:g} s; it goes on"
+                raise TimeoutError(msg)
+
+    def _wait_once(self, seconds: float) -> JobReport:
+        return self._ask(lambda master: master.wait_end.remote(seconds), JobReport.from_record)
+
+    def _result(self, report: JobReport) -> JobResult:
+        if report.status is JobStatus.FAILED:
+            raise JobFailedError(f"job {self._job_id} failed: {report.failure or 'for no known reason'}")
+        if report.status is JobStatus.CANCELLED:
+            raise JobCancelledError(f"job {self._job_id} was cancelled")
+        return JobResult(self._job_id, self._name, report.status, report.duration, report.statistics)
+
+    def _ask(self, call: Callable[[Any], Any], from_record: Callable[[dict[str, Any]], T]) -> T:
+        """Call the JobMaster, wait for it while it comes back, or read what it left."""
+        deadline = time.monotonic() + _MASTER_RETURN_TIMEOUT
+        while True:
+            try:
+                master = ray.get_actor(master_name(self._job_id), namespace=NAMESPACE)
+                answer: T = ray.get(call(master))
+                return answer
+            except ray.exceptions.ActorUnavailableError as error:
+                problem: Exception = error
+            except (ValueError, ray.exceptions.RayActorError) as error:
+                record = load_from_cluster(self._job_id)
+                if record is not None and JobReport.from_record(record).status.is_terminal:
+                    return from_record(record)
+                problem = error
+            if time.monotonic() > deadline:
+                msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
+                raise DeploymentError(msg) from problem
+            time.sleep(_RETRY_DELAY)

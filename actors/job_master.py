@@ -1,0 +1,218 @@
+"""`JobMaster`: the actor that holds one job.
+
+It is detached, so the job outlives the program that submitted it, and Ray restarts it whenever it dies. All that
+it must not forget is in the checkpoint storage: coming back means reading the log of decisions there, beginning a
+new attempt (which fences the old one) and taking the living subtask actors over.
+
+Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ray
+
+from penstock.actors.archive import save_to_cluster, save_to_storage
+from penstock.actors.background import BackgroundRunner
+from penstock.actors.graph_shipping import unpack_job
+from penstock.actors.job_metrics import JobMetrics
+from penstock.actors.job_report import JobReport
+from penstock.actors.job_reporter import JobReporter
+from penstock.actors.loop_timers import LoopTimers
+from penstock.actors.messages import Acknowledged, Declined, ReachedEndOfData, SubtaskReport
+from penstock.actors.ray_execution import RayExecution
+from penstock.actors.subtask_fleet import SubtaskFleet
+from penstock.actors.system_clock import SystemClock
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.io.storage import open_storage
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.ports import SnapshotStorage
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at the subtasks: renews their leases and refreshes counters.
+_LEASE_INTERVAL = 2.0
+#: Seconds for which an ended job still answers, so that nobody who waits is cut off.
+_FAREWELL = 5.0
+
+
+class JobMaster:
+    """Runs one job from its first attempt to its end.
+
+    Args:
+        job_id: The job.
+        name: The name that the user gave.
+        submitted_at: Seconds since the epoch.
+        chunks: The pickled job graph and settings (see `graph_shipping`).
+    """
+
+    def __init__(self, job_id: str, name: str, submitted_at: float, *chunks: bytes) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="job-master")
+        self._ended = asyncio.Event()
+        self._prepared = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reporter = JobReporter(job_id, name, submitted_at)
+        self._job_id = job_id
+        self._fleet: SubtaskFleet | None = None
+        self._scheduler: JobScheduler | None = None
+        self._storage: SnapshotStorage = MemoryStorage()
+        self._spawn(self._begin(chunks))
+
+    # -- calls of clients -----------------------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Return when the job has been taken up."""
+        await self._prepared.wait()
+
+    async def status(self) -> JobReport:
+        """Everything that is known of the job right now, counters fresh."""
+        await self._refresh_counters()
+        return self._reporter.report()
+
+    async def wait_end(self, seconds: float) -> JobReport:
+        """Wait for the job to end, at most so long; its report then."""
+        try:
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        except TimeoutError:
+            await self._refresh_counters()
+        return self._reporter.report()
+
+    async def cancel(self) -> None:
+        """Cancel the job; does nothing when it has ended."""
+        await self._prepared.wait()
+        if self._scheduler is not None:
+            self._scheduler.cancel()
+
+    async def leave(self) -> None:
+        """End this actor for good; called by itself when the job has ended or belongs to another JobMaster."""
+        ray.actor.exit_actor()
+
+    # -- calls of subtasks ----------------------------------------------------------------------------------
+
+    async def report(self, attempt: int, report: SubtaskReport) -> None:
+        """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
+        scheduler = self._scheduler
+        if scheduler is None:
+            return
+        match report:
+            case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
+                scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
+            case Declined(subtask, checkpoint_id, reason, detail):
+                scheduler.decline(attempt, subtask, checkpoint_id, reason, detail)
+            case ReachedEndOfData(subtask):
+                scheduler.on_end_of_data(attempt, subtask)
+
+    # -- the job's life -------------------------------------------------------------------------------------
+
+    async def _begin(self, chunks: tuple[bytes, ...]) -> None:
+        try:
+            await self._prepare(chunks)
+        except Exception as error:
+            logger.exception("job %s can't be taken up", self._job_id)
+            self._reporter.failed_to_begin(error)
+            await self._end()
+        finally:
+            self._prepared.set()
+
+    async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
+        job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
+        graph = build_execution_graph(job)
+        self._reporter.describe(job, config)
+        checkpointing = config.checkpointing
+        if checkpointing is not None and checkpointing.storage is not None:
+            url = checkpointing.storage
+            self._storage = await self._loop.run_in_executor(self._pool, open_storage, url)
+        self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
+        await fleet.adopt()
+        me = ray.get_runtime_context().current_actor
+        execution = RayExecution(
+            self._job_id,
+            graph,
+            config,
+            self._storage,
+            fleet,
+            me,
+            self._pool,
+            on_end=lambda: self._spawn(self._end()),
+            on_fenced=self._leave_at_once,
+        )
+        clock = SystemClock()
+        self._scheduler = execution.scheduler = JobScheduler(
+            self._job_id,
+            graph,
+            config,
+            execution,
+            self._storage,
+            clock,
+            LoopTimers(self._loop),
+            BackgroundRunner(self._pool, self._loop.call_soon_threadsafe),
+        )
+        self._reporter.observe(self._scheduler, fleet)
+        self._spawn(self._renew_leases())
+        self._scheduler.start()
+
+    async def _renew_leases(self) -> None:
+        metrics = JobMetrics(self._job_id)
+        while not self._ended.is_set():
+            await self._refresh_counters()
+            report = self._reporter.report()
+            metrics.publish(report.statistics)
+            save_to_cluster(self._job_id, report.to_record())
+            try:
+                await asyncio.wait_for(self._ended.wait(), _LEASE_INTERVAL)
+            except TimeoutError:
+                continue
+
+    async def _refresh_counters(self) -> None:
+        if self._fleet is None or self._ended.is_set():
+            return
+        members = dict(self._fleet.members)
+        calls = [asyncio.ensure_future(m.handle.renew_lease.remote()) for m in members.values()]
+        if not calls:
+            return
+        done, late = await asyncio.wait(calls, timeout=1.0)
+        for call in late:
+            call.cancel()
+        for subtask, call in zip(members, calls, strict=True):
+            if call in done and call.exception() is None:
+                self._reporter.counted(subtask, call.result())
+
+    async def _end(self) -> None:
+        if self._fleet is not None:
+            await self._refresh_counters()
+            await self._fleet.leave()
+        record = self._reporter.report().to_record()
+        save_to_cluster(self._job_id, record)
+        if self._reporter.has_storage:
+            try:
+                await self._loop.run_in_executor(
+                    self._pool, save_to_storage, self._storage, self._job_id, record
+                )
+            except Exception:
+                logger.exception("the record of job %s could not be kept beside its checkpoints", self._job_id)
+        self._ended.set()
+        self._spawn(self._leave_later())
+
+    async def _leave_later(self) -> None:
+        await asyncio.sleep(_FAREWELL)
+        self._leave_at_once()
+
+    def _leave_at_once(self) -> None:
+        ray.get_runtime_context().current_actor.leave.remote()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a part of the JobMaster of %s failed", self._job_id, exc_info=task.exception())

@@ -1,0 +1,86 @@
+"""`JobReport`: what a JobMaster says about its job, and what remains of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.actors.fault_injection import SubtaskProcess
+from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
+from penstock.runtime.operators.protocols import OperatorStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """A job at one moment.
+
+    Attributes:
+        job_id: Its id.
+        name: The name that the user gave.
+        status: Its state.
+        submitted_at: Seconds since the epoch.
+        duration: Seconds since then, or until the end.
+        statistics: What it has done.
+        graph: The job graph as a picture in plain text.
+        failure: The root cause, when it failed or is restarting.
+        history: The job's transitions and their causes, oldest first, one line each.
+        storage: Where its checkpoints are; `None` when it takes none.
+        processes: Where its subtasks run.
+        actor_ids: Ray's ids of all actors that ever ran a part of it, JobMaster first.
+    """
+
+    job_id: str
+    name: str
+    status: JobStatus
+    submitted_at: float
+    duration: float
+    statistics: JobStatistics
+    graph: str = ""
+    failure: str | None = None
+    history: tuple[str, ...] = ()
+    storage: str | None = None
+    processes: tuple[SubtaskProcess, ...] = ()
+    actor_ids: tuple[str, ...] = field(default=())
+
+    def to_record(self) -> dict[str, Any]:
+        """The report as plain values for JSON."""
+        record = {
+            name: getattr(self, name)
+            for name in ("job_id", "name", "submitted_at", "duration", "graph", "failure", "storage")
+        }
+        record["status"] = self.status.value
+        record["history"] = list(self.history)
+        record["actor_ids"] = list(self.actor_ids)
+        statistics = asdict(self.statistics)
+        statistics["status"] = self.statistics.status.value
+        record["statistics"] = statistics
+        return record
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any] | JobReport) -> JobReport:
+        """A report from its plain values; processes are not kept.
+
+        Example:
+            >>> statistics = JobStatistics(JobStatus.FINISHED, attempt=2, restarts=1)
+            >>> report = JobReport("j-1", "j", JobStatus.FINISHED, 0.0, 2.5, statistics)
+            >>> JobReport.from_record(report.to_record()) == report
+            True
+        """
+        if isinstance(record, JobReport):
+            return record
+        given = dict(record)
+        statistics = dict(given.pop("statistics"))
+        statistics["status"] = JobStatus(statistics["status"])
+        statistics["operators"] = {
+            operator: OperatorStatistics(**counters) for operator, counters in statistics["operators"].items()
+        }
+        return cls(
+            status=JobStatus(given.pop("status")),
+            statistics=JobStatistics(**statistics),
+            history=tuple(given.pop("history")),
+            actor_ids=tuple(given.pop("actor_ids")),
+            **given,
+        )
+
+

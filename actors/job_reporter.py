@@ -1,0 +1,157 @@
+"""Puts together what a JobMaster knows of its job: the scheduler's view, the actors, the subtasks' counters."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from penstock.actors.fault_injection import SubtaskProcess
+from penstock.actors.job_report import JobReport
+from penstock.actors.subtask_fleet import SubtaskFleet
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.describe import describe
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
+from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+_STATUS = {
+    JobState.CREATED: JobStatus.CREATED,
+    JobState.DEPLOYING: JobStatus.DEPLOYING,
+    JobState.INITIALISING: JobStatus.DEPLOYING,
+    JobState.RUNNING: JobStatus.RUNNING,
+    JobState.FAILING: JobStatus.FAILING,
+    JobState.RESTARTING: JobStatus.RESTARTING,
+    JobState.CANCELLING: JobStatus.CANCELLING,
+    JobState.FINISHED: JobStatus.FINISHED,
+    JobState.FAILED: JobStatus.FAILED,
+    JobState.CANCELLED: JobStatus.CANCELLED,
+}
+
+
+class JobReporter:
+    """Makes the reports of one job.
+
+    Args:
+        job_id: Its id.
+        name: The name that the user gave.
+        submitted_at: Seconds since the epoch.
+    """
+
+    def __init__(self, job_id: str, name: str, submitted_at: float) -> None:
+        self._job_id = job_id
+        self._name = name
+        self._submitted_at = submitted_at
+        self._graph = ""
+        self._storage: str | None = None
+        self._scheduler: JobScheduler | None = None
+        self._fleet: SubtaskFleet | None = None
+        self._counters: dict[SubtaskId, SubtaskStatistics] = {}
+        self._begin_failure: str | None = None
+        self._ended_at: float | None = None
+
+    @property
+    def has_storage(self) -> bool:
+        """Whether the job takes checkpoints."""
+        return self._storage is not None
+
+    def describe(self, job: JobGraph, config: JobConfig) -> None:
+        """The job has been unpacked."""
+        self._graph = describe(job)
+        self._storage = None if config.checkpointing is None else config.checkpointing.storage
+
+    def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
+        """The job has been taken up."""
+        self._scheduler = scheduler
+        self._fleet = fleet
+
+    def failed_to_begin(self, error: Exception) -> None:
+        """The job could not be taken up."""
+        self._begin_failure = f"{type(error).__name__}: {error}"
+
+    def counted(self, subtask: SubtaskId, statistics: SubtaskStatistics | None) -> None:
+        """A subtask has told its counters."""
+        if statistics is not None:
+            self._counters[subtask] = statistics
+
+    def report(self) -> JobReport:
+        """The job right now."""
+        status, failure, transitions = JobStatus.CREATED, None, ()
+        if self._begin_failure is not None:
+            status, failure = JobStatus.FAILED, self._begin_failure
+        elif self._scheduler is not None:
+            seen = self._scheduler.status()
+            status = _STATUS[seen.state]
+            failure = _describe_failure(seen.failures[-1].root) if seen.failures else None
+            transitions = seen.transitions
+        if status.is_terminal and self._ended_at is None:
+            self._ended_at = time.time()
+        return JobReport(
+            self._job_id,
+            self._name,
+            status,
+            self._submitted_at,
+            max(0.0, (self._ended_at or time.time()) - self._submitted_at),
+            self._statistics(status),
+            self._graph,
+            failure,
+            tuple(map(_describe_transition, transitions)),
+            self._storage,
+            self._processes(),
+        )
+
+    def _processes(self) -> tuple[SubtaskProcess, ...]:
+        if self._fleet is None:
+            return ()
+        return tuple(
+            SubtaskProcess(subtask, member.pid, member.node_id)
+            for subtask, member in sorted(self._fleet.members.items())
+        )
+
+    def _statistics(self, status: JobStatus) -> JobStatistics:
+        if self._scheduler is None:
+            return JobStatistics(status)
+        seen = self._scheduler.status()
+        checkpoints = seen.checkpoints
+        return JobStatistics(
+            status,
+            attempt=seen.attempt,
+            restarts=seen.restarts,
+            completed_checkpoints=0 if checkpoints is None else checkpoints.completed,
+            failed_checkpoints=0 if checkpoints is None else checkpoints.failed,
+            last_checkpoint_id=None if checkpoints is None else checkpoints.latest_completed_id,
+            operators=self._operators(),
+        )
+
+    def _operators(self) -> dict[str, OperatorStatistics]:
+        summed: dict[str, OperatorStatistics] = {}
+        for statistics in self._counters.values():
+            for operator, counters in statistics.operators.items():
+                summed[operator] = _sum(summed.get(operator, OperatorStatistics()), counters)
+        return summed
+
+
+def _sum(a: OperatorStatistics, b: OperatorStatistics) -> OperatorStatistics:
+    extra = {name: a.extra.get(name, 0) + b.extra.get(name, 0) for name in {*a.extra, *b.extra}}
+    return OperatorStatistics(
+        a.records_in + b.records_in,
+        a.records_out + b.records_out,
+        a.records_skipped + b.records_skipped,
+        a.dead_letters + b.dead_letters,
+        extra,
+    )
+
+
+def _describe_transition(step: Transition) -> str:
+    at = datetime.fromtimestamp(step.at, UTC).strftime("%H:%M:%S.%f")[:-3]
+    cause = f": {step.cause}" if step.cause else ""
+    return f"{at} {step.source.value} -> {step.target.value}{cause}"
+
+
+def _describe_failure(cause: object) -> str:
+    text = str(cause)
+    trace = getattr(cause, "traceback", "")
+    return f"{text}\n{trace}" if trace else text

@@ -1,0 +1,23 @@
+"""Timers on an event loop (the `TimerService` port)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.runtime.ports import Cancellable
+
+
+class LoopTimers:
+    """Runs callbacks later on an event loop.
+
+    Args:
+        loop: The loop, whose thread owns everything that is called back.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Cancellable:
+        """Run `callback` after `delay` seconds."""
+        return self._loop.call_later(delay, callback)

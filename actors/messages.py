@@ -1,0 +1,100 @@
+"""What subtasks and the JobMaster tell each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A subtask's part of a checkpoint is durable."""
+
+    subtask: SubtaskId
+    checkpoint_id: int
+    snapshot: SubtaskSnapshot
+    metrics: CheckpointMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A subtask can't take part in a checkpoint."""
+
+    subtask: SubtaskId
+    checkpoint_id: int
+    reason: CheckpointFailureReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedEndOfData:
+    """A subtask has processed the end of all its inputs."""
+
+    subtask: SubtaskId
+
+
+SubtaskReport: TypeAlias = Acknowledged | Declined | ReachedEndOfData
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerCheckpoint:
+    """Take a checkpoint (sources only)."""
+
+    barrier: CheckpointBarrier
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyComplete:
+    """A checkpoint is complete: commit what it covers."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyAborted:
+    """A checkpoint was given up."""
+
+    checkpoint_id: int
+
+
+SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskFinished:
+    """A subtask has done everything and left.
+
+    Attributes:
+        statistics: Its last counters.
+    """
+
+    statistics: SubtaskStatistics | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskStopped:
+    """A subtask was stopped because its attempt is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskFailed:
+    """A subtask has failed.
+
+    Attributes:
+        error: One paragraph for people: what, where, what to do.
+        traceback: The user's traceback, as text.
+        location: Where, if an operator is to blame.
+    """
+
+    error: str
+    traceback: str
+    location: OperatorLocation | None = None
+
+
+SubtaskOutcome: TypeAlias = SubtaskFinished | SubtaskStopped | SubtaskFailed

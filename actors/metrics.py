@@ -1,0 +1,81 @@
+"""Counters of subtasks in Prometheus form, through Ray's own metrics agent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from ray.util.metrics import Counter, Gauge
+
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+_INTERVAL: Final = 2.0
+_TAGS: Final = ("job", "subtask")
+
+
+class SubtaskMetrics:
+    """Publishes the statistics of the attempt that runs in this process, every two seconds.
+
+    Names: `penstock_records_in_total`, `penstock_records_out_total`, `penstock_bytes_out_total`,
+    `penstock_checkpoints_total`, `penstock_checkpoints_declined_total`, `penstock_backpressured_seconds_total`,
+    `penstock_busy_seconds_total`, and `penstock_attempts_total`, each with the tags `job` and `subtask`.
+    """
+
+    def __init__(self) -> None:
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"penstock_{name}_total", description=text, tag_keys=_TAGS)
+
+        self._counters: dict[str, Counter] = {
+            "records_in": counter("records_in", "Records taken from the source or from channels"),
+            "records_out": counter("records_out", "Records handed to channels"),
+            "bytes_out": counter("bytes_out", "Encoded bytes sent"),
+            "busy_seconds": counter("busy_seconds", "Seconds spent working"),
+            "backpressured_seconds": counter("backpressured_seconds", "Seconds without a credit"),
+        }
+        self._checkpoints = counter("checkpoints", "Checkpoints acknowledged")
+        self._declined = counter("checkpoints_declined", "Checkpoints declined")
+        self._attempts = counter("attempts", "Attempts begun")
+        self._remembered = Gauge(
+            "penstock_checkpoints_running", description="Asynchronous halves that run now", tag_keys=_TAGS
+        )
+        self._source: Callable[[], SubtaskStatistics | None] | None = None
+        self._tags: dict[str, str] = {}
+        self._seen: dict[str, float] = {}
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, job_id: str, subtask: str, source: Callable[[], SubtaskStatistics | None]) -> None:
+        """Publish from this source from now on; the counters of a new attempt go on from the old ones."""
+        self._tags = {"job": job_id, "subtask": subtask}
+        self._source = source
+        self._seen = {}
+        self._attempts.inc(1, self._tags)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._publish_forever, name="metrics", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """Publish no more."""
+        self._ended.set()
+
+    def _publish_forever(self) -> None:
+        while not self._ended.wait(_INTERVAL):
+            self._publish()
+
+    def _publish(self) -> None:
+        statistics = None if self._source is None else self._source()
+        if statistics is None:
+            return
+        for name, counter in self._counters.items():
+            self._advance(name, counter, getattr(statistics, name))
+        if statistics.checkpoints is not None:
+            self._advance("acknowledged", self._checkpoints, statistics.checkpoints.acknowledged)
+            self._advance("declined", self._declined, statistics.checkpoints.declined)
+            self._remembered.set(statistics.checkpoints.running, self._tags)
+
+    def _advance(self, name: str, counter: Counter, value: float) -> None:
+        grown = value - self._seen.get(name, 0.0)
+        if grown > 0:
+            counter.inc(grown, self._tags)
+            self._seen[name] = value

@@ -1,0 +1,264 @@
+"""What the job scheduler decides, carried out on Ray: deploy, run, control, stop.
+
+Everything runs on the JobMaster's event loop. Each subtask that runs has one open `run` call; when its process
+dies the call fails within milliseconds, so nobody needs a heartbeat to see a death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from penstock.actors.messages import (
+    NotifyAborted,
+    NotifyComplete,
+    SubtaskControl,
+    SubtaskFailed,
+    SubtaskFinished,
+    SubtaskOutcome,
+    TriggerCheckpoint,
+)
+from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
+from penstock.actors.task_descriptors import describe_tasks
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import DeploymentError, PenstockError
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.elements import CheckpointBarrier
+
+logger = logging.getLogger(__name__)
+
+_RETRY_DELAY = 0.3
+
+
+class RayExecution:
+    """The `ExecutionGateway` of a job on Ray.
+
+    Args:
+        job_id: The job.
+        graph: Its subtasks.
+        config: Its settings.
+        storage: Where state is.
+        fleet: Its actors.
+        master: The JobMaster's own handle, for the subtasks to report to.
+        pool: Threads for blocking work.
+        on_end: Told when the job has ended.
+        on_fenced: Told when another JobMaster has taken the job over.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        graph: ExecutionGraph,
+        config: JobConfig,
+        storage: SnapshotStorage,
+        fleet: SubtaskFleet,
+        master: ActorHandle[Any],
+        pool: ThreadPoolExecutor,
+        on_end: Callable[[], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._job_id = job_id
+        self._graph = graph
+        self._config = config
+        self._storage = storage
+        self._fleet = fleet
+        self._master = master
+        self._pool = pool
+        self._on_end = on_end
+        self._on_fenced = on_fenced
+        self._attempt = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[SubtaskId, FleetMember] = {}
+        self.scheduler: JobScheduler | None = None
+
+    # -- ExecutionGateway -----------------------------------------------------------------------------------
+
+    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        """Bring all subtasks up for this attempt; the scheduler is told how it went."""
+        self._attempt = attempt
+        self._spawn(self._deploy(attempt, restore))
+
+    def start(self, attempt: int) -> None:
+        """Let all subtasks run."""
+        self._running = dict(self._fleet.members)
+        for subtask, member in self._running.items():
+            self._spawn(self._run(attempt, subtask, member))
+        asyncio.get_running_loop().call_soon(self._require_scheduler().on_started, attempt)
+
+    def stop_all(self, attempt: int) -> None:
+        """Stop all subtasks; the scheduler is told when nothing of this attempt runs any more."""
+        self._spawn(self._stop_all(attempt))
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
+        """Tell sources to start a checkpoint."""
+        self._control(attempt, subtasks, TriggerCheckpoint(barrier))
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell subtasks that they may commit."""
+        self._control(attempt, subtasks, NotifyComplete(checkpoint_id))
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell subtasks that a checkpoint was given up."""
+        self._control(attempt, subtasks, NotifyAborted(checkpoint_id))
+
+    def job_ended(self, state: JobState, cause: str) -> None:
+        """The job has reached its last state."""
+        self._on_end()
+
+    def fenced(self) -> None:
+        """Another JobMaster owns the job and its subtasks: leave without touching anything."""
+        self._on_fenced()
+
+    # -- how it is done -------------------------------------------------------------------------------------
+
+    async def _deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        try:
+            members = await self._fleet.ensure_all()
+            loop = asyncio.get_running_loop()
+            descriptors = await loop.run_in_executor(
+                self._pool,
+                describe_tasks,
+                self._job_id,
+                attempt,
+                self._graph,
+                self._config,
+                restore,
+                self._storage,
+            )
+            answers = await asyncio.wait_for(
+                asyncio.gather(
+                    *(members[d.id].handle.deploy.remote(d, self._master) for d in descriptors),
+                    return_exceptions=True,
+                ),
+                self._config.deployment_timeout,
+            )
+        except TimeoutError:
+            msg = f"the subtasks were not ready within {self._config.deployment_timeout:g} s"
+            self._deployment_failed(attempt, FailureCause(msg))
+            return
+        except Exception as error:
+            self._deployment_failed(attempt, _cause_of(error))
+            return
+        causes = [
+            cause
+            for descriptor, answer in zip(descriptors, answers, strict=True)
+            if (cause := self._deploy_failure(descriptor.id, answer)) is not None
+        ]
+        if causes:
+            self._deployment_failed(attempt, causes[0])
+        elif self.scheduler is not None:
+            self.scheduler.on_deployed(attempt)
+
+    def _deploy_failure(self, subtask: SubtaskId, answer: object) -> FailureCause | None:
+        if answer is None:
+            return None
+        if isinstance(answer, SubtaskFailed):
+            return FailureCause(answer.error, subtask, answer.traceback)
+        if isinstance(answer, ray.exceptions.RayActorError):
+            self._fleet.lose(subtask)
+            return FailureCause("its process died while it was deployed", subtask)
+        return FailureCause(f"it could not be deployed: {answer}", subtask)
+
+    def _deployment_failed(self, attempt: int, cause: FailureCause) -> None:
+        if self.scheduler is not None:
+            self.scheduler.on_deployment_failed(attempt, cause)
+
+    async def _run(self, attempt: int, subtask: SubtaskId, member: FleetMember) -> None:
+        receivers = {
+            channel.receiver
+            for output in self._graph.subtask(subtask).outputs
+            for channel in output.channels
+        }
+        peers = {receiver: self._running[receiver].handle for receiver in receivers}
+        scheduler = self._require_scheduler()
+        try:
+            outcome: SubtaskOutcome = await member.handle.run.remote(attempt, peers)
+        except ray.exceptions.RayActorError as error:
+            if self._fleet.members.get(subtask) is member:
+                self._fleet.lose(subtask)
+            cause = FailureCause(
+                f"its process died (pid {member.pid} on node {member.node_id[:8]}): {_first_line(error)}", subtask
+            )
+            scheduler.on_subtask_failed(attempt, subtask, cause)
+            return
+        if isinstance(outcome, SubtaskFailed):
+            cause = FailureCause(outcome.error, subtask, outcome.traceback)
+            scheduler.on_subtask_failed(attempt, subtask, cause)
+        elif isinstance(outcome, SubtaskFinished):
+            scheduler.on_subtask_finished(attempt, subtask)
+
+    async def _stop_all(self, attempt: int) -> None:
+        async def stop(subtask: SubtaskId, member: FleetMember) -> None:
+            try:
+                await asyncio.wait_for(member.handle.stop.remote(), self._config.cancellation_timeout)
+            except TimeoutError:
+                logger.warning("%s does not stop (stuck in a user's function?): its process is killed", subtask)
+                self._fleet.lose(subtask)
+            except ray.exceptions.RayActorError:
+                if self._fleet.members.get(subtask) is member:
+                    self._fleet.lose(subtask)
+
+        await asyncio.gather(*(stop(s, m) for s, m in list(self._fleet.members.items())))
+        self._require_scheduler().on_all_stopped(attempt)
+
+    def _control(self, attempt: int, subtasks: Sequence[SubtaskId], message: SubtaskControl) -> None:
+        for subtask in subtasks:
+            member = self._running.get(subtask)
+            if member is not None:
+                self._spawn(self._send_control(attempt, member, message))
+
+    async def _send_control(self, attempt: int, member: FleetMember, message: SubtaskControl) -> None:
+        while attempt == self._attempt:
+            try:
+                await member.handle.control.remote(attempt, message)
+            except ray.exceptions.ActorUnavailableError:
+                await asyncio.sleep(_RETRY_DELAY)
+            except ray.exceptions.RayActorError:
+                # The open `run` call of this subtask fails at the same moment and tells the scheduler.
+                return
+            else:
+                return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a part of job %s failed", self._job_id, exc_info=task.exception())
+
+    def _require_scheduler(self) -> JobScheduler:
+        if self.scheduler is None:
+            msg = "the execution was used before its scheduler was set"
+            raise DeploymentError(msg)
+        return self.scheduler
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _cause_of(error: BaseException) -> FailureCause:
+    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    return FailureCause(what, None, "".join(traceback.format_exception(error)))

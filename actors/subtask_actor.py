@@ -1,0 +1,123 @@
+"""`SubtaskActor`: the Ray actor around one subtask.
+
+Its event loop only receives: frames, control, leases. The subtask itself runs in a task thread (`Attempt`). The
+actor outlives attempts: after a failure elsewhere it is deployed again, which saves starting a process.
+
+It holds a lease. An actor that hears from no JobMaster for `lease_timeout` ends itself, so that no orphan stays on
+the cluster whatever died first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from penstock.actors.attempt import Attempt, describe_failure
+from penstock.actors.deliveries import DeliveryAnswer
+from penstock.actors.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
+from penstock.actors.metrics import SubtaskMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+logger = logging.getLogger(__name__)
+
+
+class SubtaskActor:
+    """Runs the attempts of one subtask, one after the other.
+
+    Args:
+        job_id: The job.
+        lease_timeout: Seconds without a sign of the JobMaster after which the actor ends itself.
+    """
+
+    def __init__(self, job_id: str, lease_timeout: float) -> None:
+        self._job_id = job_id
+        self._lease_timeout = lease_timeout
+        self._heard_at = time.monotonic()
+        self._attempt: Attempt | None = None
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="snapshot")
+        self._loop = asyncio.get_running_loop()
+        self._watchdog = self._loop.create_task(self._watch_lease())
+        self._metrics = SubtaskMetrics()
+
+    async def where(self) -> tuple[int, str]:
+        """Process id and node id: what a message about this actor needs."""
+        return os.getpid(), ray.get_runtime_context().get_node_id()
+
+    async def deploy(self, descriptor: TaskDescriptor, master: ActorHandle[Any]) -> SubtaskFailed | None:
+        """Build and restore the subtask of a new attempt; what went wrong, if anything did."""
+        self._heard_at = time.monotonic()
+        previous = self._attempt
+        if previous is not None and previous.outcome is None:
+            await previous.stop()
+        self._attempt = attempt = Attempt(descriptor, master, self._pool, self._loop)
+        try:
+            await attempt.deploy()
+        except Exception as error:
+            attempt.outcome = describe_failure(error)
+            return attempt.outcome
+        return None
+
+    async def run(self, attempt: int, peers: Mapping[SubtaskId, ActorHandle[Any]]) -> SubtaskOutcome:
+        """Run a deployed attempt to its end; this call stays open and its failure is the actor's death."""
+        current = self._current(attempt)
+        if current is None:
+            return SubtaskStopped()
+        current.start(peers)
+        self._metrics.begin(self._job_id, str(current.descriptor.id), current.statistics)
+        return await current.run()
+
+    async def deliver(self, attempt: int, channel: int, first: int, elements: list[bytes]) -> DeliveryAnswer:
+        """Take a frame of a channel; the return is the sender's credit."""
+        current = self._attempt
+        if current is None or current.descriptor.attempt < attempt:
+            return DeliveryAnswer.NOT_YET
+        if current.descriptor.attempt > attempt:
+            return DeliveryAnswer.STALE
+        return await current.deliver(channel, first, elements)
+
+    async def control(self, attempt: int, message: SubtaskControl) -> None:
+        """Take a message of the JobMaster; one for another attempt is ignored."""
+        self._heard_at = time.monotonic()
+        current = self._current(attempt)
+        if current is not None and current.outcome is None:
+            current.control(message)
+
+    async def stop(self) -> None:
+        """Stop whatever runs and wait until it is closed."""
+        self._heard_at = time.monotonic()
+        if self._attempt is not None and self._attempt.outcome is None:
+            await self._attempt.stop()
+
+    async def renew_lease(self) -> SubtaskStatistics | None:
+        """The JobMaster lives; it is told the counters."""
+        self._heard_at = time.monotonic()
+        return None if self._attempt is None else self._attempt.statistics()
+
+    async def leave(self) -> None:
+        """End this actor."""
+        await self.stop()
+        self._metrics.end()
+        ray.actor.exit_actor()
+
+    def _current(self, attempt: int) -> Attempt | None:
+        current = self._attempt
+        return current if current is not None and current.descriptor.attempt == attempt else None
+
+    async def _watch_lease(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_timeout / 4)
+            silent = time.monotonic() - self._heard_at
+            if silent > self._lease_timeout:
+                logger.error("heard from no JobMaster of job %s for %.0f s: leaving", self._job_id, silent)
+                # The task thread may be stuck in users' code, so the process is ended, not asked.
+                os._exit(1)

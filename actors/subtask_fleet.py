@@ -1,0 +1,175 @@
+"""The subtask actors of one job: created, kept over attempts, found again, ended.
+
+An actor costs about a second to start, so a restart keeps those that live. They are detached and named, so a
+JobMaster that comes back from a crash finds them by name and takes them over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from penstock.actors.names import NAMESPACE, parse_subtask_name, subtask_name
+from penstock.actors.subtask_actor import SubtaskActor
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import DeploymentError
+from penstock.runtime.graph.execution_graph import ExecutionGraph, ExecutionSubtask
+from penstock.runtime.graph.job_config import JobConfig
+
+logger = logging.getLogger(__name__)
+
+#: Calls that an actor must be able to hold besides deliveries: control, leases, statistics.
+_CONTROL_CALLS = 1_000
+#: Barriers, markers and ends that may be on their way on one channel besides its credits.
+_EVENTS_PER_CHANNEL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMember:
+    """One living subtask actor.
+
+    Attributes:
+        handle: The actor.
+        name: Its name in Ray.
+        incarnation: The n-th actor for this subtask.
+        pid: Its process.
+        node_id: Its node.
+    """
+
+    handle: ActorHandle[Any]
+    name: str
+    incarnation: int
+    pid: int
+    node_id: str
+
+
+class SubtaskFleet:
+    """Creates and keeps the subtask actors of one job; used on the JobMaster's event loop.
+
+    Args:
+        job_id: The job.
+        graph: Its subtasks.
+        config: Its settings.
+    """
+
+    def __init__(self, job_id: str, graph: ExecutionGraph, config: JobConfig) -> None:
+        self._job_id = job_id
+        self._graph = graph
+        self._config = config
+        self._incarnations: dict[SubtaskId, int] = {}
+        self.members: dict[SubtaskId, FleetMember] = {}
+
+    async def adopt(self) -> None:
+        """Find the actors that an earlier JobMaster of this job has left, and end superfluous ones."""
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            if entry["namespace"] != NAMESPACE:
+                continue
+            parsed = parse_subtask_name(self._job_id, entry["name"])
+            if parsed is None:
+                continue
+            subtask, incarnation = parsed
+            self._incarnations[subtask] = max(incarnation, self._incarnations.get(subtask, 0))
+            try:
+                handle = ray.get_actor(entry["name"], namespace=NAMESPACE)
+                pid, node = await asyncio.wait_for(handle.where.remote(), 10)
+            except (ValueError, TimeoutError, ray.exceptions.RayActorError) as error:
+                logger.warning("actor %s can't be taken over: %s", entry["name"], error)
+                continue
+            self.members[subtask] = FleetMember(handle, entry["name"], incarnation, pid, node)
+
+    async def ensure_all(self) -> dict[SubtaskId, FleetMember]:
+        """An actor for every subtask, new ones where needed.
+
+        Raises:
+            DeploymentError: Some could not be placed in time; the message names what is missing.
+        """
+        missing = [s for s in self._graph.subtasks if s.id not in self.members]
+        created = {subtask.id: self._create(subtask) for subtask in missing}
+        waiting = {
+            asyncio.ensure_future(self._where(handle)): subtask_id
+            for subtask_id, (_, _, handle) in created.items()
+        }
+        if waiting:
+            done, late = await asyncio.wait(waiting, timeout=self._config.deployment_timeout)
+            for future in late:
+                future.cancel()
+            failures = [str(f.exception()) for f in done if f.exception() is not None]
+            for future in done:
+                if future.exception() is None:
+                    name, incarnation, handle = created[waiting[future]]
+                    pid, node = future.result()
+                    self.members[waiting[future]] = FleetMember(handle, name, incarnation, pid, node)
+            if late or failures:
+                unplaced = [waiting[f] for f in late]
+                for subtask_id in unplaced:
+                    ray.kill(created[subtask_id][2])
+                raise DeploymentError(self._explain(unplaced, failures))
+        return dict(self.members)
+
+    def lose(self, subtask: SubtaskId) -> None:
+        """This actor is dead or useless; the next attempt gets a new one."""
+        member = self.members.pop(subtask, None)
+        if member is not None:
+            ray.kill(member.handle)
+
+    async def leave(self) -> None:
+        """End all actors."""
+        members, self.members = list(self.members.values()), {}
+        calls = [asyncio.ensure_future(_settled(m.handle.leave.remote())) for m in members]
+        if calls:
+            _, late = await asyncio.wait(calls, timeout=10)
+            for future in late:
+                future.cancel()
+        for member in members:
+            ray.kill(member.handle)
+
+    def _create(self, subtask: ExecutionSubtask) -> tuple[str, int, ActorHandle[Any]]:
+        incarnation = self._incarnations.get(subtask.id, 0) + 1
+        self._incarnations[subtask.id] = incarnation
+        name = subtask_name(self._job_id, subtask.id, incarnation)
+        channels = len(subtask.inputs) * (self._config.credits + _EVENTS_PER_CHANNEL)
+        actor = ray.remote(SubtaskActor).options(
+            name=name,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=subtask.vertex.num_cpus,
+            num_gpus=subtask.vertex.num_gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=channels + _CONTROL_CALLS,
+        )
+        return name, incarnation, actor.remote(self._job_id, self._config.lease_timeout)
+
+    async def _where(self, handle: ActorHandle[Any]) -> tuple[int, str]:
+        where: tuple[int, str] = await handle.where.remote()
+        return where
+
+    def _explain(self, unplaced: Iterable[SubtaskId], failures: list[str]) -> str:
+        parts = []
+        names = [str(s) for s in unplaced]
+        if names:
+            vertices = [self._graph.subtask(s.id).vertex for s in self._graph.subtasks if str(s.id) in names]
+            cpus, gpus = sum(v.num_cpus for v in vertices), sum(v.num_gpus for v in vertices)
+            free, total = ray.available_resources(), ray.cluster_resources()
+            parts.append(
+                f"{', '.join(names)} could not be placed within {self._config.deployment_timeout:g} s: they need "
+                f"{cpus:g} CPU and {gpus:g} GPU, the cluster has {total.get('CPU', 0):g} CPU "
+                f"({free.get('CPU', 0):g} free) and {total.get('GPU', 0):g} GPU ({free.get('GPU', 0):g} free). "
+                "Add nodes, lower num_cpus/num_gpus or the parallelism, or raise deployment_timeout"
+            )
+        parts.extend(failures)
+        return "; ".join(parts)
+
+
+async def _settled(call: Any) -> None:
+    """Wait for a call whose actor leaves while it runs."""
+    try:
+        await call
+    except ray.exceptions.RayActorError:
+        return

@@ -1,0 +1,145 @@
+"""The thread that runs one attempt of a subtask.
+
+The actor's event loop only receives; everything that touches the subtask runs here, in the order in which it was
+posted: building and restoring it, its steps, what arrives from outside. So users' code may block without
+stopping deliveries, and no part of the subtask needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Protocol, TypeAlias
+
+from penstock.runtime.task.subtask import Subtask
+
+Mail: TypeAlias = Callable[[], None]
+BuildSubtask: TypeAlias = Callable[[], Subtask]
+
+#: The longest sleep of an idle task thread; it looks at its stop flag at least this often.
+_MAX_IDLE = 5.0
+
+
+class TaskRunner(Protocol):
+    """Runs one attempt of a subtask somewhere."""
+
+    deployed: asyncio.Future[None]
+    ended: asyncio.Future[None]
+    subtask: Subtask | None
+
+    def post(self, mail: Mail) -> None:
+        """Run `mail` where the subtask runs, soon; from any thread."""
+        ...
+
+    def deploy(self, build: BuildSubtask) -> None:
+        """Build the subtask; `deployed` says how it went."""
+        ...
+
+    def start(self) -> None:
+        """Begin to step; `ended` is done when the subtask has finished, failed or stopped."""
+        ...
+
+    def stop(self) -> None:
+        """Stop at the next chance and close the subtask."""
+        ...
+
+
+class TaskThread:
+    """Runs a subtask in a thread of its own (see `TaskRunner`).
+
+    Args:
+        loop: The actor's event loop, on which the futures live.
+        name: Name of the thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._mailbox: SimpleQueue[Mail] = SimpleQueue()
+        self._started = False
+        self._stopping = False
+        self._build: BuildSubtask | None = None
+        self.subtask: Subtask | None = None
+        self.deployed: asyncio.Future[None] = loop.create_future()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+
+    def post(self, mail: Mail) -> None:
+        """Run `mail` in the thread."""
+        self._mailbox.put(mail)
+
+    def deploy(self, build: BuildSubtask) -> None:
+        """Start the thread and build the subtask in it."""
+        self._build = build
+        self._thread.start()
+
+    def start(self) -> None:
+        """Let it step."""
+
+        def begin() -> None:
+            self._started = True
+
+        self.post(begin)
+
+    def stop(self) -> None:
+        """Stop between two pieces of work."""
+        self._stopping = True
+        self.post(lambda: None)
+
+    def _main(self) -> None:
+        try:
+            assert self._build is not None
+            self.subtask = self._build()
+        except BaseException as error:
+            self._settle(self.deployed, error)
+            self._settle(self.ended, None)
+            return
+        self._settle(self.deployed, None)
+        failure: BaseException | None = None
+        try:
+            self._run(self.subtask)
+        except BaseException as error:
+            failure = error
+        try:
+            self.subtask.close()
+        except BaseException as error:
+            failure = failure or error
+        self._settle(self.ended, failure)
+
+    def _run(self, subtask: Subtask) -> None:
+        mailbox = self._mailbox
+        while not self._stopping:
+            timeout: float | None = None
+            if self._started:
+                result = subtask.step()
+                if result.finished:
+                    return
+                if result.more:
+                    timeout = 0.0
+                else:
+                    timeout = _MAX_IDLE
+                    if result.wake_at is not None:
+                        timeout = min(timeout, max(0.0, result.wake_at - time.monotonic()))
+            self._take_mail(mailbox, _MAX_IDLE if timeout is None else timeout)
+
+    def _take_mail(self, mailbox: SimpleQueue[Mail], timeout: float) -> None:
+        try:
+            mail = mailbox.get(timeout=timeout) if timeout > 0 else mailbox.get_nowait()
+            while True:
+                mail()
+                mail = mailbox.get_nowait()
+        except Empty:
+            return
+
+    def _settle(self, future: asyncio.Future[None], error: BaseException | None) -> None:
+        def settle() -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self._loop.call_soon_threadsafe(settle)

@@ -1,0 +1,109 @@
+"""The main job: count the words of a text on Ray, lose a process in the middle, and miss nothing.
+
+    make demo
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import ray
+from generate_text import generate_text
+from rich.console import Console
+from word_count import kill_one_subtask, paced, word_count
+
+from penstock.actors import RayJobHandle
+
+CHECKPOINT_INTERVAL = 1.0
+KILL_AFTER = 3
+FOLDER = Path("demo-output").resolve()
+
+console = Console(highlight=False)
+
+
+def independent_count(text: Path) -> Counter[str]:
+    """The words of the text, counted without Penstock."""
+    counts: Counter[str] = Counter()
+    with text.open(encoding="utf-8") as lines:
+        for line in lines:
+            counts.update(line.split())
+    return counts
+
+
+def committed_updates(output: Path) -> Counter[tuple[str, int]]:
+    """How often each (word, n) stands in the committed files."""
+    updates: Counter[tuple[str, int]] = Counter()
+    for file in sorted(output.glob("[!._]*")):
+        with file.open(encoding="utf-8") as lines:
+            updates.update((update["word"], update["count"]) for update in map(json.loads, lines))
+    return updates
+
+
+def compare(text: Path, output: Path) -> tuple[int, int, int]:
+    """Updates that are right, that are missing, and that stand there twice or should not."""
+    counts = independent_count(text)
+    expected = {(word, n) for word, total in counts.items() for n in range(1, total + 1)}
+    committed = committed_updates(output)
+    missing = len(expected - committed.keys())
+    surplus = sum(n - 1 if update in expected else n for update, n in committed.items())
+    return len(expected) - missing, missing, surplus
+
+
+def seconds_to_first_record(job: RayJobHandle, killed_at: float) -> float | None:
+    """From the kill to the first record that the next attempt reads."""
+    while not job.status().is_terminal:
+        statistics = job.statistics()
+        read = statistics.operators.get("lines")
+        if statistics.attempt > 1 and read is not None and read.records_out > 0:
+            return time.monotonic() - killed_at
+        time.sleep(0.02)
+    return None
+
+
+def main() -> int:
+    """Run the demo; 0 when the result is exact."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    text, output = FOLDER / "text.txt", FOLDER / "counts"
+    console.rule("Penstock: words counted exactly once")
+    generate_text(text)
+    console.print(f"a text of {text.stat().st_size / 1e6:.1f} MB: {text}")
+
+    source = paced(str(text), CHECKPOINT_INTERVAL, KILL_AFTER)
+    env = word_count(source, str(output), 2, CHECKPOINT_INTERVAL, str(FOLDER / "checkpoints"))
+    console.print("\nThe job graph\n")
+    console.print(env.describe())
+
+    console.rule("the job runs")
+    began = time.monotonic()
+    job = env.submit()
+    console.print(f"job {job.job_id}, a checkpoint every {CHECKPOINT_INTERVAL:g} s")
+    killed = kill_one_subtask(job, KILL_AFTER)
+    killed_at = time.monotonic()
+    console.print(f"after {KILL_AFTER} checkpoints: SIGKILL of {killed}")
+    recovery = seconds_to_first_record(job, killed_at)
+    if recovery is not None:
+        console.print(f"recovered: the first record {recovery:.1f} s after the kill")
+    result = job.wait()
+    statistics = result.statistics
+    console.print(
+        f"{result.status.value} after {time.monotonic() - began:.1f} s: {statistics.restarts} restart(s), "
+        f"{statistics.completed_checkpoints} checkpoints"
+    )
+
+    console.rule("compared with an independent count")
+    right, missing, surplus = compare(text, output)
+    console.print(f"{right:,} updates right, {missing:,} missing, {surplus:,} too many")
+    exact = missing == surplus == 0 and killed is not None and statistics.restarts >= 1
+    console.print("exactly once" if exact else "NOT exactly once")
+    console.print(f"\nLook at {output}, examples/word_count.py, README.md and docs/architecture.md")
+    ray.shutdown()
+    return 0 if exact else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

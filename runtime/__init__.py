@@ -1,0 +1,194 @@
+"""Penstock's public names: `from penstock.runtime import StreamEnvironment`.
+
+Every name is loaded when it is first asked for. That keeps two promises at once: a user finds the graph,
+the settings and the connectors in one place, and importing any part of the runtime imports only that part.
+Without it the pure parts would pull in `penstock.runtime.io` (files, object stores) through this very file,
+and every subtask would pay for modules that it never uses.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from penstock.runtime.checkpoint.config import Checkpointing as Checkpointing
+    from penstock.runtime.checkpoint.config import KeepAfter as KeepAfter
+    from penstock.runtime.checkpoint.mode import CheckpointingMode as CheckpointingMode
+    from penstock.runtime.checkpoint.permit import CommitPermit as CommitPermit
+    from penstock.runtime.errors import ConfigurationError as ConfigurationError
+    from penstock.runtime.errors import DeploymentError as DeploymentError
+    from penstock.runtime.errors import GraphError as GraphError
+    from penstock.runtime.errors import JobCancelledError as JobCancelledError
+    from penstock.runtime.errors import JobFailedError as JobFailedError
+    from penstock.runtime.errors import OperatorError as OperatorError
+    from penstock.runtime.errors import PenstockError as PenstockError
+    from penstock.runtime.errors import StorageError as StorageError
+    from penstock.runtime.graph.collection_source import CollectionSource as CollectionSource
+    from penstock.runtime.graph.data_stream import DataStream as DataStream
+    from penstock.runtime.graph.executor import Executor as Executor
+    from penstock.runtime.graph.job_config import JobConfig as JobConfig
+    from penstock.runtime.graph.job_graph import JobGraph as JobGraph
+    from penstock.runtime.graph.job_handle import JobHandle as JobHandle
+    from penstock.runtime.graph.job_handle import JobResult as JobResult
+    from penstock.runtime.graph.job_handle import JobStatistics as JobStatistics
+    from penstock.runtime.graph.job_handle import JobStatus as JobStatus
+    from penstock.runtime.graph.keyed_stream import KeyedStream as KeyedStream
+    from penstock.runtime.graph.operator_options import OperatorOptions as OperatorOptions
+    from penstock.runtime.graph.stream_environment import StreamEnvironment as StreamEnvironment
+    from penstock.runtime.io.connectors.collect_sink import CollectedRows as CollectedRows
+    from penstock.runtime.io.connectors.collect_sink import CollectSink as CollectSink
+    from penstock.runtime.io.connectors.discard_sink import DiscardSink as DiscardSink
+    from penstock.runtime.io.connectors.errors import BadRecordError as BadRecordError
+    from penstock.runtime.io.connectors.errors import ConnectorError as ConnectorError
+    from penstock.runtime.io.connectors.file_sink import FileSink as FileSink
+    from penstock.runtime.io.connectors.file_source import FileSource as FileSource
+    from penstock.runtime.io.connectors.generator_source import GeneratorSource as GeneratorSource
+    from penstock.runtime.job.restart import ExponentialBackoff as ExponentialBackoff
+    from penstock.runtime.job.restart import FixedDelay as FixedDelay
+    from penstock.runtime.job.restart import NoRestart as NoRestart
+    from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
+    from penstock.runtime.operators.process_function import RuntimeContext as RuntimeContext
+    from penstock.runtime.operators.protocols import ConnectorContext as ConnectorContext
+    from penstock.runtime.operators.protocols import DeadLetter as DeadLetter
+    from penstock.runtime.operators.protocols import OperatorStatistics as OperatorStatistics
+    from penstock.runtime.operators.protocols import Polled as Polled
+    from penstock.runtime.operators.protocols import RemovesLeftovers as RemovesLeftovers
+    from penstock.runtime.operators.protocols import Sink as Sink
+    from penstock.runtime.operators.protocols import SinkWriter as SinkWriter
+    from penstock.runtime.operators.protocols import Source as Source
+    from penstock.runtime.operators.protocols import SourceReader as SourceReader
+    from penstock.runtime.record.elements import ArrowBatch as ArrowBatch
+    from penstock.runtime.record.elements import Batch as Batch
+    from penstock.runtime.record.elements import RowBatch as RowBatch
+    from penstock.runtime.state.state_table import ValueState as ValueState
+
+#: Where each public name is; the imports above say the same to type checkers.
+_HOME: Final = {
+    "ArrowBatch": "record.elements",
+    "BadRecordError": "io.connectors.errors",
+    "Batch": "record.elements",
+    "Checkpointing": "checkpoint.config",
+    "CheckpointingMode": "checkpoint.mode",
+    "CollectSink": "io.connectors.collect_sink",
+    "CollectedRows": "io.connectors.collect_sink",
+    "CollectionSource": "graph.collection_source",
+    "CommitPermit": "checkpoint.permit",
+    "ConfigurationError": "errors",
+    "ConnectorContext": "operators.protocols",
+    "ConnectorError": "io.connectors.errors",
+    "DataStream": "graph.data_stream",
+    "DeadLetter": "operators.protocols",
+    "DeploymentError": "errors",
+    "DiscardSink": "io.connectors.discard_sink",
+    "Executor": "graph.executor",
+    "ExponentialBackoff": "job.restart",
+    "FileSink": "io.connectors.file_sink",
+    "FileSource": "io.connectors.file_source",
+    "FixedDelay": "job.restart",
+    "GeneratorSource": "io.connectors.generator_source",
+    "GraphError": "errors",
+    "JobCancelledError": "errors",
+    "JobConfig": "graph.job_config",
+    "JobFailedError": "errors",
+    "JobGraph": "graph.job_graph",
+    "JobHandle": "graph.job_handle",
+    "JobResult": "graph.job_handle",
+    "JobStatistics": "graph.job_handle",
+    "JobStatus": "graph.job_handle",
+    "KeepAfter": "checkpoint.config",
+    "KeyedProcessFunction": "operators.process_function",
+    "KeyedStream": "graph.keyed_stream",
+    "NoRestart": "job.restart",
+    "OperatorError": "errors",
+    "OperatorOptions": "graph.operator_options",
+    "OperatorStatistics": "operators.protocols",
+    "PenstockError": "errors",
+    "Polled": "operators.protocols",
+    "RemovesLeftovers": "operators.protocols",
+    "RowBatch": "record.elements",
+    "RuntimeContext": "operators.process_function",
+    "Sink": "operators.protocols",
+    "SinkWriter": "operators.protocols",
+    "Source": "operators.protocols",
+    "SourceReader": "operators.protocols",
+    "StorageError": "errors",
+    "StreamEnvironment": "graph.stream_environment",
+    "ValueState": "state.state_table",
+}
+
+__all__ = [
+    "ArrowBatch",
+    "BadRecordError",
+    "Batch",
+    "Checkpointing",
+    "CheckpointingMode",
+    "CollectSink",
+    "CollectedRows",
+    "CollectionSource",
+    "CommitPermit",
+    "ConfigurationError",
+    "ConnectorContext",
+    "ConnectorError",
+    "DataStream",
+    "DeadLetter",
+    "DeploymentError",
+    "DiscardSink",
+    "Executor",
+    "ExponentialBackoff",
+    "FileSink",
+    "FileSource",
+    "FixedDelay",
+    "GeneratorSource",
+    "GraphError",
+    "JobCancelledError",
+    "JobConfig",
+    "JobFailedError",
+    "JobGraph",
+    "JobHandle",
+    "JobResult",
+    "JobStatistics",
+    "JobStatus",
+    "KeepAfter",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "NoRestart",
+    "OperatorError",
+    "OperatorOptions",
+    "OperatorStatistics",
+    "PenstockError",
+    "Polled",
+    "RemovesLeftovers",
+    "RowBatch",
+    "RuntimeContext",
+    "Sink",
+    "SinkWriter",
+    "Source",
+    "SourceReader",
+    "StorageError",
+    "StreamEnvironment",
+    "ValueState",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name (PEP 562).
+
+    Raises:
+        AttributeError: There is no such public name; the nearest one is named.
+    """
+    home = _HOME.get(name)
+    if home is None:
+        from difflib import get_close_matches  # only for a mistake
+
+        near = get_close_matches(name, _HOME, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        msg = f"module {__name__!r} has no public name {name!r}{hint}"
+        raise AttributeError(msg)
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

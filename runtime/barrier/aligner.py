@@ -1,0 +1,151 @@
+"""Exactly once: align the barriers of all channels before a checkpoint is taken.
+
+What it does: the first barrier of a checkpoint begins an alignment. A channel whose barrier was consumed is
+blocked, so nothing behind its barrier is processed, while the others go on until their barriers come. With
+the last one all channels are released and the checkpoint is triggered.
+
+Why it is right: at the trigger exactly the elements in front of the barriers have been processed, on every
+channel, which is a consistent cut (Chandy and Lamport's snapshot, with the channels' state empty by waiting).
+
+One alignment runs at a time. A barrier of a newer checkpoint replaces it (the older one is subsumed), because
+its channel will never deliver the older one. A cancellation of the running or of a newer checkpoint ends it
+and only the cancelled id is reported: who cancelled the newer one has already passed over the older one.
+
+What it must never do: leave a channel blocked when no alignment runs (the job would stand still for ever), or
+trigger a checkpoint after it was given up, replaced or taken.
+
+The model is Flink's `CheckpointBarrierAligner`; the end of a channel that counts as its barrier is that of
+Flink 1.14 (FLIP-147).
+"""
+
+from __future__ import annotations
+
+from penstock.runtime.barrier.barrier_count import BarrierCount
+from penstock.runtime.barrier.handler import (
+    ChannelBlocking,
+    CheckpointBarrierHandler,
+    EndOfPartitionPolicy,
+)
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.errors import StreamCorruptError
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
+
+
+class CheckpointBarrierAligner(CheckpointBarrierHandler):
+    """Aligns barriers over several channels; see the module's text.
+
+    Args:
+        channels: Number of channels.
+        inputs: Blocks and unblocks channels.
+        clock: Time.
+        end_of_partition: What the end of a channel means to the running alignment.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        inputs: ChannelBlocking,
+        clock: Clock,
+        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+    ) -> None:
+        super().__init__(channels, clock, end_of_partition)
+        self._inputs = inputs
+        self._alignment: BarrierCount | None = None
+        self._blocked: list[int] = []
+
+    @property
+    def alignment_duration(self) -> float:
+        """Seconds of the running alignment so far; of the last one when none runs."""
+        if self._alignment is None:
+            return self._alignment_duration
+        return self._clock.monotonic() - self._alignment.started_at
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The checkpoint that is being aligned, if there is one."""
+        return () if self._alignment is None else (self._alignment.checkpoint_id,)
+
+    def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
+        """Begin, continue, complete or replace an alignment; a barrier of an old checkpoint is ignored.
+
+        Raises:
+            StreamCorruptError: The channel has delivered this barrier before, while it was blocked, or it
+                has ended.
+        """
+        self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
+        running = self._alignment
+        if running is not None and barrier.checkpoint_id == running.checkpoint_id:
+            self._settle(running, channel)
+        elif barrier.checkpoint_id > self._latest_id:
+            if running is not None:
+                self._end_alignment()
+                self._abort(running.checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
+            self._latest_id = barrier.checkpoint_id
+            begun = BarrierCount(barrier.checkpoint_id, self._open, self._clock.monotonic())
+            begun.barrier = barrier
+            self._alignment = begun
+            self._settle(begun, channel)
+        else:
+            self._ignored += 1
+
+    def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
+        """End the running alignment if it is for this checkpoint or an older one; else remember the id.
+
+        A marker of a checkpoint that is older than the newest one seen, or over, is ignored.
+        """
+        self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
+        cancelled = marker.checkpoint_id
+        if cancelled < self._latest_id or (cancelled == self._latest_id and self._alignment is None):
+            self._ignored += 1
+            return
+        self._end_alignment()
+        self._latest_id = cancelled
+        self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
+
+    def process_end_of_partition(self, channel: int) -> None:
+        """The channel owes no barriers any more; the running alignment completes or is given up.
+
+        Raises:
+            StreamCorruptError: The channel has ended before.
+        """
+        self._close(channel)
+        running = self._alignment
+        if running is None:
+            return
+        if self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:
+            running.settle(channel)
+            self._trigger_if_complete(running)
+            return
+        self._end_alignment()
+        self._abort(running.checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
+
+    def all_barriers_received(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
+        return checkpoint_id <= self._latest_id and checkpoint_id not in self.pending
+
+    def _settle(self, running: BarrierCount, channel: int) -> None:
+        if not running.settle(channel):
+            msg = (
+                f"channel {channel} delivered the barrier of checkpoint {running.checkpoint_id} twice; "
+                "it was blocked after the first one, so nothing may have come from it"
+            )
+            raise StreamCorruptError(msg)
+        if not running.is_complete:
+            self._inputs.block(channel)
+            self._blocked.append(channel)
+        self._trigger_if_complete(running)
+
+    def _trigger_if_complete(self, running: BarrierCount) -> None:
+        if running.is_complete and running.barrier is not None:
+            self._end_alignment()
+            self._trigger(running.barrier, running.started_at)
+
+    def _end_alignment(self) -> None:
+        """End the alignment, for whatever reason: everybody goes on."""
+        if self._alignment is not None:
+            self._alignment_duration = self._clock.monotonic() - self._alignment.started_at
+        self._alignment = None
+        blocked, self._blocked = self._blocked, []
+        for channel in blocked:
+            self._inputs.unblock(channel)

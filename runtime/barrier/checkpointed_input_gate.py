@@ -1,0 +1,120 @@
+"""`CheckpointedInputGate`: the input of a subtask with the barriers taken out.
+
+It stands between the channels and the task. What it polls is either for the task (buffers, watermarks,
+status, ends) and is handed on, or for the barrier handler (barriers, cancellation markers) and stays here.
+The handler is told of a barrier before anything behind it is polled, and of the end of a channel before the
+task is: if that end completes a checkpoint, the checkpoint comes first.
+
+The model is Flink's class of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.runtime.barrier.handler import (
+    BarrierHandlerStatistics,
+    CheckpointBarrierHandler,
+    CheckpointListener,
+)
+from penstock.runtime.network.input_gate import InputGate, InputGateStatistics
+from penstock.runtime.record.elements import (
+    Buffer,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    EndOfPartition,
+    StreamElement,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointedInputGateStatistics:
+    """Counters of a subtask's input.
+
+    Attributes:
+        gate: The channels.
+        barriers: The barrier handler.
+    """
+
+    gate: InputGateStatistics
+    barriers: BarrierHandlerStatistics
+
+
+class CheckpointedInputGate:
+    """Polls a gate and deals with barriers; see the module's text.
+
+    Args:
+        gate: The channels.
+        handler: Decides when checkpoints begin; made for this gate (see `create_barrier_handler`).
+    """
+
+    def __init__(self, gate: InputGate, handler: CheckpointBarrierHandler) -> None:
+        self.gate = gate
+        self.handler = handler
+
+    def set_listener(self, listener: CheckpointListener) -> None:
+        """Say who takes and aborts checkpoints; once, before the first element."""
+        self.handler.set_listener(listener)
+
+    def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
+        """Take a frame that arrived on a channel; nothing of it is consumed yet.
+
+        Raises:
+            StreamCorruptError: There is no such channel, or the frame breaks the protocol.
+        """
+        self.gate.receive(channel, first_sequence_number, elements)
+
+    def poll_next(self) -> tuple[int, StreamElement] | None:
+        """Consume elements up to the next one that is for the task.
+
+        May call the listener, any number of times, before it returns.
+
+        Returns:
+            The channel and a `Buffer`, `Watermark`, `StreamStatus`, `EndOfData` or `EndOfPartition`; `None`
+            when nothing is there on channels that are not blocked.
+
+        Raises:
+            StreamCorruptError: The barriers break the protocol.
+        """
+        while (polled := self.gate.poll()) is not None:
+            channel, element = polled
+            if isinstance(element, Buffer):
+                return polled
+            if isinstance(element, CheckpointBarrier):
+                self.handler.process_barrier(channel, element)
+            elif isinstance(element, CancelCheckpointMarker):
+                self.handler.process_cancellation(channel, element)
+            else:
+                if isinstance(element, EndOfPartition):
+                    self.handler.process_end_of_partition(channel)
+                return polled
+        return None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the end of every channel has been consumed."""
+        return self.gate.is_finished
+
+    def consumed(self, channel: int) -> int:
+        """Number of the next element to be consumed on a channel: calls below it are answered."""
+        return self.gate.consumed(channel)
+
+    def take_progressed_channels(self) -> list[int]:
+        """Channels of which something was consumed since this was asked last, barriers included."""
+        return self.gate.take_progressed()
+
+    def check_gaps(self, now: float) -> float | None:
+        """Fail when an element has been missing for too long; else say when to ask again.
+
+        Args:
+            now: Monotonic time.
+
+        Raises:
+            MissingElementsError: A gap is too old.
+        """
+        return self.gate.check_gaps(now)
+
+    def statistics(self) -> CheckpointedInputGateStatistics:
+        """Counters of the channels and of the barrier handler."""
+        return CheckpointedInputGateStatistics(self.gate.statistics(), self.handler.statistics())

@@ -1,0 +1,217 @@
+"""What all barrier handlers have in common.
+
+A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It is told
+every barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its channel,
+and tells a `CheckpointListener` to take a checkpoint or to give one up. The listener is called at most once
+with each outcome, at a moment at which nothing that was consumed is anywhere but in the task.
+
+A handler does not know how its events reach it: it has no channel, no queue and no bytes, only numbers of
+channels. A handler that has to act earlier (when a barrier arrives, ahead of the buffers that wait) is one
+more subclass, which is told of arrivals beside these three calls: `InputChannel` decodes elements on arrival,
+so `InputGate.receive` is the place that knows of them.
+
+What is ignored, and what is an error: a barrier or marker of a checkpoint that is over, or was replaced by a
+newer one, is late, not wrong, also when the ids of one channel go backwards; it is counted and does nothing.
+Something on a channel after its end is a corrupt stream.
+
+The model is Flink's `CheckpointBarrierHandler`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.errors import StreamCorruptError
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
+
+
+class EndOfPartitionPolicy(Enum):
+    """What the end of a channel means to checkpoints that wait for its barrier.
+
+    Example:
+        >>> EndOfPartitionPolicy("aborts").name
+        'ABORTS'
+    """
+
+    #: The channel owes no barrier any more; if it was the last one that did, the checkpoint triggers.
+    COUNTS_AS_BARRIER = "counts_as_barrier"
+    #: The checkpoints are given up, as in Flink 1.11.
+    ABORTS = "aborts"
+
+
+class CheckpointListener(Protocol):
+    """The task, as a barrier handler sees it."""
+
+    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
+        """Take this checkpoint now.
+
+        Args:
+            barrier: The first barrier of the checkpoint that arrived, as it was sent.
+            start_delay: Seconds from the trigger at the coordinator to the first barrier here.
+            alignment_duration: Seconds from the first barrier to the last.
+        """
+        ...
+
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        """This checkpoint will not be triggered."""
+        ...
+
+
+class ChannelBlocking(Protocol):
+    """The input, as an aligning handler sees it."""
+
+    def block(self, channel: int) -> None:
+        """Consume nothing from this channel until it is unblocked."""
+        ...
+
+    def unblock(self, channel: int) -> None:
+        """Consume from this channel again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierHandlerStatistics:
+    """Counters of a barrier handler; durations in seconds.
+
+    Attributes:
+        latest_checkpoint_id: The newest checkpoint of which a barrier or marker was consumed; -1 for none.
+        triggered: Checkpoints that were triggered.
+        aborted: Checkpoints that were given up.
+        ignored: Barriers and markers that came late or again.
+        pending: Checkpoints that wait for barriers.
+        start_delay: Of the last triggered checkpoint: from its trigger to the first barrier here.
+        alignment_duration: Of the running alignment, or of the last one.
+    """
+
+    latest_checkpoint_id: int
+    triggered: int
+    aborted: int
+    ignored: int
+    pending: int
+    start_delay: float
+    alignment_duration: float
+
+
+class CheckpointBarrierHandler(ABC):
+    """Decides when a checkpoint begins; see the module's text.
+
+    Args:
+        channels: Number of channels, over all inputs of the subtask.
+        clock: Time.
+        end_of_partition: What the end of a channel means to a waiting checkpoint.
+
+    Raises:
+        ValueError: There are no channels.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        clock: Clock,
+        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+    ) -> None:
+        if channels < 1:
+            msg = f"a barrier handler needs at least one channel, not {channels}"
+            raise ValueError(msg)
+        self._channels = channels
+        self._clock = clock
+        self._policy = end_of_partition
+        self._open = set(range(channels))
+        self._listener: CheckpointListener | None = None
+        self._latest_id = -1
+        self._triggered = self._aborted = self._ignored = 0
+        self._start_delay = self._alignment_duration = 0.0
+
+    def set_listener(self, listener: CheckpointListener) -> None:
+        """Say whom to tell; once, before the first event."""
+        self._listener = listener
+
+    @abstractmethod
+    def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
+        """A barrier was consumed.
+
+        Raises:
+            StreamCorruptError: It breaks the protocol.
+        """
+
+    @abstractmethod
+    def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
+        """A cancellation marker was consumed; one of a checkpoint that is over does nothing."""
+
+    @abstractmethod
+    def process_end_of_partition(self, channel: int) -> None:
+        """The end of a channel was consumed.
+
+        Raises:
+            StreamCorruptError: It has ended before.
+        """
+
+    @abstractmethod
+    def all_barriers_received(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
+
+    @property
+    def latest_checkpoint_id(self) -> int:
+        """The newest checkpoint of which a barrier or marker was consumed; -1 for none."""
+        return self._latest_id
+
+    @property
+    def start_delay(self) -> float:
+        """Of the last triggered checkpoint: seconds from its trigger to the first barrier here."""
+        return self._start_delay
+
+    @property
+    def alignment_duration(self) -> float:
+        """Seconds of the running alignment so far; of the last one when none runs."""
+        return self._alignment_duration
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Checkpoints that wait for barriers, oldest first."""
+        return ()
+
+    def statistics(self) -> BarrierHandlerStatistics:
+        """Counters of this handler."""
+        return BarrierHandlerStatistics(
+            latest_checkpoint_id=self._latest_id,
+            triggered=self._triggered,
+            aborted=self._aborted,
+            ignored=self._ignored,
+            pending=len(self.pending),
+            start_delay=self._start_delay,
+            alignment_duration=self.alignment_duration,
+        )
+
+    def _check_open(self, channel: int, what: str) -> None:
+        if channel not in self._open:
+            state = "has ended" if 0 <= channel < self._channels else "does not exist"
+            msg = f"{what} came on channel {channel}, which {state}"
+            raise StreamCorruptError(msg)
+
+    def _close(self, channel: int) -> None:
+        self._check_open(channel, "an end of partition")
+        self._open.discard(channel)
+
+    def _trigger(self, barrier: CheckpointBarrier, started_at: float) -> None:
+        """Tell the listener; whatever it asks of this handler must already be true."""
+        alignment = self._clock.monotonic() - started_at
+        self._alignment_duration = alignment
+        # Clocks of two machines differ: a barrier may seem to come from the future.
+        self._start_delay = max(0.0, self._clock.now() - barrier.timestamp - alignment)
+        self._triggered += 1
+        self._told().trigger(barrier, self._start_delay, alignment)
+
+    def _abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        self._aborted += 1
+        self._told().abort(checkpoint_id, reason)
+
+    def _told(self) -> CheckpointListener:
+        if self._listener is None:
+            msg = "the barrier handler has nobody to tell: call set_listener before the first element"
+            raise RuntimeError(msg)
+        return self._listener

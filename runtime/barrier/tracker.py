@@ -1,0 +1,153 @@
+"""At least once: count barriers and let everything flow.
+
+What it does: no channel is ever blocked. A checkpoint is triggered when its barrier has been consumed on
+every channel, while elements behind the early barriers have been processed already. After a restore those are
+processed again: nothing is lost, some count twice.
+
+Several checkpoints may be under way. When one is complete, older ones that are not will never matter again
+and are forgotten without a word; at most `MAX_PENDING` are remembered, the oldest ones are forgotten first. A
+cancelled one is kept as aborted until all its barriers have come, so that these don't begin it anew.
+
+What it must never do: trigger a checkpoint before its barrier has come on every channel that is open, trigger
+one twice, or remember without a bound.
+
+The model is Flink's `CheckpointBarrierTracker`. One thing is stricter: barriers are matched to channels, so
+one that is repeated on the same channel does not count for another channel (it is ignored).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.barrier.barrier_count import BarrierCount
+from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
+
+#: How many incomplete checkpoints are remembered (Flink's `MAX_CHECKPOINTS_TO_TRACK`).
+MAX_PENDING: Final = 50
+
+
+class CheckpointBarrierTracker(CheckpointBarrierHandler):
+    """Counts barriers over several channels; see the module's text.
+
+    Under `EndOfPartitionPolicy.ABORTS` an ended channel goes on owing barriers, so no later checkpoint
+    triggers.
+
+    Args:
+        channels: Number of channels.
+        clock: Time.
+        end_of_partition: What the end of a channel means to pending checkpoints.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        clock: Clock,
+        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+    ) -> None:
+        super().__init__(channels, clock, end_of_partition)
+        # Only ids above all earlier ones are added, so the order of the dict is the order of ids.
+        self._counts: dict[int, BarrierCount] = {}
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Checkpoints that wait for barriers, oldest first."""
+        return tuple(count.checkpoint_id for count in self._counts.values() if not count.is_aborted)
+
+    def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
+        """Count a barrier, and trigger its checkpoint when it was the last one.
+
+        A barrier of an id that is neither pending nor newer than all seen ones is ignored.
+
+        Raises:
+            StreamCorruptError: The channel has ended.
+        """
+        self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
+        count = self._counts.get(barrier.checkpoint_id)
+        if count is None:
+            if barrier.checkpoint_id <= self._latest_id:
+                self._ignored += 1
+                return
+            count = self._begin(barrier.checkpoint_id)
+        if count.barrier is None:
+            count.barrier = barrier
+        self._settle(count, channel)
+
+    def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
+        """Abort this checkpoint and all older ones, each once.
+
+        A marker of an id that is neither pending nor newer than all seen ones aborts only what is older.
+        """
+        self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
+        self._abort_older_than(marker.checkpoint_id)
+        count = self._counts.get(marker.checkpoint_id)
+        if count is None:
+            if marker.checkpoint_id <= self._latest_id:
+                self._ignored += 1
+                return
+            count = self._begin(marker.checkpoint_id)
+        self._abort_count(count, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
+        self._settle(count, channel)
+
+    def process_end_of_partition(self, channel: int) -> None:
+        """The channel owes no barriers any more, or all pending checkpoints are given up.
+
+        Several checkpoints may become complete at once; all of them are triggered, oldest first, because an
+        older one may be a savepoint, which a newer checkpoint does not replace.
+
+        Raises:
+            StreamCorruptError: The channel has ended before.
+        """
+        self._close(channel)
+        if self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:
+            for count in list(self._counts.values()):
+                if count.settle(channel):
+                    self._finish_if_complete(count)
+            return
+        counts, self._counts = self._counts, {}
+        for count in counts.values():
+            self._abort_count(count, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
+
+    def all_barriers_received(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
+        count = self._counts.get(checkpoint_id)
+        return checkpoint_id <= self._latest_id and (count is None or count.is_aborted)
+
+    def _begin(self, checkpoint_id: int) -> BarrierCount:
+        counts_all = self._policy is EndOfPartitionPolicy.ABORTS
+        owing = range(self._channels) if counts_all else self._open
+        count = BarrierCount(checkpoint_id, owing, self._clock.monotonic())
+        self._latest_id = checkpoint_id
+        self._counts[checkpoint_id] = count
+        if len(self._counts) > MAX_PENDING:
+            del self._counts[next(iter(self._counts))]
+        return count
+
+    def _settle(self, count: BarrierCount, channel: int) -> None:
+        if count.settle(channel):
+            self._finish_if_complete(count)
+        else:
+            self._ignored += 1
+
+    def _finish_if_complete(self, count: BarrierCount) -> None:
+        if not count.is_complete:
+            return
+        self._forget_up_to(count.checkpoint_id)
+        if not count.is_aborted and count.barrier is not None:
+            self._trigger(count.barrier, count.started_at)
+
+    def _forget_up_to(self, checkpoint_id: int) -> None:
+        for pending in [pending for pending in self._counts if pending <= checkpoint_id]:
+            del self._counts[pending]
+
+    def _abort_older_than(self, checkpoint_id: int) -> None:
+        for count in [count for count in self._counts.values() if count.checkpoint_id < checkpoint_id]:
+            del self._counts[count.checkpoint_id]
+            self._abort_count(count, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
+
+    def _abort_count(self, count: BarrierCount, reason: CheckpointFailureReason) -> None:
+        if not count.is_aborted:
+            count.is_aborted = True
+            self._abort(count.checkpoint_id, reason)

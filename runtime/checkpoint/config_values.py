@@ -1,0 +1,160 @@
+"""Checks that settings share: a duration, a whole number, a choice, and mappings with unknown names.
+
+Each check returns the value in the form the runtime uses, or raises a `ConfigurationError` that names the
+setting, what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import timedelta
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any, TypeAlias, TypeVar
+
+from penstock.runtime.errors import ConfigurationError
+
+#: How users write durations: a `timedelta`, or seconds.
+Duration: TypeAlias = timedelta | float
+
+C = TypeVar("C")
+EnumT = TypeVar("EnumT", bound=Enum)
+
+
+def seconds(name: str, value: object, *, at_least: float = 0.0, above: float | None = None) -> float:
+    """A duration as seconds.
+
+    Args:
+        name: The setting, for the message.
+        value: A `timedelta`, or seconds as int or float; `True` is not a number.
+        at_least: Smallest allowed value.
+        above: The value must be greater than this; replaces `at_least`.
+
+    Raises:
+        ConfigurationError: It is no duration, not finite, or too short.
+
+    Example:
+        >>> seconds("timeout", timedelta(minutes=1))
+        60.0
+    """
+    if isinstance(value, timedelta):
+        number = value.total_seconds()
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value)
+    else:
+        msg = f"{name}={value!r}: give a timedelta, or seconds as int or float"
+        raise ConfigurationError(msg)
+    too_short = number <= above if above is not None else number < at_least
+    if not math.isfinite(number) or too_short:
+        allowed = f"longer than {above:g} s" if above is not None else f"of at least {at_least:g} s"
+        msg = f"{name}={value!r}: give a finite duration {allowed}"
+        raise ConfigurationError(msg)
+    return number
+
+
+def whole_number(name: str, value: object, *, at_least: int) -> int:
+    """A whole number.
+
+    Raises:
+        ConfigurationError: It is no int (a bool is none either), or too small.
+
+    Example:
+        >>> whole_number("retain", 3, at_least=1)
+        3
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        msg = f"{name}={value!r}: give a whole number of at least {at_least}"
+        raise ConfigurationError(msg)
+    return value
+
+
+def real_number(name: str, value: object, *, at_least: float, at_most: float = math.inf) -> float:
+    """A finite number within bounds, both included.
+
+    Raises:
+        ConfigurationError: It is no number, or out of bounds.
+
+    Example:
+        >>> real_number("jitter", 0.1, at_least=0, at_most=1)
+        0.1
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number) and at_least <= number <= at_most:
+            return number
+    upper = "" if at_most == math.inf else f" and at most {at_most:g}"
+    msg = f"{name}={value!r}: give a number of at least {at_least:g}{upper}"
+    raise ConfigurationError(msg)
+
+
+def truth(name: str, value: object) -> bool:
+    """`True` or `False`, nothing that merely counts as such.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if not isinstance(value, bool):
+        msg = f"{name}={value!r}: give True or False"
+        raise ConfigurationError(msg)
+    return value
+
+
+def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
+    """A member of `kind`, given as such or by its value.
+
+    Raises:
+        ConfigurationError: There is no such member; the message lists them all.
+    """
+    if isinstance(value, kind):
+        return value
+    for member in kind:
+        if isinstance(value, str) and member.value == value:
+            return member
+    allowed = ", ".join(repr(member.value) for member in kind)
+    msg = f"{name}={value!r}: give one of {allowed}"
+    raise ConfigurationError(msg)
+
+
+def check_names(owner: str, given: Mapping[str, Any], allowed: list[str]) -> None:
+    """Refuse names that are not allowed, naming the nearest one that is.
+
+    Raises:
+        ConfigurationError: There is an unknown name.
+
+    Example:
+        >>> check_names("Checkpointing", {"evry": 1}, ["every", "storage"])
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.ConfigurationError: Checkpointing has no setting 'evry'; did you mean 'every'?
+    """
+    for name in given:
+        if name in allowed:
+            continue
+        near = get_close_matches(str(name), allowed, n=1, cutoff=0.0)
+        close = bool(get_close_matches(str(name), allowed, n=1))
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if close
+            else f"the nearest is {near[0]!r}"
+            if near
+            else "it has none"
+        )
+        msg = f"{owner} has no setting {name!r}; {hint}"
+        raise ConfigurationError(msg)
+
+
+def from_fields(kind: type[C], given: Mapping[str, Any]) -> C:
+    """Build the dataclass `kind` from a mapping of its settings.
+
+    Raises:
+        ConfigurationError: A setting is unknown, missing or has a value that is not allowed.
+    """
+    allowed = [field.name for field in fields(kind) if field.init]  # type: ignore[arg-type]
+    check_names(kind.__name__, given, allowed)
+    try:
+        return kind(**given)
+    except TypeError as error:
+        msg = f"{kind.__name__}: {str(error).removeprefix(f'{kind.__name__}.__init__() ')}"
+        raise ConfigurationError(msg) from error

@@ -1,0 +1,301 @@
+"""`CheckpointCoordinator`: starts checkpoints, collects them, makes them count (Flink's class of that name).
+
+A checkpoint goes through four steps. A request is let through by the decider; the subtasks without senders
+are told to start, and barriers do the rest; every subtask acknowledges with handles of its state; when the
+last one has, the record of the checkpoint is written into the log of decisions. From that moment it exists:
+the job would restart from it, and only then the subtasks are told, so that sinks commit.
+
+Why it is right. A subtask commits only what a written record covers. A checkpoint fails as a whole: one
+decline, a timeout, a subtask that leaves in its midst, and all that came in is thrown away. Everything that
+arrives late, twice or from another attempt changes nothing. A barrier names the newest completed checkpoint,
+and the files of that one stay until the checkpoint that builds on it has ended.
+
+What it must never do: tell a subtask that a checkpoint is complete before its record is written; delete a
+file that a completed checkpoint names; leave a checkpoint pending that can't complete; answer a request
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
+from penstock.runtime.checkpoint.coordinator_history import (
+    CheckpointHistory,
+    CheckpointRecord,
+    CoordinatorStatistics,
+)
+from penstock.runtime.checkpoint.coordinator_messages import CheckpointMessages
+from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome as MessageOutcome
+from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints, PendingEnds, StartedCheckpoint
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, NotAllRunning, SubtaskStatus
+from penstock.runtime.checkpoint.coordinator_requests import (
+    CheckpointCompleted,
+    CheckpointFailed,
+    CheckpointRequests,
+    OnAnswer,
+)
+from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.finalize import Fenced, Finalized
+from penstock.runtime.checkpoint.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.ports import AsyncRunner, Clock, TimerService
+from penstock.runtime.record.elements import SnapshotKind
+
+
+class CheckpointCoordinator:
+    """Takes the checkpoints of one job, over all its attempts.
+
+    Args:
+        config: How checkpoints are taken.
+        planner: Who takes part.
+        gateway: Subtasks and job.
+        files: Deletes what nobody needs.
+        write: Writes the record of a complete checkpoint; blocks.
+        clock: Time.
+        timers: For interval, pause and timeouts.
+        runner: Runs what blocks.
+        failures: When failed checkpoints fail the job; by default what `config` says.
+    """
+
+    def __init__(
+        self,
+        config: Checkpointing,
+        planner: CheckpointPlanner,
+        gateway: CoordinatorGateway,
+        files: CheckpointFiles,
+        write: Callable[[CompletedCheckpoint], Finalized | Fenced],
+        *,
+        clock: Clock,
+        timers: TimerService,
+        runner: AsyncRunner,
+        failures: CheckpointFailureManager | None = None,
+    ) -> None:
+        self._keep_after = config.kept_after
+        self._planner = planner
+        self._gateway = gateway
+        self._files = files
+        self._failures = failures or CheckpointFailureManager(config.tolerable_failures)
+        self._history = CheckpointHistory()
+        self._requests = CheckpointRequests(
+            config, clock, timers, self._start, lambda: len(self._pending.running)
+        )
+        self._pending = PendingCheckpoints(
+            planner,
+            gateway,
+            files,
+            write,
+            self._failures,
+            self._history,
+            config.timeout_seconds,
+            clock=clock,
+            timers=timers,
+            runner=runner,
+            ends=PendingEnds(self._completed, self._failed, self._fenced),
+        )
+        self._attempt: int | None = None
+        self._messages = CheckpointMessages(self._pending, self._history)
+
+    # -- the life of an attempt ---------------------------------------------------------------------------
+
+    def begin_attempt(
+        self,
+        attempt: int,
+        store: CompletedCheckpointStore,
+        highest_id: int,
+        orphans: Iterable[str] = (),
+    ) -> None:
+        """Serve a new attempt; nothing is triggered before `started`.
+
+        Args:
+            attempt: Its number.
+            store: The completed checkpoints, as recovered.
+            highest_id: The highest checkpoint id in the log.
+            orphans: Files that earlier attempts have left behind; they are deleted.
+        """
+        self._files.delete(orphans)
+        self._attempt = attempt
+        self._planner.reset()
+        self._pending.begin_attempt(attempt, store, highest_id)
+
+    def started(self) -> None:
+        """All subtasks run: checkpoints may be taken."""
+        self._planner.started()
+        self._requests.poll()
+
+    def start_periodic(self) -> None:
+        """Take a checkpoint every interval from now on."""
+        self._requests.start_periodic()
+
+    def stop_periodic(self) -> None:
+        """Take no periodic checkpoints any more; give up all that run or wait."""
+        self._requests.stop_periodic()
+        self._end_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, "checkpointing was stopped")
+
+    def end_attempt(self, reason: Reason = Reason.JOB_FAILURE, detail: str = "") -> None:
+        """The attempt is over: give everything up; a record that is being written is still finished."""
+        self._attempt = None
+        self._requests.stop_periodic()
+        self._end_all(reason, detail)
+
+    def end_job(self, job_state: str) -> tuple[str, ...]:
+        """The job has ended (`finished`, `failed`, `cancelled`): which files may be deleted now."""
+        return self._pending.end_job(job_state, self._keep_after)
+
+    def abort_all(self, reason: Reason, detail: str = "") -> None:
+        """Give up every checkpoint that runs; the periodic timer and waiting requests go on."""
+        for started in self._pending.running:
+            self._pending.abort(started, reason, detail)
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back once no record is being written, so that what stands in the log is known."""
+        self._pending.finaliser.when_idle(callback)
+
+    def subtask_finished(self, subtask: SubtaskId) -> None:
+        """A subtask has left: it takes part in nothing any more.
+
+        A checkpoint that still waits for it is given up and tried again a little later.
+        """
+        if not self._planner.finished(subtask):
+            return
+        for started in self._pending.running:
+            if subtask in started.pending.missing:
+                self._requests.retry_later(started.request)
+                detail = f"{subtask} finished before it took this checkpoint"
+                self._pending.abort(started, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
+
+    # -- requests and messages ----------------------------------------------------------------------------
+
+    def trigger(
+        self,
+        kind: SnapshotKind = SnapshotKind.CHECKPOINT,
+        *,
+        periodic: bool = False,
+        forced: bool | None = None,
+        urgent: bool = False,
+        on_answer: OnAnswer | None = None,
+    ) -> None:
+        """Ask for a checkpoint.
+
+        Args:
+            kind: Checkpoint or savepoint.
+            periodic: Ask as the periodic timer does.
+            forced: Ignore limit and pause; by default savepoints do.
+            urgent: Ignore the pause but not the limit.
+            on_answer: Told once how it went.
+        """
+        force = kind.is_savepoint if forced is None else forced
+        self._requests.submit(kind, periodic=periodic, forced=force, urgent=urgent, on_answer=on_answer)
+
+    def acknowledge(
+        self,
+        attempt: int,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        snapshot: SubtaskSnapshot | None = None,
+        metrics: CheckpointMetrics | None = None,
+    ) -> MessageOutcome:
+        """A subtask's part of a checkpoint is durable."""
+        if attempt != self._attempt:
+            return self._messages.stale()
+        return self._messages.acknowledge(subtask, checkpoint_id, snapshot, metrics)
+
+    def decline(
+        self,
+        attempt: int,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        reason: Reason = Reason.CHECKPOINT_DECLINED,
+        detail: str = "",
+    ) -> MessageOutcome:
+        """A subtask can't take part: the checkpoint is given up."""
+        if attempt != self._attempt:
+            return self._messages.stale()
+        return self._messages.decline(subtask, checkpoint_id, reason, detail)
+
+    # -- what people and metrics see ----------------------------------------------------------------------
+
+    @property
+    def pending_ids(self) -> tuple[int, ...]:
+        """Checkpoints that run, oldest first."""
+        return tuple(started.id for started in self._pending.running)
+
+    @property
+    def latest_completed(self) -> CompletedCheckpoint | None:
+        """The newest completed checkpoint."""
+        return self._pending.latest
+
+    def history(self) -> tuple[CheckpointRecord, ...]:
+        """The last checkpoints, oldest first."""
+        return self._history.records()
+
+    def statistics(self) -> CoordinatorStatistics:
+        """Counters over all attempts."""
+        deletions = self._files.statistics()
+        return replace(
+            self._history.counters(),
+            refused=self._requests.refused,
+            pending=len(self._pending.running),
+            queued=self._requests.queued,
+            failures_in_a_row=self._failures.statistics().in_a_row,
+            stale_messages=self._messages.stale_count,
+            late_messages=self._messages.late_count,
+            deleted_files=deletions.deleted,
+            failed_deletions=deletions.failed,
+        )
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _start(self, request: CheckpointRequest) -> None:
+        if self._attempt is None:
+            self._requests.refuse(request, Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+            return
+        if request.periodic and not self._requests.is_periodic:
+            self._requests.refuse(request, Reason.PERIODIC_SCHEDULER_SHUTDOWN)
+            return
+        outcome = self._pending.start(request)
+        if isinstance(outcome, NotAllRunning):
+            waiting = ", ".join(map(str, outcome.waiting_for[:5])) or "none; they have finished"
+            detail = f"subtasks that don't run yet: {waiting}"
+            self._requests.refuse(request, Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail)
+
+    def _completed(self, started: StartedCheckpoint, checkpoint: CompletedCheckpoint) -> None:
+        self._requests.completed()
+        if self._attempt == checkpoint.attempt:
+            self._gateway.notify_complete(self._unfinished(started), started.id)
+        self._requests.answer(started.request, CheckpointCompleted(checkpoint))
+        self._requests.poll()
+
+    def _failed(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
+        if self._attempt is not None:
+            self._gateway.notify_aborted(self._unfinished(started), started.id)
+        self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
+        must_fail = self._failures.failed(reason, started.id)
+        if started.request.kind is SnapshotKind.SYNC_SAVEPOINT:
+            must_fail = self._failures.sync_savepoint_failed(reason) or must_fail
+        if must_fail and self._attempt is not None:
+            self._gateway.fail_job(f"checkpoint {started.id} failed ({reason.value}): {detail}")
+        self._requests.poll()
+
+    def _unfinished(self, started: StartedCheckpoint) -> tuple[SubtaskId, ...]:
+        status = self._planner.status
+        return tuple(s for s in started.plan.commit if status[s] is not SubtaskStatus.FINISHED)
+
+    def _fenced(self) -> None:
+        reason, detail = Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
+        self._attempt = None
+        self._requests.stop_periodic()
+        self._requests.abort_waiting(reason, detail)
+        for started in self._pending.drop_all(reason):
+            self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
+        self._gateway.fenced()
+
+    def _end_all(self, reason: Reason, detail: str) -> None:
+        self._requests.abort_waiting(reason, detail)
+        self.abort_all(reason, detail)

@@ -1,0 +1,290 @@
+"""The checkpoints that run: their start, their two ends, and what each end does to everybody else.
+
+A checkpoint that ends well is written first and told afterwards. One that ends badly takes its files with
+it, except after an error of the writer: then its record may stand in the log all the same, so nothing of it
+may be deleted. Whoever still builds on a completed checkpoint protects the files of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.config import KeepAfter
+from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_finaliser import CheckpointFinaliser
+from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
+from penstock.runtime.checkpoint.coordinator_history import (
+    CheckpointHistory,
+    CheckpointRecord,
+    CheckpointStatus,
+)
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
+from penstock.runtime.checkpoint.decision_log import OutcomeUnknownError
+from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.finalize import Fenced, Finalized
+from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint, PendingState
+from penstock.runtime.checkpoint.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskSnapshot
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.ports import AsyncRunner, Clock, TimerService
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StartedCheckpoint:
+    """A checkpoint that runs.
+
+    Attributes:
+        pending: What has come in.
+        plan: Who takes part.
+        request: Who asked for it.
+        started_at: Monotonic seconds.
+    """
+
+    pending: PendingCheckpoint
+    plan: CheckpointPlan
+    request: CheckpointRequest
+    started_at: float
+
+    @property
+    def id(self) -> int:
+        """Its id."""
+        return self.pending.checkpoint_id
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEnds:
+    """Who is told when a checkpoint ends.
+
+    Attributes:
+        completed: A checkpoint completed.
+        failed: One failed: reason, detail.
+        fenced: Another attempt owns the log.
+    """
+
+    completed: Callable[[StartedCheckpoint, CompletedCheckpoint], None]
+    failed: Callable[[StartedCheckpoint, Reason, str], None]
+    fenced: Callable[[], None]
+
+
+class PendingCheckpoints:
+    """Runs the checkpoints of the current attempt from start to end.
+
+    Args:
+        planner: Who takes part.
+        gateway: Subtasks and job.
+        files: Deletes what nobody needs.
+        write: Writes the record of a complete checkpoint; blocks.
+        failures: When failed checkpoints fail the job.
+        history: What is remembered.
+        timeout: Seconds after which a checkpoint is given up.
+        clock: Time.
+        timers: For the timeouts.
+        runner: Runs `write`.
+        ends: Who is told of ends.
+    """
+
+    def __init__(
+        self,
+        planner: CheckpointPlanner,
+        gateway: CoordinatorGateway,
+        files: CheckpointFiles,
+        write: Callable[[CompletedCheckpoint], Finalized | Fenced],
+        failures: CheckpointFailureManager,
+        history: CheckpointHistory,
+        timeout: float,
+        *,
+        clock: Clock,
+        timers: TimerService,
+        runner: AsyncRunner,
+        ends: PendingEnds,
+    ) -> None:
+        self._planner = planner
+        self._gateway = gateway
+        self._files = files
+        self._write = write
+        self._failures = failures
+        self._history = history
+        self._timeout = timeout
+        self._clock = clock
+        self._timers = timers
+        self._ends = ends
+        self._started: dict[int, StartedCheckpoint] = {}
+        self._dead: set[int] = set()
+        self._store: CompletedCheckpointStore | None = None
+        self._attempt = 0
+        self._next_id = 1
+        self.finaliser: CheckpointFinaliser[Finalized | Fenced] = CheckpointFinaliser(runner)
+
+    @property
+    def running(self) -> tuple[StartedCheckpoint, ...]:
+        """Those that run, oldest first."""
+        return tuple(self._started.values())
+
+    @property
+    def next_id(self) -> int:
+        """The id of the next checkpoint."""
+        return self._next_id
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """The newest completed checkpoint."""
+        return None if self._store is None else self._store.latest
+
+    def begin_attempt(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
+        """Run the checkpoints of a new attempt."""
+        self._attempt = attempt
+        self._store = store
+        self._next_id = max(self._next_id, highest_id + 1)
+
+    def end_job(self, job_state: str, keep_after: KeepAfter) -> tuple[str, ...]:
+        """The job has ended: paths of what may be deleted of its completed checkpoints."""
+        store, self._store = self._store, None
+        return () if store is None else tuple(h.path for h in store.shutdown(job_state, keep_after))
+
+    def get(self, checkpoint_id: int) -> StartedCheckpoint | None:
+        """The running checkpoint with this id."""
+        return self._started.get(checkpoint_id)
+
+    def is_dead(self, checkpoint_id: int) -> bool:
+        """Whether this id failed or was never used: nothing that is written for it will be needed."""
+        return checkpoint_id in self._dead or checkpoint_id >= self._next_id
+
+    def start(self, request: CheckpointRequest) -> StartedCheckpoint | NotAllRunning:
+        """Start a checkpoint, unless not everybody runs."""
+        plan = self._planner.plan()
+        if isinstance(plan, NotAllRunning):
+            return plan
+        checkpoint_id, now = self._next_id, self._clock.now()
+        self._next_id += 1
+        base = self._base()
+        pending = PendingCheckpoint(
+            checkpoint_id,
+            request.kind,
+            plan.acknowledge,
+            triggered_at=now,
+            base_id=base,
+            forced=request.forced,
+        )
+        started = StartedCheckpoint(pending, plan, request, self._clock.monotonic())
+        self._started[checkpoint_id] = started
+        pending.set_canceller(self._timers.call_later(self._timeout, lambda: self._expire(started)))
+        record = CheckpointRecord(
+            checkpoint_id,
+            self._attempt,
+            request.kind,
+            CheckpointStatus.IN_PROGRESS,
+            now,
+            subtasks=len(plan.acknowledge),
+        )
+        self._history.started(record)
+        barrier = CheckpointBarrier(checkpoint_id, now, CheckpointOptions(request.kind), base)
+        self._gateway.trigger(plan.trigger, barrier)
+        return started
+
+    def abort(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
+        """Give a checkpoint up; one that is being written goes on."""
+        if started.pending.state is not PendingState.COLLECTING or started.id not in self._started:
+            return
+        self.finaliser.withdraw(started.id)
+        self._dead.add(started.id)
+        self.discard(started.id, started.pending.abort(reason))
+        self._failed(started, reason, detail)
+
+    def drop_all(self, reason: Reason) -> tuple[StartedCheckpoint, ...]:
+        """Forget everything that runs and delete nothing: the files may be somebody else's by now."""
+        dropped = self.running
+        for started in dropped:
+            self.finaliser.withdraw(started.id)
+            started.pending.abort(reason)
+        self._started.clear()
+        return dropped
+
+    def finalise(self, started: StartedCheckpoint) -> None:
+        """All have acknowledged: write the record when its turn comes."""
+        attempt = self._attempt
+
+        def begin() -> Callable[[], Finalized | Fenced]:
+            started.pending.begin_finalising()
+            self._history.finalising(started.id)
+            checkpoint = self._complete(started, attempt)
+            return lambda: self._write(checkpoint)
+
+        self.finaliser.submit(
+            started.id, begin, lambda o: self._written(started, o), self._not_written(started)
+        )
+
+    def discard(self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
+        """Delete what was written for a checkpoint that is dead."""
+        self._files.discard(checkpoint_id, self._attempt, snapshots)
+
+    def _complete(self, started: StartedCheckpoint, attempt: int) -> CompletedCheckpoint:
+        parts = {subtask: part.snapshot for subtask, part in started.pending.acknowledged.items()}
+        previous = {} if self.latest is None else self.latest.operators
+        operators = self._planner.collect(parts, started.plan.finished, previous)
+        return CompletedCheckpoint(
+            started.id,
+            attempt,
+            started.pending.kind,
+            operators,
+            started.pending.triggered_at,
+            self._clock.now(),
+        )
+
+    def _written(self, started: StartedCheckpoint, outcome: Finalized | Fenced) -> None:
+        if isinstance(outcome, Fenced) or self._store is None:
+            self._ends.fenced()
+            return
+        checkpoint = outcome.checkpoint
+        started.pending.complete()
+        del self._started[started.id]
+        self._failures.succeeded()
+        duration = self._clock.monotonic() - started.started_at
+        self._history.completed(started.id, checkpoint.completed_at, duration, checkpoint.size)
+        self._subsume_older_than(started.id)
+        self._delete(self._store.add(checkpoint, oldest_pending_base=self._oldest_base()))
+        self._ends.completed(started, checkpoint)
+
+    def _not_written(self, started: StartedCheckpoint) -> Callable[[BaseException], None]:
+        def failed(error: BaseException) -> None:
+            snapshots = started.pending.abort(Reason.FINALIZE_CHECKPOINT_FAILURE)
+            unsure = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError))
+            if isinstance(error, StorageError) and not unsure:
+                self._dead.add(started.id)
+                self.discard(started.id, snapshots)
+            detail = f"its record could not be written: {type(error).__name__}: {error}"
+            self._failed(started, Reason.FINALIZE_CHECKPOINT_FAILURE, detail)
+
+        return failed
+
+    def _expire(self, started: StartedCheckpoint) -> None:
+        missing = ", ".join(map(str, sorted(started.pending.missing)[:5])) or "its turn to be written"
+        detail = f"not complete after {self._timeout:g} s; it waited for {missing}"
+        self.abort(started, Reason.CHECKPOINT_EXPIRED, detail)
+
+    def _subsume_older_than(self, checkpoint_id: int) -> None:
+        for started in self.running:
+            if started.id < checkpoint_id and started.pending.can_be_subsumed:
+                self.abort(started, Reason.CHECKPOINT_SUBSUMED, f"checkpoint {checkpoint_id} completed first")
+
+    def _failed(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
+        del self._started[started.id]
+        self._history.failed(started.id, reason, detail, self._clock.monotonic() - started.started_at)
+        if self._store is not None:
+            self._delete(self._store.release(self._oldest_base()))
+        self._ends.failed(started, reason, detail)
+
+    def _base(self) -> int:
+        newest = None if self._store is None else self._store.latest_checkpoint
+        return -1 if newest is None else newest.checkpoint_id
+
+    def _oldest_base(self) -> int | None:
+        bases = [s.pending.base_id for s in self._started.values() if s.pending.base_id >= 0]
+        return min(bases) if bases else None
+
+    def _delete(self, handles: Iterable[FileHandle]) -> None:
+        self._files.delete(handle.path for handle in handles)

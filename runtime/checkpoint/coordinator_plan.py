@@ -1,0 +1,150 @@
+"""Who takes part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
+
+While everything runs, sources start a checkpoint and everybody acknowledges it and is told of its end. A
+finished subtask takes no part any more. A subtask whose senders have all finished gets no barrier from
+anybody, so it is told to start by itself. What a finished subtask acknowledged last is carried from
+checkpoint to checkpoint: its state (an empty list of splits, its last transactions) must be found when the
+job restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.runtime.checkpoint.snapshot import (
+    OperatorState,
+    OperatorSubtaskState,
+    SubtaskId,
+    SubtaskSnapshot,
+)
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+
+
+class SubtaskStatus(Enum):
+    """How far a subtask of the current attempt is."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPlan:
+    """Who does what in one checkpoint.
+
+    Attributes:
+        trigger: Told to start it.
+        acknowledge: Must acknowledge it.
+        commit: Told of its end.
+        finished: Take no part; their last state is carried forward.
+    """
+
+    trigger: tuple[SubtaskId, ...]
+    acknowledge: tuple[SubtaskId, ...]
+    commit: tuple[SubtaskId, ...]
+    finished: tuple[SubtaskId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotAllRunning:
+    """No checkpoint can be taken now.
+
+    Attributes:
+        waiting_for: Subtasks that don't run yet; empty when all have finished.
+    """
+
+    waiting_for: tuple[SubtaskId, ...]
+
+
+class CheckpointPlanner:
+    """Knows the subtasks of the current attempt and plans checkpoints.
+
+    Args:
+        graph: The job.
+        checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished (Flink
+            1.11: they do not).
+    """
+
+    def __init__(self, graph: ExecutionGraph, *, checkpoints_after_tasks_finish: bool = True) -> None:
+        self._graph = graph
+        self._after_finish = checkpoints_after_tasks_finish
+        self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
+        self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+
+    @property
+    def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
+        """How far each subtask is."""
+        return self._status
+
+    @property
+    def unfinished(self) -> tuple[SubtaskId, ...]:
+        """Subtasks that have not finished, sources first."""
+        return tuple(s for s, status in self._status.items() if status is not SubtaskStatus.FINISHED)
+
+    def reset(self) -> None:
+        """A new attempt: nothing runs yet."""
+        self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+
+    def started(self) -> None:
+        """Everything that has not finished runs now."""
+        for subtask in self.unfinished:
+            self._status[subtask] = SubtaskStatus.RUNNING
+
+    def finished(self, subtask: SubtaskId) -> bool:
+        """A subtask has finished; `False` when it is unknown or had finished before."""
+        if self._status.get(subtask, SubtaskStatus.FINISHED) is SubtaskStatus.FINISHED:
+            return False
+        self._status[subtask] = SubtaskStatus.FINISHED
+        return True
+
+    def plan(self) -> CheckpointPlan | NotAllRunning:
+        """Who takes part in a checkpoint that starts now."""
+        by_status: dict[SubtaskStatus, list[SubtaskId]] = {status: [] for status in SubtaskStatus}
+        for subtask, status in self._status.items():
+            by_status[status].append(subtask)
+        running, finished = by_status[SubtaskStatus.RUNNING], by_status[SubtaskStatus.FINISHED]
+        if by_status[SubtaskStatus.CREATED]:
+            return NotAllRunning(tuple(by_status[SubtaskStatus.CREATED]))
+        if not running or (finished and not self._after_finish):
+            return NotAllRunning(())
+        gone = frozenset(finished)
+        trigger = tuple(subtask for subtask in running if self._senders[subtask] <= gone)
+        return CheckpointPlan(trigger, tuple(running), tuple(running), tuple(finished))
+
+    def collect(
+        self,
+        snapshots: Mapping[SubtaskId, SubtaskSnapshot | None],
+        finished: Iterable[SubtaskId],
+        previous: Mapping[str, OperatorState],
+    ) -> dict[str, OperatorState]:
+        """Turn acknowledgements into the states of operators, the finished subtasks' last ones included.
+
+        Args:
+            snapshots: What the subtasks of the plan acknowledged.
+            finished: The plan's finished subtasks.
+            previous: The newest completed checkpoint's states.
+        """
+        parts: dict[str, dict[int, OperatorSubtaskState]] = {}
+        for subtask, snapshot in snapshots.items():
+            for operator, state in (snapshot.operators if snapshot is not None else {}).items():
+                parts.setdefault(operator, {})[subtask.index] = state
+        for subtask in finished:
+            vertex = self._graph.job.vertex(subtask.vertex)
+            for spec in vertex.operators:
+                before = previous.get(spec.id)
+                same = before is not None and before.parallelism == vertex.parallelism
+                if before is not None and same and subtask.index in before.subtasks:
+                    parts.setdefault(spec.id, {})[subtask.index] = before.subtasks[subtask.index]
+        return {
+            spec.id: OperatorState(
+                spec.id,
+                vertex.parallelism,
+                vertex.max_parallelism,
+                dict(sorted(parts[spec.id].items())),
+            )
+            for vertex in self._graph.job.vertices
+            for spec in vertex.operators
+            if spec.id in parts
+        }

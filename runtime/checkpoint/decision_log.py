@@ -1,0 +1,302 @@
+"""`DecisionLog`: the numbered log in which all durable decisions of a job stand.
+
+What it does. Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job
+ended) is a file of its own, a *slot*: 0, 1, 2, ... A slot is claimed by put-if-absent, so of everybody who
+wants it exactly one gets it, and a decision is made at the moment its file appears. Old and new attempts
+contend for the same slots: a completion of the old one stands either in front of the new one's
+`AttemptBegun`, then the new attempt restores from it, or nowhere.
+
+Why it is right.
+
+1. *No gaps.* A writer asks for slot n only when it has seen slots up to n - 1.
+2. *One writer an attempt.* An attempt begins only when the storage has *said* that the put succeeded. Whoever
+   gets no answer, or finds the slot taken, does not look whether the record there might be its own; it begins
+   once more with a larger number. So nobody else has my number, and every record with it is mine.
+3. *Fencing.* A writer that has begun goes on from its own slot. The first record of anybody else behind it is
+   therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the slot, reads
+   it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that record.
+4. *Lost answers.* A put may have happened although it looks failed, or may happen later. The same bytes are
+   put again; a slot that turns out to hold my own bytes is claimed. If nothing helps, `OutcomeUnknownError`
+   says so, and the next record contends for the *same* slot, so the record in doubt gets in now or never.
+5. *Compaction* writes all that matters as one record (`LogCompacted`), in a slot of its own, and then deletes
+   older slots. A replay reads backwards up to the newest compaction, so whatever lies in front of it does not
+   matter, deleted or not; a crash in between leaves files that the next compaction deletes. A deleted slot
+   can be put again by somebody who has slept, and that would look like success. So
+   a) the slots of `AttemptBegun` are never deleted. By 3 a writer of an old attempt wants just such a slot.
+   b) Somebody who is about to *begin* may want any deleted slot. After its put it looks for a compaction
+      behind its slot. If there is one, its record was put in vain or is past already: it begins once more. If
+      there is none, nothing at or behind its slot was ever deleted. The record in vain stays; it is in
+      front of a compaction, where nobody reads it.
+   c) Only slots in front of the *last but one* compaction are deleted. A listing may miss a file that
+      appears while it runs and one that vanishes; so one of two compactions is always seen, and
+      somebody who reads while another compacts still finds what it has listed.
+
+What it must never do: say `Claimed` for a record that a replay does not find; say `Fenced` for one that it
+finds; delete the slot of an `AttemptBegun`; take silence of the storage for a refusal.
+
+All methods block. They are called from one thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.checkpoint.log_claims import Claim, DecisionLogStatistics
+from penstock.runtime.checkpoint.log_claims import Claimed as Claimed
+from penstock.runtime.checkpoint.log_claims import Fenced as Fenced
+from penstock.runtime.checkpoint.log_claims import OutcomeUnknownError as OutcomeUnknownError
+from penstock.runtime.checkpoint.log_reader import LogReader
+from penstock.runtime.checkpoint.log_records import (
+    AttemptBegun,
+    CheckpointCompleted,
+    CheckpointsDropped,
+    JobEnded,
+    LogRecord,
+    encode_record,
+)
+from penstock.runtime.checkpoint.log_view import LogView
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
+from penstock.runtime.ports import SnapshotStorage
+
+#: How often a put without an answer is made before the outcome counts as unknown.
+PUT_TRIES: Final = 3
+
+#: How often an attempt tries to begin; only a storage that answers nonsense needs so many.
+BEGIN_TRIES: Final = 1000
+
+#: After so many records the log is compacted.
+COMPACT_EVERY: Final = 200
+
+
+class DecisionLog:
+    """Reads and writes the log of one job.
+
+    Args:
+        storage: Where it is; it must have an atomic put-if-absent.
+        paths: Of the job.
+        compact_every: After how many records the log is compacted; at least 2.
+
+    Example:
+        >>> from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+        >>> storage, paths = MemoryStorage(), SnapshotPaths("job")
+        >>> old, new = DecisionLog(storage, paths), DecisionLog(storage, paths)
+        >>> old.begin_attempt(now=1.0)
+        AttemptBegun(attempt=1, restored_checkpoint=None, at=1.0)
+        >>> new.begin_attempt(now=2.0)
+        AttemptBegun(attempt=2, restored_checkpoint=None, at=2.0)
+        >>> old.end("finished", None, now=3.0)
+        Fenced(newer_attempt=2)
+        >>> new.end("finished", None, now=3.0)
+        Claimed(slot=2)
+    """
+
+    def __init__(
+        self, storage: SnapshotStorage, paths: SnapshotPaths, *, compact_every: int = COMPACT_EVERY
+    ) -> None:
+        if compact_every < 2:
+            msg = f"compact_every={compact_every}: a compaction is a record itself, so give at least 2"
+            raise ValueError(msg)
+        self._storage = storage
+        self._paths = paths
+        self._reader = LogReader(storage, paths)
+        self._compact_every = compact_every
+        self._view = LogView()
+        self._attempt = 0
+        self._fenced: Fenced | None = None
+        self._claimed = self._conflicts = self._unanswered = self._compactions = 0
+        self._compaction_error = ""
+
+    @property
+    def view(self) -> LogView:
+        """What this writer knows without asking the storage."""
+        return self._view
+
+    def replay(self) -> LogView:
+        """Read the log; changes nothing.
+
+        Raises:
+            CorruptSnapshotError: A record is damaged or missing.
+            StorageError: The log could not be read.
+        """
+        return self._reader.replay()
+
+    def begin_attempt(self, now: float) -> AttemptBegun | JobEnded:
+        """Take the job over from whoever has it; gives how the job ended when it has.
+
+        Args:
+            now: Wall-clock seconds.
+
+        Raises:
+            CorruptSnapshotError: A record is damaged or missing.
+            StorageError: The storage does not answer; no attempt has begun that anybody would act for.
+        """
+        unanswered = 0
+        for _ in range(BEGIN_TRIES):
+            view = self._reader.replay()
+            if view.ended is not None:
+                self._view = view
+                return view.ended
+            newest = None if view.newest is None else view.newest.checkpoint_id
+            record = AttemptBegun(view.last_attempt + 1, newest, now)
+            try:
+                self._storage.put(self._paths.log_slot(view.next_slot), encode_record(record), create=True)
+            except ObjectExistsError:
+                self._conflicts += 1
+                continue
+            except StorageError:
+                self._unanswered += 1
+                unanswered += 1
+                if unanswered == PUT_TRIES:
+                    raise
+                continue
+            if not self._reader.is_compacted_behind(view.next_slot):
+                return self._begun(view, record)
+        msg = (
+            f"no attempt could begin in {self._storage.url}/{self._paths.log}: each slot that the listing "
+            "showed as free was taken; the storage must list what was just written"
+        )
+        raise StorageError(msg)
+
+    def complete(self, record: CheckpointCompleted) -> Claim:
+        """Make a checkpoint exist.
+
+        Raises:
+            OutcomeUnknownError: Its files must stay: it may exist.
+            CorruptSnapshotError: The log is damaged.
+        """
+        if record.attempt != self._attempt:
+            msg = f"a record of attempt {record.attempt} can't be written by attempt {self._attempt}"
+            raise ValueError(msg)
+        return self._append(record)
+
+    def drop(self, checkpoint_ids: tuple[int, ...], now: float) -> Claim:
+        """Let checkpoints go; their files may be deleted once this is claimed, never before.
+
+        Raises:
+            OutcomeUnknownError: Their files must stay.
+            CorruptSnapshotError: The log is damaged.
+        """
+        return self._append(CheckpointsDropped(tuple(checkpoint_ids), self._attempt, now))
+
+    def end(self, state: str, cause: str | None, now: float) -> Claim:
+        """End the job for good.
+
+        Raises:
+            OutcomeUnknownError: Ask again; an end that got in is found.
+            CorruptSnapshotError: The log is damaged.
+        """
+        return self._append(JobEnded(state, cause, self._attempt, now))
+
+    def statistics(self) -> DecisionLogStatistics:
+        """Counters."""
+        return DecisionLogStatistics(
+            self._attempt,
+            self._view.next_slot,
+            self._view.records_since_compaction,
+            self._claimed,
+            self._conflicts,
+            self._unanswered,
+            self._compactions,
+            self._compaction_error,
+        )
+
+    def _begun(self, view: LogView, record: AttemptBegun) -> AttemptBegun:
+        self._view = view.after(record)
+        self._attempt = record.attempt
+        self._fenced = None
+        self._claimed += 1
+        return record
+
+    def _append(self, record: LogRecord) -> Claim:
+        claim = self._claim(record)
+        if isinstance(claim, Claimed) and self._view.records_since_compaction >= self._compact_every:
+            self._compact(record.at)
+        return claim
+
+    def _claim(self, record: LogRecord) -> Claim:
+        if self._attempt == 0:
+            msg = "an attempt must begin before it decides anything"
+            raise RuntimeError(msg)
+        data = encode_record(record)
+        while True:
+            if self._fenced is not None:
+                return self._fenced
+            known = self._known(record)
+            if known is not None:
+                return known
+            slot = self._view.next_slot
+            if self._put(slot, data):
+                self._claimed += 1
+                self._view = self._view.after(record)
+                return Claimed(slot)
+            self._follow(slot)
+
+    def _known(self, record: LogRecord) -> Claim | None:
+        """The answer, if the log is known to have it: an earlier try got in without an answer."""
+        ended = self._view.ended
+        if isinstance(record, JobEnded) and ended is not None and ended.state == record.state:
+            return Claimed(self._view.next_slot - 1)
+        if ended is not None:
+            return Fenced(ended.attempt)
+        if isinstance(record, CheckpointCompleted):
+            for completed in self._view.completed:
+                if completed.metadata == record.metadata:
+                    return Claimed(self._view.next_slot - 1)
+        return None
+
+    def _follow(self, slot: int) -> None:
+        """Somebody has the slot: take its record into the view, or learn that this attempt is past."""
+        found = self._reader.read(slot)
+        if found.attempt > self._attempt:
+            self._fenced = Fenced(found.attempt)
+        elif found.attempt == self._attempt:
+            self._view = self._view.after(found)
+        else:
+            msg = (
+                f"{self._storage.url}/{self._paths.log_slot(slot)} was written by attempt {found.attempt} "
+                f"after attempt {self._attempt} had begun; does the storage really refuse to overwrite?"
+            )
+            raise CorruptSnapshotError(msg)
+
+    def _put(self, slot: int, data: bytes) -> bool:
+        """Claim a slot; `False` if it holds a record of somebody, or another one of ours."""
+        path = self._paths.log_slot(slot)
+        for tried in range(1, PUT_TRIES + 1):
+            try:
+                self._storage.put(path, data, create=True)
+            except ObjectExistsError:
+                self._conflicts += 1
+                return self._holds(path, data)
+            except StorageError as error:
+                self._unanswered += 1
+                if tried == PUT_TRIES:
+                    msg = f"nobody knows whether a record got into {self._storage.url}/{path}: {error}"
+                    raise OutcomeUnknownError(msg) from error
+            else:
+                return True
+        raise AssertionError
+
+    def _holds(self, path: str, data: bytes) -> bool:
+        try:
+            return self._storage.get(path) == data
+        except StorageError as error:
+            msg = f"{self._storage.url}/{path} is taken, but nobody knows by which record: {error}"
+            raise OutcomeUnknownError(msg) from error
+
+    def _compact(self, now: float) -> None:
+        """Compact; a failure costs space only and is made good by a later compaction."""
+        record, slot = self._view.compacted(now), self._view.next_slot
+        try:
+            if not self._put(slot, encode_record(record)):
+                # It must hold all that is in front of its own slot: in any other slot it would be wrong.
+                self._follow(slot)
+                return
+            self._view = self._view.after(record)
+            self._compactions += 1
+            if record.previous is not None:
+                self._storage.delete(self._reader.superseded(record.previous, record.begun_slots))
+        except StorageError as error:
+            self._compaction_error = str(error)
+        else:
+            self._compaction_error = ""

@@ -1,0 +1,71 @@
+"""The last step of a checkpoint: its metadata is written, then its record is claimed in the log of decisions.
+
+In this order: metadata without a record is a file that nobody looks at; a record without metadata would be a
+checkpoint that nobody can restore. Only the record makes the checkpoint exist.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
+from penstock.runtime.checkpoint.decision_log import DecisionLog
+from penstock.runtime.checkpoint.decision_log import Fenced as Fenced
+from penstock.runtime.checkpoint.log_records import CheckpointCompleted
+from penstock.runtime.checkpoint.metadata import encode_metadata, write_state_file
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.retention import split_retained
+from penstock.runtime.errors import StorageError
+from penstock.runtime.ports import SnapshotStorage
+
+
+@dataclass(frozen=True, slots=True)
+class Finalized:
+    """The checkpoint exists.
+
+    Attributes:
+        checkpoint: With its metadata file and its size.
+    """
+
+    checkpoint: CompletedCheckpoint
+
+
+def finalize(
+    storage: SnapshotStorage,
+    paths: SnapshotPaths,
+    log: DecisionLog,
+    checkpoint: CompletedCheckpoint,
+    *,
+    retained: int | None = None,
+) -> Finalized | Fenced:
+    """Make a checkpoint exist, unless a newer attempt owns the job; blocks.
+
+    Args:
+        storage: Where snapshots are.
+        paths: Of the job.
+        log: Of the attempt that took the checkpoint.
+        checkpoint: What was acknowledged; its `metadata` and `size` are filled in here.
+        retained: How many checkpoints the job keeps: the log lets go of the others in the same record, and
+            their files may be deleted after it. With `None` whoever calls this has to `drop` them.
+
+    Raises:
+        StorageError: The metadata could not be written: the checkpoint does not exist.
+        OutcomeUnknownError: It may exist: none of its files may be deleted.
+    """
+    path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
+    sized = replace(checkpoint, size=state_size(checkpoint.operators), metadata=None)
+    metadata = write_state_file(storage, path, encode_metadata(sized, path))
+    record = CheckpointCompleted(
+        checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.kind, metadata, checkpoint.completed_at
+    )
+    if retained is not None:
+        _, gone = split_retained((*log.view.completed, record), retained)
+        record = replace(record, subsumes=tuple(c.checkpoint_id for c in gone if c is not record))
+    outcome = log.complete(record)
+    if isinstance(outcome, Fenced):
+        # The answer is known whether or not the file goes; one that stays is swept by a later attempt.
+        with suppress(StorageError):
+            storage.delete([path])
+        return outcome
+    return Finalized(replace(sized, metadata=metadata))

@@ -1,0 +1,205 @@
+"""A checkpoint's metadata as a file, and the reading and writing of state files with their checksums.
+
+The metadata names every file with size and checksum, so damage is found by whoever reads the file, and is
+told with the file's name. Files that lie beside the metadata are named relative to it: a savepoint's folder
+can be moved, or be opened as a storage of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import xxhash
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.paths import check_path
+from penstock.runtime.checkpoint.sealed_file import damaged, seal, unseal
+from penstock.runtime.checkpoint.snapshot import (
+    FileHandle,
+    InlineHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    StateHandle,
+)
+from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.elements import SnapshotKind
+
+_MAGIC: Final = b"PENSTKCP"
+_VERSION: Final = 1
+_WHAT: Final = "the metadata of a checkpoint"
+_BESIDE: Final = "./"
+
+
+def write_state_file(storage: SnapshotStorage, path: str, data: bytes) -> FileHandle:
+    """Write a file and return its handle; blocks.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    storage.put(path, data)
+    return _handle(path, data)
+
+
+def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
+    """The bytes behind a handle; blocks for a file.
+
+    Raises:
+        CorruptSnapshotError: The file is missing, or is not what was written.
+        StorageError: It could not be read.
+    """
+    if isinstance(handle, InlineHandle):
+        return handle.data
+    what = "a file of a snapshot"
+    try:
+        data = storage.get(handle.path)
+    except ObjectNotFoundError as error:
+        raise missing(storage, handle.path) from error
+    where = f"{storage.url}/{handle.path}"
+    if len(data) != handle.size:
+        raise damaged(what, where, f"it has {len(data)} bytes instead of {handle.size}")
+    if xxhash.xxh3_128_hexdigest(data) != handle.checksum:
+        raise damaged(what, where, "its content does not match its checksum")
+    return data
+
+
+def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
+    """The error for a file of a snapshot that is not there."""
+    msg = (
+        f"{storage.url}/{path} is part of a snapshot but is not there; put it back, and see that nothing but "
+        "Penstock deletes files there (a bucket's lifecycle rule, a cleaner of temporary files)"
+    )
+    return CorruptSnapshotError(msg)
+
+
+def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
+    """A checkpoint as the content of its metadata file.
+
+    Args:
+        checkpoint: What to write; its `metadata` is not written, it is the file itself.
+        path: Where the file will be; files in the same folder are named relative to it.
+    """
+    folder = _folder(path)
+    body = {
+        "id": checkpoint.checkpoint_id,
+        "attempt": checkpoint.attempt,
+        "kind": checkpoint.kind.value,
+        "triggered_at": checkpoint.triggered_at,
+        "completed_at": checkpoint.completed_at,
+        "size": checkpoint.size,
+        "operators": [_encode_operator(state, folder) for state in checkpoint.operators.values()],
+    }
+    return seal(_MAGIC, _VERSION, body)
+
+
+def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
+    """The checkpoint that a metadata file holds.
+
+    Args:
+        data: The file's content.
+        path: Its path in the storage.
+
+    Raises:
+        CorruptSnapshotError: It is damaged; names the file.
+        StorageError: A newer version wrote it.
+    """
+    body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
+    folder = _folder(path)
+    try:
+        operators = [_decode_operator(item, folder) for item in body["operators"]]
+        return CompletedCheckpoint(
+            body["id"],
+            body["attempt"],
+            SnapshotKind(body["kind"]),
+            {state.operator_id: state for state in operators},
+            body["triggered_at"],
+            body["completed_at"],
+            _handle(path, data),
+            body["size"],
+        )
+    except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
+        raise damaged(_WHAT, path, f"a part is missing or wrong ({error})") from error
+
+
+def read_metadata(storage: SnapshotStorage, metadata: FileHandle | str) -> CompletedCheckpoint:
+    """Read a checkpoint by its metadata file; blocks.
+
+    Args:
+        storage: Where it is.
+        metadata: The file's handle as the log has it, or only its path (a savepoint that the user names).
+
+    Raises:
+        CorruptSnapshotError: The file is missing or damaged.
+        StorageError: It could not be read, or a newer version wrote it.
+    """
+    if isinstance(metadata, FileHandle):
+        return decode_metadata(read_state(storage, metadata), metadata.path)
+    return decode_metadata(storage.get(metadata), metadata)
+
+
+def _handle(path: str, data: bytes) -> FileHandle:
+    return FileHandle(path, len(data), xxhash.xxh3_128_hexdigest(data))
+
+
+def _folder(path: str) -> str:
+    return path[: path.rfind("/") + 1]
+
+
+def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
+    subtasks = [
+        [
+            index,
+            [
+                [k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]]
+                for k in subtask.keyed
+            ],
+            [[o.name, o.mode.value, o.count, _encode(o.state, folder)] for o in subtask.operator],
+        ]
+        for index, subtask in state.subtasks.items()
+    ]
+    return [state.operator_id, state.parallelism, state.max_parallelism, subtasks]
+
+
+def _decode_operator(item: list[Any], folder: str) -> OperatorState:
+    operator_id, parallelism, max_parallelism, subtasks = item
+    return OperatorState(
+        operator_id,
+        parallelism,
+        max_parallelism,
+        {index: _decode_subtask(keyed, lists, folder) for index, keyed, lists in subtasks},
+    )
+
+
+def _decode_subtask(keyed: list[Any], lists: list[Any], folder: str) -> OperatorSubtaskState:
+    return OperatorSubtaskState(
+        tuple(
+            KeyedStateHandle(KeyGroupRange(first, last), tuple(_decode(f, folder) for f in files), entries)
+            for first, last, entries, files in keyed
+        ),
+        tuple(
+            OperatorStateHandle(name, RedistributionMode(mode), _decode(state, folder), count)
+            for name, mode, count, state in lists
+        ),
+    )
+
+
+def _encode(handle: StateHandle, folder: str) -> bytes | list[Any]:
+    if isinstance(handle, InlineHandle):
+        return handle.data
+    path = handle.path
+    if folder and path.startswith(folder):
+        path = _BESIDE + path.removeprefix(folder)
+    return [path, handle.size, handle.checksum]
+
+
+def _decode(item: bytes | list[Any], folder: str) -> StateHandle:
+    if isinstance(item, bytes):
+        return InlineHandle(item)
+    path, size, checksum = item
+    if path.startswith(_BESIDE):
+        path = folder + path.removeprefix(_BESIDE)
+    return FileHandle(check_path(path), size, checksum)

@@ -1,0 +1,151 @@
+"""The two halves of a subtask's snapshot: what stops the task, and what runs beside it.
+
+The synchronous half has happened when a `SubtaskSnapshotTask` exists: list states are encoded, the changes of
+keyed state are encoded. `run` is the asynchronous half; it touches nothing that belongs to the task, so it may
+run in any thread. `apply` is called back in the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgpack
+
+from penstock.runtime.checkpoint.snapshot import (
+    FileHandle,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    SubtaskSnapshot,
+)
+from penstock.runtime.checkpoint.state_files import StateFiles
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.operators.operator import ListState
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.keyed_snapshot import KeyedSnapshot
+
+
+def encode_atoms(atoms: Sequence[bytes]) -> bytes:
+    """A list of encoded values as one piece of state; each stays an atom for redistribution.
+
+    Example:
+        >>> decode_atoms(encode_atoms([b"a", b"b"]), "x")
+        [b'a', b'b']
+    """
+    packed: bytes = msgpack.packb(list(atoms))
+    return packed
+
+
+def decode_atoms(data: bytes, where: str) -> list[bytes]:
+    """The encoded values of a list state.
+
+    Raises:
+        CorruptSnapshotError: The bytes are no list state; `where` is named.
+    """
+    try:
+        atoms = msgpack.unpackb(data)
+    except ValueError as error:
+        msg = f"the list state in {where} is damaged: {error}"
+        raise CorruptSnapshotError(msg) from error
+    if not isinstance(atoms, list) or not all(isinstance(a, bytes) for a in atoms):
+        msg = f"the list state in {where} is damaged: not a list of encoded values"
+        raise CorruptSnapshotError(msg)
+    return atoms
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedListState:
+    """A list state after the synchronous half."""
+
+    mode: RedistributionMode
+    atoms: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """One operator after the synchronous half."""
+
+    lists: Mapping[str, EncodedListState] = field(default_factory=dict)
+    keyed: KeyedSnapshot | None = None
+
+
+def encode_list_states(states: Mapping[str, ListState], codec: ValueCodec) -> dict[str, EncodedListState]:
+    """Encode an operator's list states at once: their values may change when the task goes on."""
+    return {
+        name: EncodedListState(state.mode, tuple(map(codec.dumps, state.values)))
+        for name, state in states.items()
+    }
+
+
+class SubtaskSnapshotTask:
+    """The asynchronous half of one snapshot of one subtask.
+
+    Args:
+        checkpoint_id: The checkpoint.
+        operators: What the synchronous half left, by operator id.
+        backends: Keyed state by operator id, told in `apply` what was written.
+        files: Makes the place for the files of one operator.
+    """
+
+    def __init__(
+        self,
+        checkpoint_id: int,
+        operators: Mapping[str, OperatorSnapshot],
+        backends: Mapping[str, HeapKeyedStateBackend],
+        files: Callable[[str], StateFiles],
+    ) -> None:
+        self.checkpoint_id = checkpoint_id
+        self._operators = operators
+        self._backends = backends
+        self._files = {operator: files(operator) for operator in operators}
+        self._abandoned = False
+
+    def run(self) -> SubtaskSnapshot:
+        """Write everything; blocks.
+
+        Raises:
+            StorageError: A file could not be written; nothing of this snapshot is left.
+        """
+        try:
+            snapshot = SubtaskSnapshot(
+                {operator: self._write(operator, s) for operator, s in self._operators.items()}
+            )
+        except BaseException:
+            self._remove()
+            raise
+        if self._abandoned:
+            self._remove()
+        return snapshot
+
+    def abandon(self) -> None:
+        """The checkpoint was given up: files that are written from now on are removed by `run` itself."""
+        self._abandoned = True
+
+    def apply(self, snapshot: SubtaskSnapshot) -> None:
+        """Tell the keyed backends what was written; in the task."""
+        for operator, backend in self._backends.items():
+            for handle in snapshot.operators[operator].keyed:
+                backend.snapshot_finished(self.checkpoint_id, handle)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of the files that were written."""
+        return sum(handle.size for handle in self._written())
+
+    def _write(self, operator: str, snapshot: OperatorSnapshot) -> OperatorSubtaskState:
+        files = self._files[operator]
+        keyed = () if snapshot.keyed is None else (snapshot.keyed.finish(files),)
+        lists = tuple(
+            OperatorStateHandle(name, s.mode, files.write(encode_atoms(s.atoms)), len(s.atoms))
+            for name, s in snapshot.lists.items()
+        )
+        return OperatorSubtaskState(keyed, lists)
+
+    def _written(self) -> list[FileHandle]:
+        return [handle for files in self._files.values() for handle in files.written]
+
+    def _remove(self) -> None:
+        for files in self._files.values():
+            files.remove_written()

@@ -1,0 +1,82 @@
+"""The envelope of every small file that must not be misread: magic, version, checksum, then msgpack.
+
+Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and body, the body.
+The body is plain msgpack (no extension types, no pickle), so any version of the program can at least name
+what it sees.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import msgpack
+import xxhash
+
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
+
+_HEADER: Final = struct.Struct(">8sH16s")
+
+
+def seal(magic: bytes, version: int, body: Any) -> bytes:
+    """Wrap `body` for storage.
+
+    Args:
+        magic: 8 bytes that tell what kind of file it is.
+        version: Of the body's layout, from 1.
+        body: Lists, dicts, strings, bytes, numbers, booleans, `None`.
+
+    Example:
+        >>> unseal(b"EXAMPLE.", 1, seal(b"EXAMPLE.", 1, [1, "a"]), "an example", "x")
+        [1, 'a']
+    """
+    packed: bytes = msgpack.packb(body, unicode_errors="surrogatepass")
+    return _HEADER.pack(magic, version, _digest(version, packed)) + packed
+
+
+def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str) -> Any:
+    """The body of a sealed file.
+
+    Args:
+        magic: What kind of file it must be.
+        newest: The newest version that the caller understands.
+        data: The file.
+        what: What the file is, for messages (`"the metadata of a checkpoint"`).
+        path: The file's path, for messages.
+
+    Raises:
+        CorruptSnapshotError: The file is damaged, or something else.
+        StorageError: It was written by a newer version.
+    """
+    if len(data) < _HEADER.size:
+        raise damaged(what, path, f"it has {len(data)} bytes, which is too short")
+    found, version, digest = _HEADER.unpack_from(data)
+    if found != magic:
+        raise damaged(what, path, f"it begins with {found!r} instead of {magic!r}")
+    body = data[_HEADER.size :]
+    if _digest(version, body) != digest:
+        raise damaged(what, path, "its content does not match its checksum")
+    if version > newest:
+        msg = (
+            f"{path} is {what} of format {version}; this version of Penstock reads up to {newest}: "
+            "use the version that wrote it, or a later one"
+        )
+        raise StorageError(msg)
+    try:
+        return msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
+    except ValueError as error:
+        raise damaged(what, path, f"its content can't be decoded ({error})") from error
+
+
+def damaged(what: str, path: str, why: str) -> CorruptSnapshotError:
+    """The error for a damaged file.
+
+    Example:
+        >>> str(damaged("a record", "j/log/1", "it is empty"))
+        'j/log/1 should be a record but is damaged: it is empty'
+    """
+    return CorruptSnapshotError(f"{path} should be {what} but is damaged: {why}")
+
+
+def _digest(version: int, body: bytes) -> bytes:
+    return xxhash.xxh3_128_digest(struct.pack(">H", version) + body)

@@ -1,0 +1,51 @@
+"""Where a subtask's state goes: inline while it is small, else into a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.runtime.checkpoint.metadata import read_state, write_state_file
+from penstock.runtime.checkpoint.snapshot import INLINE_LIMIT, FileHandle, InlineHandle, StateHandle
+from penstock.runtime.ports import SnapshotStorage
+
+
+class StateFiles:
+    """Writes and reads the state of one operator in one subtask for one checkpoint.
+
+    Runs beside the task (in the asynchronous part of a checkpoint); every call blocks.
+
+    Args:
+        storage: Where files go.
+        next_path: Gives the path of each new file.
+    """
+
+    def __init__(self, storage: SnapshotStorage, next_path: Callable[[], str]) -> None:
+        self._storage = storage
+        self._next_path = next_path
+        self.written: list[FileHandle] = []
+
+    def write(self, data: bytes) -> StateHandle:
+        """Keep `data`; small state stays inline.
+
+        Raises:
+            StorageError: The file could not be written.
+        """
+        if len(data) <= INLINE_LIMIT:
+            return InlineHandle(data)
+        handle = write_state_file(self._storage, self._next_path(), data)
+        self.written.append(handle)
+        return handle
+
+    def read(self, handle: StateHandle) -> bytes:
+        """The bytes behind a handle.
+
+        Raises:
+            CorruptSnapshotError: The file is damaged.
+            StorageError: It could not be read.
+        """
+        return read_state(self._storage, handle)
+
+    def remove_written(self) -> None:
+        """Delete what was written through this object: the checkpoint was given up."""
+        self._storage.delete([handle.path for handle in self.written])
+        self.written.clear()

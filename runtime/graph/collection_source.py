@@ -1,0 +1,70 @@
+"""`CollectionSource`: values that are at hand, as a source.
+
+It touches nothing outside, so it lives here and not among the connectors, which this package may not import.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.record.elements import RowBatch
+
+T = TypeVar("T")
+
+
+class CollectionSource(Generic[T]):
+    """Reads a collection once from its beginning to its end.
+
+    The values travel with the job; a split is a range of positions in them, so a restored reader goes on
+    right after the last value that it gave.
+
+    Args:
+        values: Read once, now.
+
+    Example:
+        >>> CollectionSource("abcde").splits(2)
+        [(0, 2), (2, 5)]
+    """
+
+    def __init__(self, values: Iterable[T]) -> None:
+        self._values = tuple(values)
+
+    def splits(self, parallelism: int) -> Sequence[tuple[int, int]]:
+        """Ranges of positions, one a subtask; none that is empty."""
+        size = len(self._values)
+        bounds = [size * i // parallelism for i in range(parallelism + 1)]
+        return [(start, stop) for start, stop in itertools.pairwise(bounds) if start < stop]
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> CollectionReader[T]:
+        """Read these ranges."""
+        return CollectionReader(self._values, splits)
+
+
+class CollectionReader(Generic[T]):
+    """Reads ranges of a tuple, one after the other."""
+
+    def __init__(self, values: tuple[T, ...], splits: Sequence[Any]) -> None:
+        self._values = values
+        self._ranges = [(int(start), int(stop)) for start, stop in splits]
+
+    def poll(self, max_rows: int) -> Polled[T]:
+        """The next values of the first range that is not finished."""
+        if not self._ranges:
+            return Polled(finished=True)
+        start, stop = self._ranges[0]
+        end = min(stop, start + max_rows)
+        if end < stop:
+            self._ranges[0] = (end, stop)
+        else:
+            del self._ranges[0]
+        return Polled(RowBatch(list(self._values[start:end])), finished=not self._ranges)
+
+    def snapshot(self) -> Sequence[tuple[int, int]]:
+        """The ranges that are not finished, from the next value on."""
+        return list(self._ranges)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,120 @@
+"""What a user holds of a job that was submitted: its handle, its status and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from penstock.runtime.checkpoint.config_values import Duration
+from penstock.runtime.operators.protocols import OperatorStatistics
+
+
+class JobStatus(Enum):
+    """The states of a job, as its users see them (Flink's `JobStatus`)."""
+
+    CREATED = "created"
+    DEPLOYING = "deploying"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    CANCELLING = "cancelling"
+    FAILING = "failing"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended for good.
+
+        Example:
+            >>> [status.value for status in JobStatus if status.is_terminal]
+            ['finished', 'cancelled', 'failed']
+        """
+        return self in (JobStatus.FINISHED, JobStatus.CANCELLED, JobStatus.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatistics:
+    """What a job has done so far.
+
+    Attributes:
+        status: Its state.
+        attempt: Number of the attempt that runs, from 1; 0 before the first.
+        restarts: How often it restarted.
+        completed_checkpoints: Checkpoints completed, over all attempts.
+        failed_checkpoints: Checkpoints failed or given up.
+        last_checkpoint_id: The newest completed one; `None` when there is none.
+        operators: Counters of each operator by id, summed over its subtasks in the running attempt.
+    """
+
+    status: JobStatus
+    attempt: int = 0
+    restarts: int = 0
+    completed_checkpoints: int = 0
+    failed_checkpoints: int = 0
+    last_checkpoint_id: int | None = None
+    operators: Mapping[str, OperatorStatistics] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """How a job ended that finished.
+
+    Attributes:
+        job_id: Its id.
+        name: The name that the user gave.
+        status: `FINISHED`; a job that ends otherwise raises instead.
+        duration: Seconds from submission to the end.
+        statistics: What it did.
+    """
+
+    job_id: str
+    name: str
+    status: JobStatus
+    duration: float
+    statistics: JobStatistics
+
+
+class JobHandle(Protocol):
+    """A submitted job. The job goes on when its handle is thrown away."""
+
+    @property
+    def job_id(self) -> str:
+        """The job's id: lower-case letters, digits and `-`."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave."""
+        ...
+
+    def status(self) -> JobStatus:
+        """The job's state right now."""
+        ...
+
+    def wait(self, timeout: Duration | None = None) -> JobResult:
+        """Wait for the job to end.
+
+        Args:
+            timeout: Seconds to wait at most; `None` waits for ever.
+
+        Raises:
+            JobFailedError: It failed; the message begins with the root cause.
+            JobCancelledError: Somebody cancelled it.
+            TimeoutError: It still runs after `timeout`, and goes on running.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """End the job without a savepoint; does nothing when it has ended."""
+        ...
+
+    def statistics(self) -> JobStatistics:
+        """What the job has done so far."""
+        ...
+
+    def describe(self) -> str:
+        """The job graph as a picture in plain text."""
+        ...

@@ -1,0 +1,110 @@
+"""The stream graph: the operators and connections exactly as the user wrote them.
+
+It only grows, and a stream can only be made from operators that are already there, so the order of its nodes
+is a topological order (Flink: `StreamGraph`). Chaining turns it into the job graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.runtime.errors import GraphError, UserLocation
+from penstock.runtime.graph.job_graph import Partitioner
+from penstock.runtime.graph.operator_ids import fill_in_ids
+from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.protocols import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """One output of one operator, as it is read by another.
+
+    Attributes:
+        node: Number of the producing node.
+        tag: Name of a side output; `None` for the main one.
+        partitioner: What the user asked for; `None` lets chaining choose.
+    """
+
+    node: int
+    tag: str | None = None
+    partitioner: Partitioner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNode:
+    """One operator as the user wrote it.
+
+    Attributes:
+        kind: What it does: `map`, `source`.
+        name: The same for people: `map(split_words)`.
+        defined_at: The user's line.
+        parallelism: Number of subtasks.
+        id: The user's id; `None` when one is to be made up.
+        factory: Makes the operator; `None` for a source.
+        source: The source, when it is one.
+        inputs: What it reads; empty for a source.
+        stateful: Whether it puts anything into snapshots.
+        keyed: Whether it has keyed state.
+        is_sink: Whether it ends a stream.
+        max_parallelism: Number of key groups.
+        num_cpus: What the user asked for; `None` takes what the chain has.
+        num_gpus: Likewise.
+        start_new_chain: Never chain it to its producer.
+        disable_chaining: Never chain it to anything.
+    """
+
+    kind: str
+    name: str
+    defined_at: UserLocation
+    parallelism: int
+    id: str | None = None
+    factory: OperatorFactory | None = None
+    source: Source[Any] | None = None
+    inputs: tuple[Upstream, ...] = ()
+    stateful: bool = False
+    keyed: bool = False
+    is_sink: bool = False
+    max_parallelism: int = 128
+    num_cpus: float | None = None
+    num_gpus: float | None = None
+    start_new_chain: bool = False
+    disable_chaining: bool = False
+
+
+class StreamGraph:
+    """Collects nodes and refuses ids that can't be told apart."""
+
+    def __init__(self) -> None:
+        self._nodes: list[StreamNode] = []
+        self._by_id: dict[str, StreamNode] = {}
+
+    @property
+    def nodes(self) -> tuple[StreamNode, ...]:
+        """All nodes in the order in which they were added; a node's number is its place here."""
+        return tuple(self._nodes)
+
+    def node(self, number: int) -> StreamNode:
+        """The node with this number."""
+        return self._nodes[number]
+
+    def add(self, node: StreamNode) -> int:
+        """Add a node and return its number.
+
+        Raises:
+            GraphError: Its id is taken; names both lines.
+        """
+        if node.id is not None:
+            first = self._by_id.setdefault(node.id, node)
+            if first is not node:
+                msg = (
+                    f"{node.defined_at}: the id {node.id!r} of this {node.kind} is already taken by the "
+                    f"{first.kind} at {first.defined_at}; give each operator an id of its own"
+                )
+                raise GraphError(msg)
+        self._nodes.append(node)
+        return len(self._nodes) - 1
+
+    def operator_ids(self) -> list[str]:
+        """The id of each node, the user's or a made one."""
+        return fill_in_ids([n.kind for n in self._nodes], [n.id for n in self._nodes])

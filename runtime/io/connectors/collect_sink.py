@@ -1,0 +1,134 @@
+"""`CollectSink`: committed rows go to a collector in the program; for notebooks and tests.
+
+The rows themselves are the committable, so they travel in the checkpoint and a restored job hands them in
+again under the same key. The collector keeps one entry per key, which makes that harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from penstock.runtime.checkpoint.permit import CommitPermit
+from penstock.runtime.io.connectors.arrow_rows import rows_of
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.record.elements import Batch
+
+#: Subtask, attempt, and number of the transaction in that attempt.
+CollectKey: TypeAlias = tuple[int, int, int]
+
+
+class Collector(Protocol):
+    """Where a `CollectSink` hands its committed rows in; pickled with the sink, it may be remote."""
+
+    def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
+        """Take the rows of one transaction; a key that came before is ignored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedRows:
+    """A pre-committed transaction of a `CollectSink`.
+
+    Attributes:
+        key: Names it.
+        rows: Its rows.
+    """
+
+    key: CollectKey
+    rows: Sequence[Any]
+
+
+class InMemoryCollector:
+    """A collector in this process.
+
+    Example:
+        >>> collector = InMemoryCollector()
+        >>> collector.add((0, 1, 0), ["a"])
+        >>> collector.add((0, 1, 0), ["a"])
+        >>> collector.rows()
+        ['a']
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[CollectKey, list[Any]] = {}
+
+    def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
+        """Take the rows of one transaction; a key that came before is ignored."""
+        self._by_key.setdefault(key, list(rows))
+
+    def rows(self) -> list[Any]:
+        """All rows, transaction by transaction in the order of their commits."""
+        return [row for rows in self._by_key.values() for row in rows]
+
+
+@dataclass(frozen=True)
+class CollectSink:
+    """A sink that hands committed rows to a collector; Arrow batches become dicts.
+
+    Attributes:
+        target: Where the rows go. Everything collected is held in memory and in checkpoints: for small
+        results.
+    """
+
+    target: Collector
+
+    def writer(self, context: ConnectorContext) -> CollectWriter:
+        """Make the writer of one subtask."""
+        return CollectWriter(self.target, context.subtask, context.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectStatistics:
+    """Counters of one writer.
+
+    Attributes:
+        records: Records written.
+        transactions: Transactions handed to the collector.
+    """
+
+    records: int
+    transactions: int
+
+
+class CollectWriter:
+    """Gathers the rows of one subtask."""
+
+    def __init__(self, target: Collector, subtask: int, attempt: int) -> None:
+        self._target = target
+        self._subtask = subtask
+        self._attempt = attempt
+        self._open: list[Any] = []
+        self._number = self._records = self._handed_in = 0
+
+    def write(self, batch: Batch) -> None:
+        """Add records to the open transaction."""
+        self._open.extend(rows_of(batch))
+        self._records += len(batch)
+
+    def prepare_commit(self) -> Sequence[CollectedRows]:
+        """End the open transaction."""
+        if not self._open:
+            return []
+        ended = CollectedRows((self._subtask, self._attempt, self._number), self._open)
+        self._open = []
+        self._number += 1
+        return [ended]
+
+    def commit(self, committables: Sequence[CollectedRows], permit: CommitPermit) -> None:
+        """Hand transactions to the collector."""
+        for each in committables:
+            self._target.add(each.key, each.rows)
+            self._handed_in += 1
+
+    def abort(self, committables: Sequence[CollectedRows]) -> None:
+        """Nothing to remove: the rows are only in the committables."""
+
+    def statistics(self) -> CollectStatistics:
+        """The writer's counters."""
+        return CollectStatistics(self._records, self._handed_in)
+
+    def close(self) -> None:
+        """Drop what is open."""
+        self._open = []

@@ -1,0 +1,165 @@
+"""`GeneratorSource`: makes records from their numbers; for examples, tests and load.
+
+Record `i` is `function(i)`, so a position is one number and a restore is exact as long as the function is a
+function of its argument. The rate is kept by saying when to poll again, never by sleeping. A source that fell
+behind (back pressure, a long pause) makes up at most one second of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.index_range import IndexRange, index_splits
+from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import RowBatch
+
+T = TypeVar("T")
+
+#: Seconds of records that are made up after falling behind.
+_MOST_CATCH_UP: Final = 1.0
+
+#: Seconds of records that are waited for at least, so that a high rate is not one poll per record.
+_SHORTEST_WAIT: Final = 0.01
+
+
+@dataclass(frozen=True)
+class GeneratorSource(Generic[T]):
+    """A source whose record `i` is `function(i)`.
+
+    Attributes:
+        function: Makes the record of an index; indices start at 0.
+        count: How many records there are; `None` for no end.
+        rate: Records per second of the whole source, however many subtasks it has; `None` for no limit.
+
+    Raises:
+        ConfigurationError: `count` is negative or `rate` is not positive.
+
+    Example:
+        >>> len(GeneratorSource(lambda i: i * i, count=10).splits(4))
+        4
+    """
+
+    function: Callable[[int], T]
+    count: int | None = None
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.count < 0:
+            msg = f"count={self.count} is not allowed: it is a number of records, or None for no end"
+            raise ConfigurationError(msg)
+        if self.rate is not None and not 0 < self.rate < float("inf"):
+            msg = f"rate={self.rate} is not allowed: it is records per second, above 0, or None for no limit"
+            raise ConfigurationError(msg)
+
+    def splits(self, parallelism: int) -> Sequence[IndexRange]:
+        """One range of interleaved indices per subtask."""
+        return index_splits(self.count, parallelism)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> GeneratorReader[T]:
+        """Make the reader of one subtask."""
+        return GeneratorReader(self.function, self.rate, context.clock, splits)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorStatistics:
+    """Counters of one reader.
+
+    Attributes:
+        records: Records made.
+        waits: Polls that gave nothing because of the rate.
+    """
+
+    records: int
+    waits: int
+
+
+class GeneratorReader(Generic[T]):
+    """Makes the records of some index ranges, the range that is furthest behind first."""
+
+    def __init__(
+        self,
+        function: Callable[[int], T],
+        rate: float | None,
+        clock: Clock,
+        splits: Sequence[IndexRange],
+    ) -> None:
+        self._function = function
+        self._clock = clock
+        self._lanes = [_Lane(split, None if rate is None else rate / split.step) for split in splits]
+        self._records = self._waits = 0
+
+    def poll(self, max_rows: int) -> Polled[T]:
+        """Make the next records that the rate allows."""
+        self._lanes = [lane for lane in self._lanes if not lane.split.finished]
+        if not self._lanes:
+            return Polled(finished=True)
+        now = self._clock.monotonic()
+        for lane in sorted(self._lanes, key=lambda each: each.split.next):
+            allowed = min(max_rows, lane.allowed(now))
+            if allowed > 0:
+                return Polled(RowBatch(self._make(lane, allowed)))
+        self._waits += 1
+        return Polled(ready_at=min(lane.ready_at() for lane in self._lanes))
+
+    def snapshot(self) -> Sequence[IndexRange]:
+        """The unfinished ranges."""
+        return [lane.split for lane in self._lanes if not lane.split.finished]
+
+    def statistics(self) -> GeneratorStatistics:
+        """The reader's counters."""
+        return GeneratorStatistics(self._records, self._waits)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _make(self, lane: _Lane, count: int) -> list[T]:
+        indices = lane.split.first(count)
+        rows: list[T] = []
+        try:
+            # What was made before an error stays in the list and so tells the index.
+            rows.extend(map(self._function, indices))
+        except Exception as error:
+            msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error!r}"
+            raise ConnectorError(msg) from error
+        lane.take(indices)
+        self._records += len(rows)
+        return rows
+
+
+class _Lane:
+    """One range and its share of the rate."""
+
+    def __init__(self, split: IndexRange, rate: float | None) -> None:
+        self.split = split
+        self._rate = rate
+        self._started: float | None = None
+        self._made = 0
+
+    def allowed(self, now: float) -> int:
+        """How many records may be made now."""
+        if self._rate is None:
+            return 1 << 62
+        if self._started is None:
+            self._started = now
+        due = int((now - self._started) * self._rate + 1e-6) + 1
+        most = max(1, int(_MOST_CATCH_UP * self._rate))
+        if due - self._made > most:
+            self._started = now - (self._made + most - 1) / self._rate
+            due = self._made + most
+        return due - self._made
+
+    def take(self, indices: range) -> None:
+        self.split = self.split.after(indices)
+        self._made += len(indices)
+
+    def ready_at(self) -> float:
+        """When the next record, or the next few at a high rate, may be made."""
+        if self._rate is None or self._started is None:
+            return 0.0
+        together = max(1, int(self._rate * _SHORTEST_WAIT))
+        return self._started + (self._made + together - 1) / self._rate

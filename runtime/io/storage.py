@@ -1,0 +1,253 @@
+"""`open_storage`: the checkpoint storage behind a URL, through obstore (local disk, S3, GCS, Azure).
+
+All that decides in Penstock rests on one property: of several writers that create the same object exactly one
+succeeds. Not every store that speaks S3 has it, some accept the condition and ignore it, so it is tried when
+a storage is opened. Losing a disk's power can lose what was written last: durable is what the store calls so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from penstock.runtime.checkpoint.paths import check_folder, check_path
+from penstock.runtime.checkpoint.storage_statistics import StorageCounters, StorageStatistics
+from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from penstock.runtime.ports import SnapshotStorage
+
+_REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+_KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"
+
+#: Stays in the root of every storage: creating it a second time must be refused.
+PROBE: Final = ".penstock"
+_PROBE_TEXT: Final = b"Checkpoints of Penstock jobs. This file proves that nothing here is overwritten.\n"
+
+
+def open_storage(url: str, *, create: bool = True) -> ObjectStorage:
+    """Open a checkpoint storage; blocks.
+
+    Args:
+        url: An absolute path, `file:///path`, `s3://bucket/path`, `gs://bucket/path` or
+            `az://container/path`. Keys and regions come from the environment, as each cloud's own tools
+            take them.
+        create: Make a missing local folder and try that the store can be written. With `False` the storage
+            is opened for reading: nothing is written.
+
+    Raises:
+        StorageError: There is no such storage, it can't be written, or it has no atomic put-if-absent; the
+            message names the place and what to do.
+    """
+    store = _open(url, create)
+    storage = ObjectStorage(store, url.rstrip("/") if url != "/" else url)
+    if create:
+        _require_conditional_put(storage)
+    return storage
+
+
+class ObjectStorage:
+    """The `SnapshotStorage` over one obstore store; may be used from several threads.
+
+    Args:
+        store: Rooted at the storage's folder.
+        url: For messages.
+    """
+
+    def __init__(self, store: ObjectStore, url: str) -> None:
+        self._store = store
+        self._url = url
+        self._counters = StorageCounters()
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._url
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store `data`; with `create` only if nothing is there, atomically.
+
+        Raises:
+            ObjectExistsError: `create` was asked and something is there.
+            StorageError: It could not be written.
+        """
+        try:
+            with self._described("write", check_path(path)):
+                obstore.put(self._store, path, data, mode="create" if create else "overwrite")
+        except ObjectExistsError:
+            self._counters.conflicts += 1
+            raise
+        self._counters.wrote(len(data))
+
+    def get(self, path: str) -> bytes:
+        """Read an object.
+
+        Raises:
+            ObjectNotFoundError: Nothing is there.
+            StorageError: It could not be read.
+        """
+        with self._described("read", check_path(path)):
+            data = obstore.get(self._store, path).bytes().to_bytes()
+        self._counters.read(len(data))
+        return data
+
+    def list(self, prefix: str) -> list[str]:
+        """Paths below the folder `prefix`, sorted.
+
+        Raises:
+            StorageError: They could not be listed.
+        """
+        self._counters.lists += 1
+        with self._described("list", check_folder(prefix)):
+            chunks = obstore.list(self._store, prefix=prefix.rstrip("/") or None)
+            found = [entry["path"] for chunk in chunks for entry in chunk]
+        return sorted(path for path in found if path.startswith(prefix))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete objects; those that are not there are no error.
+
+        Raises:
+            StorageError: Some could not be deleted.
+        """
+        doomed = [check_path(path) for path in paths]
+        if not doomed:
+            return
+        with self._described("delete", doomed[0]):
+            try:
+                obstore.delete(self._store, doomed)
+            except FileNotFoundError:
+                # Stores without a bulk delete stop at the first that is missing.
+                for path in doomed:
+                    with suppress(FileNotFoundError):
+                        obstore.delete(self._store, path)
+        self._counters.deletes += len(doomed)
+
+    def statistics(self) -> StorageStatistics:
+        """Counters."""
+        return self._counters.freeze()
+
+    @contextmanager
+    def _described(self, what: str, path: str) -> Iterator[None]:
+        where = f"{self._url}/{path}"
+        try:
+            yield
+        except FileNotFoundError as error:
+            msg = f"{where} does not exist"
+            raise ObjectNotFoundError(msg) from error
+        except AlreadyExistsError as error:
+            msg = f"{where} exists already"
+            raise ObjectExistsError(msg) from error
+        except (BaseError, OSError, ValueError) as error:
+            self._counters.errors += 1
+            msg = f"can't {what} {where}: {_short(error)}"
+            raise StorageError(msg) from error
+
+
+def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
+    """Write what every node must be able to read, to prove that all see the same storage; blocks.
+
+    Args:
+        storage: The storage.
+        path: `SnapshotPaths.same_storage`.
+        token: Anything that no earlier run has written.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    storage.put(path, token.encode())
+
+
+def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> None:
+    """See that this node reads what `write_proof` wrote elsewhere; blocks.
+
+    Args:
+        storage: The storage as this node opened it.
+        path: As given to `write_proof`.
+        token: As given to `write_proof`.
+        node: Name of this node, for the message.
+
+    Raises:
+        StorageError: This node sees another storage, or can't read it.
+    """
+    try:
+        found = storage.get(path)
+    except ObjectNotFoundError:
+        found = b""
+    if found != token.encode():
+        msg = (
+            f"node {node} does not see the same {storage.url} as the JobMaster: {path} is "
+            f"{'not what the JobMaster wrote' if found else 'missing'} there. Use a storage that all nodes "
+            "share (an object store, or a network file system mounted everywhere at the same path)"
+        )
+        raise StorageError(msg)
+
+
+def _open(url: str, create: bool) -> ObjectStore:
+    scheme = urlsplit(url).scheme if "://" in url else ""
+    if not scheme and url.startswith("/"):
+        return _open_local(url, url, create)
+    if scheme == "file":
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            msg = f"{url} names the host {parts.netloc!r}; write a local folder as file:///path"
+            raise StorageError(msg)
+        return _open_local(url, unquote(parts.path), create)
+    if scheme in _REMOTE_SCHEMES:
+        try:
+            return from_url(url)
+        except (BaseError, OSError, ValueError) as error:
+            msg = f"{url} can't be opened: {_short(error)}. Check it and the environment's keys"
+            raise StorageError(msg) from error
+    if scheme == "memory" or url.startswith("memory:"):
+        msg = f"{url} would be another, empty storage in every process; give {_KNOWN}"
+    elif not scheme:
+        msg = f"{url!r} is a relative path, which is another folder on every node; give {_KNOWN}"
+    else:
+        msg = f"{url} has the unknown scheme {scheme!r}; give {_KNOWN}"
+    raise StorageError(msg)
+
+
+def _open_local(url: str, folder: str, create: bool) -> ObjectStore:
+    path = Path(folder)
+    try:
+        if create:
+            path.mkdir(parents=True, exist_ok=True)
+        elif not path.is_dir():
+            msg = f"{url} is no folder; check the path"
+            raise StorageError(msg)
+        return LocalStore(path, automatic_cleanup=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        msg = f"{url} can't be a checkpoint storage: it, or a part of its path, is a file; name a folder"
+        raise StorageError(msg) from error
+    except (BaseError, OSError) as error:
+        msg = f"{url} can't be opened: {_short(error)}. Name a folder that may be written"
+        raise StorageError(msg) from error
+
+
+def _require_conditional_put(storage: ObjectStorage) -> None:
+    try:
+        storage.put(PROBE, _PROBE_TEXT, create=True)
+        storage.put(PROBE, _PROBE_TEXT, create=True)
+    except ObjectExistsError:
+        return
+    except StorageError as error:
+        msg = (
+            f"{storage.url} can't be a checkpoint storage: {error}. It must be writable and must support "
+            "conditional writes (If-None-Match; hard links on a local disk)"
+        )
+        raise StorageError(msg) from error
+    msg = (
+        f"{storage.url} can't be a checkpoint storage: it overwrites an object that was to be created only "
+        "if absent, so two attempts of a job could both believe that they own it. Use one with conditional "
+        "writes: AWS S3, Google Cloud Storage, Azure Blob Storage, MinIO from 2024, or a file system"
+    )
+    raise StorageError(msg)
+
+
+def _short(error: Exception) -> str:
+    return str(error).split("\n\nDebug source", 1)[0].strip() or type(error).__name__

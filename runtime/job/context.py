@@ -1,0 +1,123 @@
+"""`JobContext`: what the states of a job share and change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.end_of_job import EndOfJob
+from penstock.runtime.job.execution_gateway import ExecutionGateway
+from penstock.runtime.job.failure import FailureHistory
+from penstock.runtime.job.job_ledger import AttemptStart, JobLedger
+from penstock.runtime.job.job_state import JobState, Transition, TransitionHistory
+from penstock.runtime.job.restart import RestartAfter, RestartDecision, RestartStrategy
+from penstock.runtime.ports import AsyncRunner, Clock, TimerService
+
+if TYPE_CHECKING:
+    from penstock.runtime.job.states.base import State
+
+
+class JobContext:
+    """A job with its state; states call it, nobody else does but the scheduler.
+
+    Attributes:
+        state: The current state.
+        attempt: The current or last attempt; 0 before the first.
+        restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
+        warning: What the user must be told about that checkpoint.
+        is_fenced: Another JobMaster owns the job: nothing is done any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        gateway: ExecutionGateway,
+        ledger: JobLedger,
+        planner: CheckpointPlanner,
+        restart: RestartStrategy,
+        clock: Clock,
+        timers: TimerService,
+        runner: AsyncRunner,
+        created: Callable[[JobContext], State],
+        deploying: Callable[[JobContext], State],
+    ) -> None:
+        self.gateway = gateway
+        self.ledger = ledger
+        self.planner = planner
+        self.restart = restart
+        self.clock = clock
+        self.timers = timers
+        self.runner = runner
+        self.coordinator: CheckpointCoordinator | None = None
+        self.failures = FailureHistory()
+        self.transitions = TransitionHistory()
+        self.attempt = 0
+        self.restored_id: int | None = None
+        self.warning: str | None = None
+        self.is_fenced = False
+        self.state: State = created(self)
+        self._deploying = deploying
+        self._end = EndOfJob(self)
+
+    def enter(self, state: State, cause: str = "") -> None:
+        """Leave the current state for another one."""
+        if self.is_fenced:
+            return
+        self.transitions.add(Transition(self.state.name, state.name, self.clock.now(), cause))
+        self.state.leave()
+        self.state = state
+        state.enter()
+
+    def deploy_again(self) -> None:
+        """Begin the next attempt."""
+        self.enter(self._deploying(self))
+
+    def begin_attempt(self, start: AttemptStart) -> RestartDecision:
+        """A new attempt stands in the log: when, if at all, to deploy it."""
+        self.attempt = start.attempt
+        self.restored_id = None if start.restore is None else start.restore.checkpoint_id
+        self.warning = start.warning
+        if self.coordinator is None:
+            self.planner.reset()
+        else:
+            self.coordinator.begin_attempt(start.attempt, start.store, start.highest_id, start.orphans)
+        self.restart.attempt_begun(self.clock.monotonic())
+        if start.begun_at:
+            return self.restart.recovered(start.attempt, start.begun_at)
+        return RestartAfter(0.0)
+
+    def subtask_finished(self, subtask: SubtaskId) -> None:
+        """A subtask has left."""
+        if self.coordinator is None:
+            self.planner.finished(subtask)
+        else:
+            self.coordinator.subtask_finished(subtask)
+
+    def end_checkpoints(self, detail: str) -> None:
+        """The attempt is over: no checkpoint of it counts any more unless it is being written."""
+        if self.coordinator is not None:
+            self.coordinator.end_attempt(CheckpointFailureReason.JOB_FAILURE, detail)
+
+    def when_log_is_known(self, callback: Callable[[], None]) -> None:
+        """Call back once no record of a checkpoint is being written."""
+        if self.coordinator is None:
+            callback()
+        else:
+            self.coordinator.when_idle(callback)
+
+    def record_end(self, state: JobState, cause: str, then: Callable[[str], None]) -> None:
+        """Write the job's end into the log and go on; `then` gets a note when that was impossible."""
+        if not self.is_fenced:
+            self._end.record(state, cause, then)
+
+    def fence(self) -> None:
+        """Another JobMaster owns the job: leave everything as it is and say so, once."""
+        if self.is_fenced:
+            return
+        self.is_fenced = True
+        self.state.leave()
+        self.gateway.fenced()

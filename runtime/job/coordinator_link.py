@@ -1,0 +1,41 @@
+"""Joins the checkpoint coordinator to the job: adds the attempt to what it says, hears when it gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.record.elements import CheckpointBarrier
+
+
+class CoordinatorLink:
+    """The coordinator's gateway.
+
+    Args:
+        job: The job that it serves.
+    """
+
+    def __init__(self, job: JobContext) -> None:
+        self._job = job
+
+    def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
+        """Hand it on with the attempt."""
+        self._job.gateway.trigger_checkpoint(self._job.attempt, subtasks, barrier)
+
+    def notify_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        """Hand it on with the attempt."""
+        self._job.gateway.notify_checkpoint_complete(self._job.attempt, subtasks, checkpoint_id)
+
+    def notify_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        """Hand it on with the attempt."""
+        self._job.gateway.notify_checkpoint_aborted(self._job.attempt, subtasks, checkpoint_id)
+
+    def fail_job(self, cause: str) -> None:
+        """Too many checkpoints have failed."""
+        self._job.state.failed(FailureCause(cause))
+
+    def fenced(self) -> None:
+        """Another JobMaster owns the job."""
+        self._job.fence()

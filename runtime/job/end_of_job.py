@@ -1,0 +1,70 @@
+"""Writes the end of a job into the log of decisions, with patience, and deletes what it does not keep.
+
+Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
+that does not answer is tried a few times; if it stays away the job ends all the same, and the note says so.
+Files are deleted only after the record is written, because until then the job could be restored from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from penstock.runtime.job.job_ledger import LostToOther
+from penstock.runtime.job.job_state import JobState
+
+if TYPE_CHECKING:
+    from penstock.runtime.job.context import JobContext
+
+#: Seconds before each further try.
+RETRIES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+class EndOfJob:
+    """Records how a job ended.
+
+    Args:
+        job: The job.
+    """
+
+    def __init__(self, job: JobContext) -> None:
+        self._job = job
+
+    def record(self, state: JobState, cause: str, then: Callable[[str], None], tried: int = 0) -> None:
+        """Write the end.
+
+        Args:
+            state: How the job ended.
+            cause: Why.
+            then: Called when it is written, with an empty note, or when it can't be, with a note that says
+                so.
+            tried: How often it was tried before.
+        """
+        job = self._job
+        now = job.clock.now()
+
+        def written(outcome: LostToOther | None) -> None:
+            if outcome is not None:
+                job.fence()
+            else:
+                self._delete_files(state, then)
+
+        def failed(error: BaseException) -> None:
+            if tried < len(RETRIES):
+                job.timers.call_later(RETRIES[tried], lambda: self.record(state, cause, then, tried + 1))
+            else:
+                then(f"its end could not be recorded: {type(error).__name__}: {error}")
+
+        job.runner.run(lambda: job.ledger.end(state, cause, now), written, failed)
+
+    def _delete_files(self, state: JobState, then: Callable[[str], None]) -> None:
+        job = self._job
+        paths = () if job.coordinator is None else job.coordinator.end_job(state.value)
+        if not paths:
+            then("")
+            return
+
+        def failed(error: BaseException) -> None:
+            then(f"its checkpoints could not be deleted: {type(error).__name__}: {error}")
+
+        job.runner.run(lambda: job.ledger.delete(paths), lambda _: then(""), failed)

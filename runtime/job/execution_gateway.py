@@ -1,0 +1,59 @@
+"""The port through which a job's scheduler moves subtasks and tells the world how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.record.elements import CheckpointBarrier
+
+
+class ExecutionGateway(Protocol):
+    """What the scheduler asks of the world. No call blocks, and none calls the scheduler back at once."""
+
+    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        """Place every subtask and hand it its state.
+
+        Answered by `on_deployed(attempt)` or `on_deployment_failed(attempt, cause)`; it has a deadline.
+        """
+        ...
+
+    def start(self, attempt: int) -> None:
+        """Let every subtask restore and begin; answered by `on_started(attempt)` when all run."""
+        ...
+
+    def stop_all(self, attempt: int) -> None:
+        """Stop every subtask, whatever it takes, also one whose deployment is under way.
+
+        Answered by `on_all_stopped(attempt)`, always.
+        """
+        ...
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
+        """Tell these to start a checkpoint: sources, and subtasks whose senders have all finished."""
+        ...
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell these subtasks that a checkpoint is complete: they may commit."""
+        ...
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell these subtasks that a checkpoint was given up."""
+        ...
+
+    def job_ended(self, state: JobState, cause: str) -> None:
+        """The job is over for good; called once, with its root cause when it failed."""
+        ...
+
+    def fenced(self) -> None:
+        """Another JobMaster owns the job: leave without touching anything; called once, nothing follows."""
+        ...

@@ -1,0 +1,110 @@
+"""Why an attempt failed: the root cause, and what broke because of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+
+#: How many secondary failures of one attempt are kept; they say little once the root is known.
+MAX_SECONDARY: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCause:
+    """One failure.
+
+    Attributes:
+        message: What happened and where, in one line or a few.
+        subtask: The subtask that failed; `None` when it was no subtask.
+        traceback: The user's traceback as text.
+        recoverable: Whether another attempt may go better. `False` fails the job at once.
+
+    Example:
+        >>> str(FailureCause("division by zero", SubtaskId("map", 0)))
+        'map[0]: division by zero'
+    """
+
+    message: str
+    subtask: SubtaskId | None = None
+    traceback: str = ""
+    recoverable: bool = True
+
+    def __str__(self) -> str:
+        return self.message if self.subtask is None else f"{self.subtask}: {self.message}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        subtask = None if self.subtask is None else [self.subtask.vertex, self.subtask.index]
+        return {
+            "message": self.message,
+            "subtask": subtask,
+            "traceback": self.traceback,
+            "recoverable": self.recoverable,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FailureCause:
+        """The cause that `to_dict` gave."""
+        subtask = None if data["subtask"] is None else SubtaskId(*data["subtask"])
+        return cls(data["message"], subtask, data["traceback"], data["recoverable"])
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRecord:
+    """The failure of one attempt.
+
+    Attributes:
+        attempt: Which attempt.
+        at: When, wall-clock seconds.
+        root: The first failure: the cause of the others.
+        secondary: Failures that came after it, in order.
+    """
+
+    attempt: int
+    at: float
+    root: FailureCause
+    secondary: tuple[FailureCause, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {
+            "attempt": self.attempt,
+            "at": self.at,
+            "root": self.root.to_dict(),
+            "secondary": [cause.to_dict() for cause in self.secondary],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> FailureRecord:
+        """The record that `to_dict` gave."""
+        secondary = tuple(FailureCause.from_dict(cause) for cause in data["secondary"])
+        return cls(data["attempt"], data["at"], FailureCause.from_dict(data["root"]), secondary)
+
+
+class FailureHistory:
+    """The failures of the last attempts.
+
+    Args:
+        capacity: How many attempts are remembered.
+    """
+
+    def __init__(self, capacity: int = 16) -> None:
+        self._records: deque[FailureRecord] = deque(maxlen=capacity)
+
+    def attempt_failed(self, attempt: int, at: float, root: FailureCause) -> None:
+        """An attempt failed for this reason."""
+        self._records.append(FailureRecord(attempt, at, root))
+
+    def also_failed(self, cause: FailureCause) -> None:
+        """Something else failed while the same attempt was being stopped."""
+        last = self._records[-1]
+        if len(last.secondary) < MAX_SECONDARY:
+            self._records[-1] = replace(last, secondary=(*last.secondary, cause))
+
+    def records(self) -> tuple[FailureRecord, ...]:
+        """All that are remembered, oldest first."""
+        return tuple(self._records)

@@ -1,0 +1,98 @@
+"""The last checkpoint of a bounded job.
+
+A subtask leaves only after a checkpoint that covers the end of its data. Waiting for the periodic one would
+keep a finished job waiting, so a checkpoint is asked for as soon as every unfinished subtask has reported
+the end of its data. One that already runs may be enough: its end is awaited first. If the last checkpoint
+fails it is tried again after a moment; its failures count like all others. Once it is complete nothing is
+asked for any more: subtasks leave by themselves, and should one need another checkpoint, the periodic timer
+still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointCompleted, OnAnswer
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.ports import Cancellable, TimerService
+
+#: Seconds between two looks at whether a running checkpoint has ended.
+POLL: Final = 0.1
+
+#: Seconds until the last checkpoint is tried again.
+RETRY_AFTER: Final = 1.0
+
+
+class CheckpointTrigger(Protocol):
+    """What is needed of the coordinator."""
+
+    @property
+    def pending_ids(self) -> Sequence[int]:
+        """Checkpoints that run."""
+        ...
+
+    def trigger(self, *, urgent: bool = False, on_answer: OnAnswer | None = None) -> None:
+        """Ask for a checkpoint."""
+        ...
+
+
+class FinalCheckpoint:
+    """Asks for the last checkpoint when its time has come.
+
+    Args:
+        coordinator: Takes it.
+        planner: Knows who has finished.
+        timers: For trying again.
+    """
+
+    def __init__(
+        self, coordinator: CheckpointTrigger, planner: CheckpointPlanner, timers: TimerService
+    ) -> None:
+        self._coordinator = coordinator
+        self._planner = planner
+        self._timers = timers
+        self._reported: set[SubtaskId] = set()
+        self._timer: Cancellable | None = None
+        self._asked = False
+        self._done = False
+
+    def end_of_data(self, subtask: SubtaskId) -> None:
+        """A subtask has processed the end of all its inputs."""
+        self._reported.add(subtask)
+        self.check()
+
+    def check(self) -> None:
+        """Ask, if everybody who is left has reported and nothing runs."""
+        unfinished = self._planner.unfinished
+        if self._asked or self._done or self._timer is not None or not unfinished:
+            return
+        if not self._reported.issuperset(unfinished):
+            return
+        if self._coordinator.pending_ids:
+            self._check_after(POLL)
+            return
+        self._asked = True
+        self._coordinator.trigger(urgent=True, on_answer=self._on_answer)
+
+    def stop(self) -> None:
+        """Ask for nothing any more."""
+        self._done = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_answer(self, answer: CheckpointAnswer) -> None:
+        self._asked = False
+        if isinstance(answer, CheckpointCompleted):
+            self._done = True
+        elif not self._done:
+            self._check_after(RETRY_AFTER)
+
+    def _check_after(self, delay: float) -> None:
+        def again() -> None:
+            self._timer = None
+            self.check()
+
+        self._timer = self._timers.call_later(delay, again)

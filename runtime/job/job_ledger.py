@@ -1,0 +1,168 @@
+"""`JobLedger`: what of a job is durable, as blocking calls for the scheduler's background work.
+
+Wraps the log of decisions and the checkpoint storage into the three steps that a job's life needs: an attempt
+begins, a checkpoint is completed, the job ends. All calls are made one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.decision_log import DecisionLog
+from penstock.runtime.checkpoint.finalize import Fenced, Finalized, finalize
+from penstock.runtime.checkpoint.log_reader import LogReader
+from penstock.runtime.checkpoint.log_records import AttemptBegun, JobEnded
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.recovery import load_latest, rebuild_store
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.ports import SnapshotStorage
+
+#: How many earlier attempts are looked at to tell a crash loop from old age.
+ATTEMPTS_LOOKED_AT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStart:
+    """An attempt stands in the log.
+
+    Attributes:
+        attempt: Its number.
+        restore: What it starts from; `None` for a fresh start.
+        store: The completed checkpoints of the job.
+        highest_id: The highest id of a checkpoint that ever completed, -1 for none.
+        orphans: Files that earlier attempts have left behind.
+        begun_at: Only when this JobMaster took over from another: when the last attempts and this one began.
+        warning: What the user must be told about `restore`.
+    """
+
+    attempt: int
+    restore: CompletedCheckpoint | None
+    store: CompletedCheckpointStore
+    highest_id: int
+    orphans: tuple[str, ...] = ()
+    begun_at: tuple[float, ...] = ()
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedBefore:
+    """The job had ended before.
+
+    Attributes:
+        state: How.
+        cause: Why.
+    """
+
+    state: JobState
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostToOther:
+    """Another JobMaster has begun an attempt of this job."""
+
+
+BeginOutcome: TypeAlias = AttemptStart | EndedBefore | LostToOther
+
+
+class JobLedger:
+    """The durable records of one job.
+
+    Args:
+        job_id: Which.
+        storage: Where they are.
+        checkpointing: How checkpoints are kept; `None` when none are taken.
+    """
+
+    def __init__(self, job_id: str, storage: SnapshotStorage, checkpointing: Checkpointing | None) -> None:
+        self.paths = SnapshotPaths(job_id)
+        self._storage = storage
+        self._checkpointing = checkpointing
+        self._log = DecisionLog(storage, self.paths)
+        self._owned: int | None = None
+
+    def begin_attempt(self, now: float, previous: int) -> BeginOutcome:
+        """Write a new attempt into the log and load what it starts from.
+
+        Args:
+            now: Wall-clock seconds.
+            previous: The last attempt of this JobMaster, 0 for none.
+
+        Raises:
+            StorageError: The storage could not be read or written.
+            CorruptSnapshotError: The checkpoint to start from is damaged.
+        """
+        if self._owned is not None and self._log.replay().last_attempt > self._owned:
+            return LostToOther()
+        # Whatever fails from here on may leave a record of this JobMaster behind.
+        self._owned = None
+        begun = self._log.begin_attempt(now)
+        if isinstance(begun, JobEnded):
+            return EndedBefore(JobState(begun.state), begun.cause or "")
+        start = self._load(begun, previous, now)
+        self._owned = begun.attempt
+        return start
+
+    def finalize(self, checkpoint: CompletedCheckpoint) -> Finalized | Fenced:
+        """Write the record of a complete checkpoint.
+
+        Raises:
+            StorageError: It does not exist.
+            OutcomeUnknownError: It may exist.
+        """
+        retained = None if self._checkpointing is None else self._checkpointing.retain
+        return finalize(self._storage, self.paths, self._log, checkpoint, retained=retained)
+
+    def end(self, state: JobState, cause: str, now: float) -> LostToOther | None:
+        """Write the end of the job; one that had ended before stays as it is.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        if self._log.statistics().attempt == 0 and isinstance(self._log.begin_attempt(now), JobEnded):
+            return None
+        outcome = self._log.end(state.value, cause or None, now)
+        return LostToOther() if isinstance(outcome, Fenced) else None
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files.
+
+        Raises:
+            StorageError: That was not possible.
+        """
+        self._storage.delete(paths)
+
+    def _load(self, begun: AttemptBegun, previous: int, now: float) -> BeginOutcome:
+        times = self._begun_at(begun) if previous == 0 and begun.attempt > 1 else ()
+        config = self._checkpointing
+        if config is None:
+            return AttemptStart(begun.attempt, None, CompletedCheckpointStore(), -1, begun_at=times)
+        loaded = load_latest(self._storage, self._log.view, allow_older=config.allow_older)
+        damaged = () if loaded is None else loaded.damaged
+        if damaged and isinstance(self._log.drop(damaged, now), Fenced):
+            return LostToOther()
+        view = self._log.view
+        rebuilt = rebuild_store(
+            self._storage, self.paths, view, attempt=begun.attempt, retained=config.retain
+        )
+        return AttemptStart(
+            begun.attempt,
+            None if loaded is None else loaded.checkpoint,
+            rebuilt.store,
+            view.highest_checkpoint_id,
+            rebuilt.orphans,
+            times,
+            None if loaded is None else loaded.warning,
+        )
+
+    def _begun_at(self, begun: AttemptBegun) -> tuple[float, ...]:
+        """When the last attempts began; their records are never deleted."""
+        reader = LogReader(self._storage, self.paths)
+        slots = self._log.view.begun_slots[-ATTEMPTS_LOOKED_AT:]
+        records = [reader.read(slot) for slot in slots]
+        return tuple(record.at for record in records if isinstance(record, AttemptBegun))

@@ -1,0 +1,86 @@
+"""The states a job goes through, and the way it went."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class JobState(Enum):
+    """Where a job is in its life.
+
+    created -> deploying -> initialising -> running -> finished
+                   ^                           |
+              restarting  <---  failing  <-----+      failing -> failed
+    any of them -> cancelling -> cancelled
+    """
+
+    CREATED = "created"
+    DEPLOYING = "deploying"
+    INITIALISING = "initialising"
+    RUNNING = "running"
+    FAILING = "failing"
+    RESTARTING = "restarting"
+    CANCELLING = "cancelling"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing comes after it."""
+        return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step on a job's way.
+
+    Attributes:
+        source: The state it left.
+        target: The state it entered.
+        at: When, wall-clock seconds.
+        cause: Why, for people.
+    """
+
+    source: JobState
+    target: JobState
+    at: float
+    cause: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {"from": self.source.value, "to": self.target.value, "at": self.at, "cause": self.cause}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Transition:
+        """The transition that `to_dict` gave.
+
+        Example:
+            >>> step = Transition(JobState.CREATED, JobState.DEPLOYING, 1.0)
+            >>> Transition.from_dict(step.to_dict()) == step
+            True
+        """
+        return cls(JobState(data["from"]), JobState(data["to"]), data["at"], data["cause"])
+
+
+class TransitionHistory:
+    """The last steps of a job.
+
+    Args:
+        capacity: How many are remembered.
+    """
+
+    def __init__(self, capacity: int = 200) -> None:
+        self._transitions: deque[Transition] = deque(maxlen=capacity)
+
+    def add(self, transition: Transition) -> None:
+        """The job took a step."""
+        self._transitions.append(transition)
+
+    def transitions(self) -> tuple[Transition, ...]:
+        """All that are remembered, oldest first."""
+        return tuple(self._transitions)

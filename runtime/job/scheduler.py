@@ -1,0 +1,245 @@
+"""`JobScheduler`: one job from its start to its end (Flink's scheduler and its job states).
+
+It is fed events and never waits: subtasks, timers, storage and deployments answer when they can, and each
+answer carries the attempt it belongs to. An answer of an older attempt says nothing about this one and is
+dropped and counted. What an event means depends on the job's state alone; each state is a class in
+`states/`.
+
+A JobMaster that comes back makes a new scheduler and calls `start`: the log of decisions tells the number of
+the next attempt, the checkpoint to restore, and whether the job had ended before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator, MessageOutcome
+from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.coordinator_link import CoordinatorLink
+from penstock.runtime.job.execution_gateway import ExecutionGateway
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_ledger import JobLedger
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.restart_strategies import restart_strategy
+from penstock.runtime.job.states.created import Created
+from penstock.runtime.job.states.deploying import Deploying
+from penstock.runtime.job.status import JobStatus
+from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, TimerService
+from penstock.runtime.record.elements import SnapshotKind
+
+
+class JobScheduler:
+    """Runs one job.
+
+    Args:
+        job_id: Lower-case letters, digits and `-`.
+        graph: The job.
+        config: Checkpoints and restarts.
+        gateway: Subtasks and the world.
+        storage: Checkpoints and the log of decisions; may be `None` without checkpointing: the log is in
+            memory.
+        clock: Time.
+        timers: Delays and timeouts.
+        runner: Runs what blocks.
+
+    Raises:
+        ConfigurationError: Checkpoints are wanted and there is no storage for them.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        graph: ExecutionGraph,
+        config: JobConfig,
+        gateway: ExecutionGateway,
+        storage: SnapshotStorage | None,
+        clock: Clock,
+        timers: TimerService,
+        runner: AsyncRunner,
+    ) -> None:
+        if config.checkpointing is not None and storage is None:
+            msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
+            raise ConfigurationError(msg)
+        self._job_id = job_id
+        self._graph = graph
+        self._storage = storage if storage is not None else MemoryStorage()
+        self._ledger = JobLedger(job_id, self._storage, config.checkpointing)
+        self._job = JobContext(
+            gateway=gateway,
+            ledger=self._ledger,
+            planner=CheckpointPlanner(
+                graph, checkpoints_after_tasks_finish=config.checkpoints_after_tasks_finish
+            ),
+            restart=restart_strategy(config.restart_or_default, job_id),
+            clock=clock,
+            timers=timers,
+            runner=runner,
+            created=Created,
+            deploying=Deploying,
+        )
+        if config.checkpointing is not None:
+            self._job.coordinator = self._make_coordinator(config.checkpointing)
+        self._stale = self._ignored = 0
+
+    # -- what users ask for -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, or go on after the JobMaster came back; a job that had ended before only says so."""
+        self._deliver(self._job.attempt, self._job.state.start)
+
+    def cancel(self) -> None:
+        """End the job; does nothing when it has ended or its end is being recorded."""
+        self._deliver(self._job.attempt, self._job.state.cancel)
+
+    def trigger_checkpoint(
+        self, kind: SnapshotKind = SnapshotKind.CHECKPOINT, on_answer: OnAnswer | None = None
+    ) -> None:
+        """Take a checkpoint or savepoint now.
+
+        Args:
+            kind: Which.
+            on_answer: Told once how it went.
+        """
+        coordinator = self._job.coordinator
+        if coordinator is not None:
+            coordinator.trigger(kind, on_answer=on_answer)
+        elif on_answer is not None:
+            reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
+            on_answer(CheckpointFailed(reason, "the job takes no checkpoints: it has no Checkpointing(...)"))
+
+    # -- what the world answers ---------------------------------------------------------------------------
+
+    def on_deployed(self, attempt: int) -> None:
+        """Every subtask of the attempt is placed."""
+        self._deliver(attempt, self._job.state.deployed)
+
+    def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None:
+        """The attempt could not be deployed."""
+        self._deliver(attempt, lambda: self._job.state.failed(cause))
+
+    def on_started(self, attempt: int) -> None:
+        """Every subtask of the attempt has restored its state and runs."""
+        self._deliver(attempt, self._job.state.started)
+
+    def on_all_stopped(self, attempt: int) -> None:
+        """No subtask of the attempt is left."""
+        self._deliver(attempt, self._job.state.all_stopped)
+
+    def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
+        """A subtask has done all its work and left."""
+        self._deliver(attempt, lambda: self._job.state.subtask_finished(subtask))
+
+    def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
+        """A subtask has failed or its process is gone."""
+        located = cause if cause.subtask is not None else replace(cause, subtask=subtask)
+        self._deliver(attempt, lambda: self._job.state.failed(located))
+
+    def on_end_of_data(self, attempt: int, subtask: SubtaskId) -> None:
+        """A subtask has processed the end of all its inputs."""
+        self._deliver(attempt, lambda: self._job.state.end_of_data(subtask))
+
+    def acknowledge(
+        self,
+        attempt: int,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        snapshot: SubtaskSnapshot,
+        metrics: CheckpointMetrics,
+    ) -> MessageOutcome:
+        """A subtask's part of a checkpoint is durable."""
+        coordinator = self._job.coordinator
+        if coordinator is None or not self._is_current(attempt):
+            return MessageOutcome.STALE_ATTEMPT
+        return coordinator.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
+
+    def decline(
+        self,
+        attempt: int,
+        subtask: SubtaskId,
+        checkpoint_id: int,
+        reason: CheckpointFailureReason,
+        detail: str = "",
+    ) -> MessageOutcome:
+        """A subtask can't take part in a checkpoint."""
+        coordinator = self._job.coordinator
+        if coordinator is None or not self._is_current(attempt):
+            return MessageOutcome.STALE_ATTEMPT
+        return coordinator.decline(attempt, subtask, checkpoint_id, reason, detail)
+
+    # -- what can be seen ---------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> JobState:
+        """Where the job is in its life."""
+        return self._job.state.name
+
+    @property
+    def attempt(self) -> int:
+        """The current or last attempt; 0 before the first."""
+        return self._job.attempt
+
+    @property
+    def latest_completed(self) -> CompletedCheckpoint | None:
+        """The newest completed checkpoint."""
+        return None if self._job.coordinator is None else self._job.coordinator.latest_completed
+
+    def statistics(self) -> JobStatus:
+        """Everything that can be said about the job now."""
+        job, coordinator = self._job, self._job.coordinator
+        return JobStatus(
+            job_id=self._job_id,
+            name=self._graph.job.name,
+            state=job.state.name,
+            attempt=job.attempt,
+            restarts=max(0, job.attempt - 1),
+            restored_checkpoint=job.restored_id,
+            is_fenced=job.is_fenced,
+            failures=job.failures.records(),
+            transitions=job.transitions.transitions(),
+            subtasks=dict(job.planner.status),
+            checkpoints=None if coordinator is None else coordinator.statistics(),
+            checkpoint_history=() if coordinator is None else coordinator.history(),
+            stale_events=self._stale,
+            ignored_events=self._ignored,
+        )
+
+    def status(self) -> JobStatus:
+        """The same as `statistics`, by the name that users know."""
+        return self.statistics()
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _make_coordinator(self, checkpointing: Checkpointing) -> CheckpointCoordinator:
+        job, ledger = self._job, self._ledger
+        return CheckpointCoordinator(
+            checkpointing,
+            job.planner,
+            CoordinatorLink(job),
+            CheckpointFiles(self._storage, ledger.paths, job.runner),
+            ledger.finalize,
+            clock=job.clock,
+            timers=job.timers,
+            runner=job.runner,
+        )
+
+    def _is_current(self, attempt: int) -> bool:
+        if attempt == self._job.attempt and not self._job.is_fenced:
+            return True
+        self._stale += 1
+        return False
+
+    def _deliver(self, attempt: int, event: Callable[[], bool]) -> None:
+        if self._is_current(attempt) and not event():
+            self._ignored += 1

@@ -1,0 +1,66 @@
+"""`State`: what every state of a job has in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+
+if TYPE_CHECKING:
+    from penstock.runtime.job.context import JobContext
+
+
+class State:
+    """One state of a job; reacts to events by changing the job or by letting it enter another state.
+
+    An event that a state does not know is ignored (`False`) and counted: messages cross each other on the
+    way. Events have been checked to belong to the current attempt before they come here.
+
+    Args:
+        job: The job whose state it is.
+    """
+
+    name: ClassVar[JobState]
+
+    def __init__(self, job: JobContext) -> None:
+        self.job = job
+
+    def enter(self) -> None:
+        """The job has just come into this state."""
+
+    def leave(self) -> None:
+        """The job is about to go into another state: call timers off."""
+
+    def start(self) -> bool:
+        """The job is to run."""
+        return False
+
+    def cancel(self) -> bool:
+        """The job is to end."""
+        return False
+
+    def deployed(self) -> bool:
+        """Every subtask is placed."""
+        return False
+
+    def started(self) -> bool:
+        """Every subtask runs."""
+        return False
+
+    def all_stopped(self) -> bool:
+        """No subtask of the attempt is left."""
+        return False
+
+    def failed(self, cause: FailureCause) -> bool:
+        """Something has failed: a subtask, the deployment, too many checkpoints."""
+        return False
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        """A subtask has processed the end of all its inputs."""
+        return False
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        """A subtask has left."""
+        return False

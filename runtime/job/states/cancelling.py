@@ -1,0 +1,61 @@
+"""The job is being ended by its user."""
+
+from __future__ import annotations
+
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.cancelled import Cancelled
+
+
+class Cancelling(State):
+    """Stops the subtasks and records the end.
+
+    Args:
+        job: The job.
+        stopped: No subtask is left.
+        stopping: They were told to stop before.
+    """
+
+    name = JobState.CANCELLING
+
+    def __init__(self, job: JobContext, *, stopped: bool = False, stopping: bool = False) -> None:
+        super().__init__(job)
+        self._stopped = stopped
+        self._stopping = stopping
+        self._log_known = False
+        self._recording = False
+
+    def enter(self) -> None:
+        """Stop everything."""
+        job = self.job
+        job.end_checkpoints("the job is cancelled")
+        if not self._stopped and not self._stopping:
+            job.gateway.stop_all(job.attempt)
+        job.when_log_is_known(self._on_log_known)
+
+    def cancel(self) -> bool:
+        """It is being done."""
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """What fails while it is being stopped does no harm."""
+        return True
+
+    def all_stopped(self) -> bool:
+        """Nothing is left of the attempt."""
+        self._stopped = True
+        self._record()
+        return True
+
+    def _on_log_known(self) -> None:
+        self._log_known = True
+        self._record()
+
+    def _record(self) -> None:
+        job = self.job
+        if job.state is not self or self._recording or not (self._stopped and self._log_known):
+            return
+        self._recording = True
+        job.record_end(JobState.CANCELLED, "cancelled", lambda note: job.enter(Cancelled(job, note), note))

@@ -1,0 +1,95 @@
+"""An attempt is written into the log of decisions, then its subtasks are placed.
+
+The record comes first: from then on nothing that an older attempt does can count. While it is being written
+the outcome is unknown, so a cancellation waits for it. A JobMaster that has come back several times in a row
+waits before it deploys, as after any other failure.
+"""
+
+from __future__ import annotations
+
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.restart import GiveUp
+from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.cancelling import Cancelling
+from penstock.runtime.job.states.ended import terminal_state
+from penstock.runtime.job.states.failing import Failing
+from penstock.runtime.job.states.initialising import Initialising
+from penstock.runtime.ports import Cancellable
+
+
+class Deploying(State):
+    """Begins an attempt and deploys it."""
+
+    name = JobState.DEPLOYING
+
+    def __init__(self, job: JobContext) -> None:
+        super().__init__(job)
+        self._begun = False
+        self._deploying = False
+        self._cancelled = False
+        self._timer: Cancellable | None = None
+
+    def enter(self) -> None:
+        """Write the attempt's record and find what to restore."""
+        job = self.job
+        now, previous = job.clock.now(), job.attempt
+        job.runner.run(lambda: job.ledger.begin_attempt(now, previous), self._on_begun, self._on_error)
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def cancel(self) -> bool:
+        """Stop what was deployed, or wait until the record is written."""
+        self._cancelled = True
+        if self._begun:
+            self.job.enter(Cancelling(self.job, stopped=not self._deploying), "cancelled")
+        return True
+
+    def deployed(self) -> bool:
+        """Let the subtasks restore."""
+        self.job.enter(Initialising(self.job))
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """The deployment failed, or a subtask did in its midst."""
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def _on_begun(self, outcome: AttemptStart | EndedBefore | LostToOther) -> None:
+        job = self.job
+        self._begun = True
+        match outcome:
+            case LostToOther():
+                job.fence()
+            case EndedBefore():
+                job.enter(terminal_state(job, outcome.state, outcome.cause), "it had ended before")
+            case AttemptStart():
+                decision = job.begin_attempt(outcome)
+                if self._cancelled:
+                    job.enter(Cancelling(job, stopped=True), "cancelled")
+                elif isinstance(decision, GiveUp):
+                    text = f"attempt {outcome.attempt} is one too many: {decision.reason}"
+                    job.enter(Failing(job, FailureCause(text, recoverable=False), stopped=True), text)
+                elif decision.delay > 0:
+                    self._timer = job.timers.call_later(decision.delay, lambda: self._deploy(outcome))
+                else:
+                    self._deploy(outcome)
+
+    def _deploy(self, start: AttemptStart) -> None:
+        self._deploying = True
+        self.job.gateway.deploy(start.attempt, start.restore)
+
+    def _on_error(self, error: BaseException) -> None:
+        job = self.job
+        if self._cancelled:
+            job.enter(Cancelling(job, stopped=True), "cancelled")
+            return
+        text = f"the attempt could not begin: {type(error).__name__}: {error}"
+        cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError))
+        job.enter(Failing(job, cause, stopped=True), text)

@@ -1,0 +1,83 @@
+"""An attempt has failed: its subtasks are stopped, then it is decided whether there is another one.
+
+The decision waits for two things: no subtask of the attempt is left, and no record of a checkpoint is being
+written (it may be the one to restart from).
+"""
+
+from __future__ import annotations
+
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.restart import GiveUp, RestartAfter, RestartDecision
+from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.cancelling import Cancelling
+from penstock.runtime.job.states.failed import Failed
+from penstock.runtime.job.states.restarting import Restarting
+
+
+class Failing(State):
+    """Stops the attempt and decides.
+
+    Args:
+        job: The job.
+        cause: The root cause.
+        stopped: Nothing was deployed, so nothing needs to be stopped.
+    """
+
+    name = JobState.FAILING
+
+    def __init__(self, job: JobContext, cause: FailureCause, *, stopped: bool = False) -> None:
+        super().__init__(job)
+        self._cause = cause
+        self._stopped = stopped
+        self._log_known = False
+        self._decided = False
+
+    def enter(self) -> None:
+        """Remember the cause and stop everything."""
+        job = self.job
+        job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
+        job.end_checkpoints(str(self._cause))
+        if not self._stopped:
+            job.gateway.stop_all(job.attempt)
+        job.when_log_is_known(self._on_log_known)
+
+    def failed(self, cause: FailureCause) -> bool:
+        """One failure brings others about; they are secondary."""
+        self.job.failures.also_failed(cause)
+        return True
+
+    def all_stopped(self) -> bool:
+        """Nothing is left of the attempt."""
+        self._stopped = True
+        self._decide()
+        return True
+
+    def cancel(self) -> bool:
+        """End the job instead of restarting it; too late when its failure is being recorded."""
+        if self._decided:
+            return False
+        self.job.enter(Cancelling(self.job, stopped=self._stopped, stopping=True), "cancelled")
+        return True
+
+    def _on_log_known(self) -> None:
+        self._log_known = True
+        self._decide()
+
+    def _decide(self) -> None:
+        job = self.job
+        if job.state is not self or self._decided or not (self._stopped and self._log_known):
+            return
+        decision: RestartDecision = GiveUp("it would fail again")
+        if self._cause.recoverable:
+            decision = job.restart.failed(job.clock.monotonic())
+        match decision:
+            case RestartAfter(delay):
+                job.enter(Restarting(job, delay), f"again in {delay:g} s")
+            case GiveUp(reason):
+                self._decided = True
+                cause = str(self._cause)
+                job.record_end(
+                    JobState.FAILED, cause, lambda note: job.enter(Failed(job, cause), f"{reason}{note}")
+                )

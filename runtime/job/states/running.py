@@ -1,0 +1,94 @@
+"""The job does its work.
+
+Checkpoints are taken, failures end the attempt, and the end of a bounded job is brought about: when every
+subtask has processed the end of its input a last checkpoint is taken, after which the subtasks leave by
+themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.final_checkpoint import FinalCheckpoint
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.cancelling import Cancelling
+from penstock.runtime.job.states.failing import Failing
+from penstock.runtime.job.states.finished import Finished
+
+
+class Running(State):
+    """Takes checkpoints until everything has finished.
+
+    Args:
+        job: The job.
+        reported: Subtasks that reported the end of their data before all were running.
+    """
+
+    name = JobState.RUNNING
+
+    def __init__(self, job: JobContext, reported: Iterable[SubtaskId] = ()) -> None:
+        super().__init__(job)
+        self._final: FinalCheckpoint | None = None
+        self._ending = False
+        self._reported = tuple(reported)
+
+    def enter(self) -> None:
+        """Begin to take checkpoints."""
+        coordinator = self.job.coordinator
+        if coordinator is None:
+            self.job.planner.started()
+        else:
+            coordinator.started()
+            coordinator.start_periodic()
+            self._final = FinalCheckpoint(coordinator, self.job.planner, self.job.timers)
+            for subtask in self._reported:
+                self._final.end_of_data(subtask)
+        self._finish_if_all_have()
+
+    def leave(self) -> None:
+        """Ask for no more checkpoints."""
+        if self._final is not None:
+            self._final.stop()
+
+    def cancel(self) -> bool:
+        """Stop the subtasks; too late when all have finished."""
+        if self._ending:
+            return False
+        self.job.enter(Cancelling(self.job), "cancelled")
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """End the attempt; what comes after everything has finished does no harm any more."""
+        if self._ending:
+            return False
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        """Bring the end about once all have reported."""
+        if self._final is not None:
+            self._final.end_of_data(subtask)
+        return True
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        """Perhaps the last one."""
+        self.job.subtask_finished(subtask)
+        if self._final is not None:
+            self._final.check()
+        self._finish_if_all_have()
+        return True
+
+    def _finish_if_all_have(self) -> None:
+        if self._ending or self.job.planner.unfinished:
+            return
+        self._ending = True
+        self.leave()
+        job = self.job
+        job.end_checkpoints("every subtask has finished")
+        job.when_log_is_known(
+            lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
+        )

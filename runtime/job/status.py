@@ -1,0 +1,96 @@
+"""`JobStatus`: everything that can be said about a job at one moment, as values that JSON carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.checkpoint.coordinator_plan import SubtaskStatus
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.failure import FailureRecord
+from penstock.runtime.job.job_state import JobState, Transition
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """A job at one moment; also the statistics of its scheduler.
+
+    Attributes:
+        job_id: The job's id.
+        name: The user's name for it.
+        state: Where it is in its life.
+        attempt: The current or last attempt; 0 before the first.
+        restarts: Attempts after the first one, by whichever JobMaster.
+        restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.
+        is_fenced: Another JobMaster owns the job; this is the last that was known here.
+        failures: Why attempts failed, oldest first.
+        transitions: The way of the job, oldest first.
+        subtasks: How far each subtask is.
+        checkpoints: Counters; `None` without checkpointing.
+        checkpoint_history: The last checkpoints, oldest first.
+        stale_events: Events of other attempts that were ignored.
+        ignored_events: Events that came when nobody waited for them.
+    """
+
+    job_id: str
+    name: str
+    state: JobState
+    attempt: int = 0
+    restarts: int = 0
+    restored_checkpoint: int | None = None
+    is_fenced: bool = False
+    failures: tuple[FailureRecord, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    subtasks: Mapping[SubtaskId, SubtaskStatus] = field(default_factory=dict)
+    checkpoints: CoordinatorStatistics | None = None
+    checkpoint_history: tuple[CheckpointRecord, ...] = ()
+    stale_events: int = 0
+    ignored_events: int = 0
+
+    @property
+    def cause(self) -> str:
+        """The root cause of the last failure, empty when nothing has failed."""
+        return str(self.failures[-1].root) if self.failures else ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {
+            "job_id": self.job_id,
+            "name": self.name,
+            "state": self.state.value,
+            "attempt": self.attempt,
+            "restarts": self.restarts,
+            "restored_checkpoint": self.restored_checkpoint,
+            "is_fenced": self.is_fenced,
+            "failures": [failure.to_dict() for failure in self.failures],
+            "transitions": [transition.to_dict() for transition in self.transitions],
+            "subtasks": [[s.vertex, s.index, status.value] for s, status in self.subtasks.items()],
+            "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
+            "checkpoint_history": [record.to_dict() for record in self.checkpoint_history],
+            "stale_events": self.stale_events,
+            "ignored_events": self.ignored_events,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> JobStatus:
+        """The status that `to_dict` gave.
+
+        Example:
+            >>> status = JobStatus("job-1", "count", JobState.RUNNING, attempt=2)
+            >>> JobStatus.from_dict(status.to_dict()) == status
+            True
+        """
+        checkpoints = data["checkpoints"]
+        return cls(
+            **{
+                **data,
+                "state": JobState(data["state"]),
+                "failures": tuple(map(FailureRecord.from_dict, data["failures"])),
+                "transitions": tuple(map(Transition.from_dict, data["transitions"])),
+                "subtasks": {SubtaskId(v, i): SubtaskStatus(s) for v, i, s in data["subtasks"]},
+                "checkpoints": None if checkpoints is None else CoordinatorStatistics(**checkpoints),
+                "checkpoint_history": tuple(map(CheckpointRecord.from_dict, data["checkpoint_history"])),
+            }
+        )

@@ -1,0 +1,198 @@
+"""The receiving end of one channel: puts what arrives back into the order in which it was sent.
+
+Why it is needed: an actor that serves many calls at a time starts them in any order, and a sender whose call
+was lost sends the same numbers again. So frames come late, early, twice, or cut in another way.
+
+How it works: every element has a sequence number. The channel keeps the next number that it expects. A frame
+that begins with exactly that number, while nothing waits for a gap to close, goes straight to the queue (the
+usual case). Anything else takes the slow way: numbers below the expected one, and numbers that are waiting
+already, were here before and are dropped and counted; higher ones wait until the gap in front of them closes.
+
+Elements are decoded when they get into order, not when they are consumed: the end of the channel and damaged
+bytes are seen on arrival, and events are known before the buffers in front of them have been worked off.
+
+What it must never do: hand an element over twice, or hand one over while a lower number is missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from penstock.runtime.errors import PenstockError, StreamCorruptError
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.elements import Buffer, EndOfPartition, StreamElement
+
+
+class MissingElementsError(PenstockError):
+    """An element of a channel did not arrive in time although later ones did: a call was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputChannelStatistics:
+    """Counters of one receiving channel.
+
+    Attributes:
+        index: The channel's number in its subtask.
+        sender: Who sends on it.
+        received: Elements that arrived, each counted once.
+        rows: Records in the buffers among them.
+        bytes: Payload bytes of these buffers.
+        duplicates: Elements that arrived again and were dropped.
+        consumed: Elements that were handed over.
+        queued: Elements in order that wait to be consumed.
+        queued_rows: Records in the buffers among them.
+        queued_bytes: Payload bytes of these buffers.
+        early: Elements that wait for an earlier one to arrive.
+    """
+
+    index: int
+    sender: str
+    received: int
+    rows: int
+    bytes: int
+    duplicates: int
+    consumed: int
+    queued: int
+    queued_rows: int
+    queued_bytes: int
+    early: int
+
+
+class InputChannel:
+    """One incoming channel; see the module's text. Numbers begin at 0.
+
+    Args:
+        index: The channel's number in its subtask.
+        clock: Tells since when a gap has been open.
+        sender: Who sends on it, for messages.
+    """
+
+    def __init__(self, index: int, clock: Clock, sender: str = "unknown sender") -> None:
+        self.index = index
+        self.sender = sender
+        #: Number of the next element to be consumed: everything below it has been.
+        self.consumed = 0
+        #: Monotonic time since which the next expected element has been missing; `None` without a gap.
+        self.gap_since: float | None = None
+        self._clock = clock
+        self._ready: deque[StreamElement] = deque()
+        self._early: dict[int, bytes] = {}
+        self._expected = 0
+        self._ended = False
+        self._rows = self._bytes = self._duplicates = 0
+
+    def __str__(self) -> str:
+        return f"channel {self.index} (from {self.sender})"
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether an element waits to be consumed."""
+        return bool(self._ready)
+
+    @property
+    def next_sequence_number(self) -> int:
+        """Number of the next element that has to arrive: everything below it has."""
+        return self._expected
+
+    def receive(self, first_sequence_number: int, elements: Sequence[bytes]) -> None:
+        """Take a frame.
+
+        Args:
+            first_sequence_number: Number of its first element.
+            elements: Encoded elements with consecutive numbers.
+
+        Raises:
+            StreamCorruptError: An element can't be decoded, comes after the channel's end, or has a
+                negative number.
+        """
+        if first_sequence_number == self._expected and not self._early:
+            self._accept(elements)
+        else:
+            self._receive_out_of_order(first_sequence_number, elements)
+
+    def poll(self) -> tuple[int, StreamElement] | None:
+        """Consume the next element: its number and itself; `None` when none is there."""
+        if not self._ready:
+            return None
+        number = self.consumed
+        self.consumed = number + 1
+        return number, self._ready.popleft()
+
+    def describe_gap(self) -> str:
+        """What is missing and what waits for it, in words."""
+        first = min(self._early, default=self._expected)
+        return (
+            f"{self}: element {self._expected} has not arrived, and {len(self._early)} later "
+            f"element(s) from number {first} on wait for it"
+        )
+
+    def statistics(self) -> InputChannelStatistics:
+        """Counters of this channel."""
+        buffers = [element for element in self._ready if isinstance(element, Buffer)]
+        return InputChannelStatistics(
+            index=self.index,
+            sender=self.sender,
+            received=self._expected + len(self._early),
+            rows=self._rows,
+            bytes=self._bytes,
+            duplicates=self._duplicates,
+            consumed=self.consumed,
+            queued=len(self._ready),
+            queued_rows=sum(buffer.rows for buffer in buffers),
+            queued_bytes=sum(buffer.size for buffer in buffers),
+            early=len(self._early),
+        )
+
+    def _receive_out_of_order(self, first: int, elements: Sequence[bytes]) -> None:
+        if first < 0:
+            msg = f"{self}: a frame begins with the impossible sequence number {first}"
+            raise StreamCorruptError(msg)
+        early, expected = self._early, self._expected
+        for number, data in enumerate(elements, first):
+            if number < expected or number in early:
+                self._duplicates += 1
+            else:
+                early[number] = data
+        in_order = []
+        while expected in early:
+            in_order.append(early.pop(expected))
+            expected += 1
+        self._accept(in_order)
+        if not early:
+            self.gap_since = None
+        elif in_order or self.gap_since is None:
+            self.gap_since = self._clock.monotonic()
+
+    def _accept(self, elements: Sequence[bytes]) -> None:
+        try:
+            decoded = list(map(decode_element, elements))
+        except StreamCorruptError as error:
+            self._refuse_damaged(elements, error)
+        for number, element in enumerate(decoded, self._expected):
+            if self._ended:
+                msg = f"{self}: element {number} ({type(element).__name__}) comes after the channel's end"
+                raise StreamCorruptError(msg)
+            if type(element) is Buffer:
+                self._rows += element.rows
+                self._bytes += len(element.payload)
+            elif type(element) is EndOfPartition:
+                self._ended = True
+        self._ready.extend(decoded)
+        self._expected += len(decoded)
+
+    def _refuse_damaged(self, elements: Sequence[bytes], error: StreamCorruptError) -> NoReturn:
+        """Decode once more, one by one: the number of the damaged element belongs into the message."""
+        for number, data in enumerate(elements, self._expected):
+            try:
+                decode_element(data)
+            except StreamCorruptError:
+                msg = (
+                    f"{self}, element {number}: {error}. "
+                    "Check that all nodes run the same version of penstock, then restart the job."
+                )
+                raise StreamCorruptError(msg) from error
+        raise error

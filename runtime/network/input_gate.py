@@ -1,0 +1,193 @@
+"""`InputGate`: all incoming channels of a subtask, polled in turn.
+
+Channels are numbered through over all inputs of the subtask (see `InputChannelSpec`), so one gate is what
+Flink splits into input gates and a union of them: barriers are aligned over all channels anyway.
+
+Polling is fair and takes the same time for any number of channels. A queue holds the channels that have
+something ready; the first one gives one element and goes to the back if it has more. A blocked channel is not
+searched for in the queue: it drops out when its turn comes, and comes back when it is unblocked. So a channel
+stands in the queue at most once, and one that is ready and not blocked always stands in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from penstock.runtime.errors import StreamCorruptError
+from penstock.runtime.graph.execution_graph import InputChannelSpec
+from penstock.runtime.network.input_channel import (
+    InputChannel,
+    InputChannelStatistics,
+    MissingElementsError,
+)
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import EndOfPartition, StreamElement
+
+
+@dataclass(frozen=True, slots=True)
+class InputGateStatistics:
+    """Counters of a subtask's input.
+
+    Attributes:
+        channels: One entry a channel.
+        blocked: Channels that are not polled until a barrier has arrived elsewhere.
+        finished: Channels whose end has been consumed.
+    """
+
+    channels: tuple[InputChannelStatistics, ...]
+    blocked: tuple[int, ...]
+    finished: tuple[int, ...]
+
+
+class InputGate:
+    """Polls channels in turn; see the module's text.
+
+    Args:
+        channels: The channels, numbered 0, 1, 2, ... in this order.
+        gap_timeout: Seconds for which an element may be missing while later ones are there.
+
+    Raises:
+        ValueError: The channels are not numbered that way.
+    """
+
+    def __init__(self, channels: Iterable[InputChannel], gap_timeout: float = 30.0) -> None:
+        self._channels = tuple(channels)
+        if [channel.index for channel in self._channels] != list(range(len(self._channels))):
+            msg = f"channels must be numbered 0, 1, 2, ..., not {[c.index for c in self._channels]}"
+            raise ValueError(msg)
+        self._gap_timeout = gap_timeout
+        self._available: deque[InputChannel] = deque()
+        self._is_queued = [False] * len(self._channels)
+        self._blocked: set[int] = set()
+        self._finished: set[int] = set()
+        self._gaps: set[int] = set()
+        self._progressed: set[int] = set()
+
+    @classmethod
+    def of_specs(
+        cls, specs: Sequence[InputChannelSpec], clock: Clock, gap_timeout: float = 30.0
+    ) -> InputGate:
+        """The gate for the input channels of a deployed subtask."""
+        return cls((InputChannel(spec.index, clock, str(spec.sender)) for spec in specs), gap_timeout)
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    @property
+    def blocked_channels(self) -> tuple[int, ...]:
+        """Numbers of the blocked channels, in order."""
+        return tuple(sorted(self._blocked))
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the end of every channel has been consumed."""
+        return len(self._finished) == len(self._channels)
+
+    def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
+        """Take a frame that arrived on a channel.
+
+        Raises:
+            StreamCorruptError: There is no such channel, or the frame breaks the protocol.
+        """
+        receiving = self._channel(channel)
+        receiving.receive(first_sequence_number, elements)
+        if receiving.gap_since is not None:
+            self._gaps.add(channel)
+        self._enqueue_if_ready(receiving)
+
+    def poll(self) -> tuple[int, StreamElement] | None:
+        """Consume one element of the channel whose turn it is; `None` when no channel can give any."""
+        while self._available:
+            channel = self._available.popleft()
+            index = channel.index
+            if index in self._blocked:
+                self._is_queued[index] = False
+                continue
+            polled = channel.poll()
+            assert polled is not None, "a channel in the queue has something ready"
+            if channel.has_ready:
+                self._available.append(channel)
+            else:
+                self._is_queued[index] = False
+            self._progressed.add(index)
+            element = polled[1]
+            if type(element) is EndOfPartition:
+                self._finished.add(index)
+            return index, element
+        return None
+
+    def block(self, channel: int) -> None:
+        """Poll this channel no more until it is unblocked; what arrives on it waits."""
+        self._blocked.add(self._channel(channel).index)
+
+    def unblock(self, channel: int) -> None:
+        """Poll this channel again; does nothing when it is not blocked."""
+        if channel in self._blocked:
+            self._blocked.discard(channel)
+            self._enqueue_if_ready(self._channels[channel])
+
+    def consumed(self, channel: int) -> int:
+        """Number of the next element to be consumed on a channel: calls below it are answered.
+
+        Raises:
+            StreamCorruptError: There is no such channel.
+        """
+        return self._channel(channel).consumed
+
+    def take_progressed(self) -> list[int]:
+        """Channels of which something was consumed since this was asked last, in order."""
+        if not self._progressed:
+            return []
+        progressed = sorted(self._progressed)
+        self._progressed.clear()
+        return progressed
+
+    def check_gaps(self, now: float) -> float | None:
+        """Fail when an element has been missing for too long.
+
+        Args:
+            now: Monotonic time.
+
+        Returns:
+            When to ask again: the time at which the oldest gap will be too old; `None` without gaps.
+
+        Raises:
+            MissingElementsError: A gap is too old; the message names channel, sender and number.
+        """
+        due: float | None = None
+        for index in tuple(self._gaps):
+            since = self._channels[index].gap_since
+            if since is None:
+                self._gaps.discard(index)
+                continue
+            if now >= since + self._gap_timeout:
+                msg = (
+                    f"{self._channels[index].describe_gap()}; it has been missing for {now - since:.1f} s "
+                    f"(gap_timeout={self._gap_timeout:g} s). A call of the sender was lost: the job has to "
+                    "restart from its last checkpoint."
+                )
+                raise MissingElementsError(msg)
+            due = since + self._gap_timeout if due is None else min(due, since + self._gap_timeout)
+        return due
+
+    def statistics(self) -> InputGateStatistics:
+        """Counters of this gate and its channels."""
+        return InputGateStatistics(
+            tuple(channel.statistics() for channel in self._channels),
+            self.blocked_channels,
+            tuple(sorted(self._finished)),
+        )
+
+    def _channel(self, index: int) -> InputChannel:
+        if 0 <= index < len(self._channels):
+            return self._channels[index]
+        msg = f"there is no input channel {index}; this subtask has {len(self._channels)}, from 0 on"
+        raise StreamCorruptError(msg)
+
+    def _enqueue_if_ready(self, channel: InputChannel) -> None:
+        index = channel.index
+        if not self._is_queued[index] and channel.has_ready and index not in self._blocked:
+            self._is_queued[index] = True
+            self._available.append(channel)

@@ -1,0 +1,111 @@
+"""How the records of an edge find their channel (Flink's `StreamPartitioner`s), a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.state.key_groups import KeyToSubtask, key_group_of
+
+
+class ChannelSelector(Protocol):
+    """Splits a batch over channels."""
+
+    def select(self, batch: RowBatch) -> Sequence[tuple[int, RowBatch]]:
+        """Pairs of channel and the rows that go there, each in the batch's order; no empty ones."""
+        ...
+
+
+class SingleChannelSelector:
+    """Everything goes to channel 0: forward, global, and every edge to a single subtask.
+
+    Example:
+        >>> SingleChannelSelector().select(RowBatch([1, 2]))
+        [(0, RowBatch(rows=[1, 2], timestamps=None))]
+    """
+
+    def select(self, batch: RowBatch) -> Sequence[tuple[int, RowBatch]]:
+        """The whole batch, for channel 0."""
+        return [(0, batch)]
+
+
+class RebalanceSelector:
+    """Spreads records evenly: contiguous pieces, beginning with another channel each time.
+
+    Example:
+        >>> [(c, b.rows) for c, b in RebalanceSelector(2, first=0).select(RowBatch([1, 2, 3, 4]))]
+        [(0, [1, 2]), (1, [3, 4])]
+    """
+
+    def __init__(self, channels: int, first: int) -> None:
+        self._channels = channels
+        self._next = first % channels
+
+    def select(self, batch: RowBatch) -> Sequence[tuple[int, RowBatch]]:
+        """One piece a channel; small batches go to fewer channels, in turn."""
+        piece = max(1, -(-len(batch) // self._channels))
+        selected = []
+        for part in batch.slices(piece):
+            selected.append((self._next, part))
+            self._next = (self._next + 1) % self._channels
+        return selected
+
+
+class KeyGroupSelector:
+    """Sends each record to the subtask that owns the key group of its key.
+
+    The subtask of a key is looked up in a bounded cache, so a record costs one call of the user's key function,
+    one dictionary look-up and one append.
+    """
+
+    def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
+        self._key_selector = key_selector
+        self._channels = channels
+        self._max_parallelism = max_parallelism
+        self._subtask_of = KeyToSubtask(channels, max_parallelism)
+
+    def select(self, batch: RowBatch) -> Sequence[tuple[int, RowBatch]]:
+        """The batch split by key group."""
+        rows = batch.rows
+        if not rows:
+            return []
+        if self._channels == 1:
+            key_group_of(self._key_selector(rows[0]), self._max_parallelism)
+            return [(0, batch)]
+        subtask_of = self._subtask_of
+        targets = [subtask_of[key] for key in map(self._key_selector, rows)]
+        split: list[list[Any]] = [[] for _ in range(self._channels)]
+        for target, row in zip(targets, rows, strict=True):
+            split[target].append(row)
+        if batch.timestamps is None:
+            return [(channel, RowBatch(part)) for channel, part in enumerate(split) if part]
+        stamps: list[list[int]] = [[] for _ in range(self._channels)]
+        for target, stamp in zip(targets, batch.timestamps, strict=True):
+            stamps[target].append(stamp)
+        return [(channel, RowBatch(part, stamps[channel])) for channel, part in enumerate(split) if part]
+
+
+def channel_selector(
+    partitioner: Partitioner, channels: int, max_parallelism: int, subtask: int
+) -> ChannelSelector | None:
+    """The selector of an edge; `None` for a broadcast, where every channel gets everything.
+
+    Args:
+        partitioner: The edge's partitioning.
+        channels: Number of receiving subtasks.
+        max_parallelism: Number of key groups of the receiver.
+        subtask: Index of the sender; senders begin their rounds at different channels.
+    """
+    kind = partitioner.partitioning
+    if kind is Partitioning.BROADCAST:
+        return None
+    if kind is Partitioning.KEY_GROUP:
+        if partitioner.key_selector is None:
+            msg = "a key group partitioner needs a key selector"
+            raise ValueError(msg)
+        return KeyGroupSelector(partitioner.key_selector, channels, max_parallelism)
+    if kind is Partitioning.REBALANCE and channels > 1:
+        return RebalanceSelector(channels, subtask)
+    return SingleChannelSelector()

@@ -1,0 +1,125 @@
+"""What a subtask sends on one edge: a partitioner over one subpartition per receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.runtime.graph.execution_graph import ResultPartitionSpec
+from penstock.runtime.network.buffer_budget import BufferBudget
+from penstock.runtime.network.partitioners import channel_selector
+from penstock.runtime.network.result_subpartition import ResultSubpartition, SubpartitionStatistics
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.elements import ArrowBatch, Batch, Event, RowBatch
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Sizes of the data plane.
+
+    Attributes:
+        credits: Buffers that may be outstanding on a channel.
+        buffer_rows: Most rows of a buffer.
+        buffer_bytes: Intended most bytes of a buffer.
+        buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
+    """
+
+    credits: int = 8
+    buffer_rows: int = 4096
+    buffer_bytes: int = 256 * 1024
+    buffer_timeout: float = 0.1
+
+
+class ResultPartition:
+    """The output of one operator on one edge (Flink's `RecordWriter` and `ResultPartition` in one).
+
+    Args:
+        spec: The edge as the execution graph laid it out.
+        subtask: Index of this subtask.
+        codec: Encodes batches.
+        send: Hands a frame over: position of the channel in `spec.channels`, first number, elements.
+        config: Sizes.
+    """
+
+    def __init__(
+        self,
+        spec: ResultPartitionSpec,
+        subtask: int,
+        codec: BatchCodec,
+        send: Callable[[int, int, list[bytes]], None],
+        config: NetworkConfig,
+    ) -> None:
+        self.spec = spec
+        self._codec = codec
+        self._selector = channel_selector(
+            spec.partitioner, len(spec.channels), spec.max_parallelism, subtask
+        )
+        self.subpartitions = [
+            ResultSubpartition(
+                codec,
+                _bind(send, index),
+                config.credits,
+                BufferBudget(config.buffer_rows, config.buffer_bytes),
+            )
+            for index in range(len(spec.channels))
+        ]
+
+    @property
+    def is_available(self) -> bool:
+        """Whether every channel may be given more."""
+        return all(s.is_available for s in self.subpartitions)
+
+    @property
+    def has_open_rows(self) -> bool:
+        """Whether records wait in an open buffer."""
+        return any(s.has_open_rows for s in self.subpartitions)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the receivers have consumed everything."""
+        return all(s.is_drained for s in self.subpartitions)
+
+    def emit(self, batch: Batch) -> None:
+        """Send a batch to the channels that its records belong to."""
+        if self._selector is None:
+            buffer = self._codec.encode(batch)
+            for subpartition in self.subpartitions:
+                subpartition.add_buffer(buffer)
+            return
+        if isinstance(batch, ArrowBatch):
+            if len(self.subpartitions) == 1:
+                self.subpartitions[0].add_arrow(batch)
+                return
+            batch = RowBatch(batch.batch.to_pylist())
+        for channel, part in self._selector.select(batch):
+            self.subpartitions[channel].add_rows(part.rows, part.timestamps)
+
+    def broadcast_event(self, event: Event) -> None:
+        """Put an event on every channel."""
+        for subpartition in self.subpartitions:
+            subpartition.add_event(event)
+
+    def flush(self) -> None:
+        """Send open buffers whatever they hold."""
+        for subpartition in self.subpartitions:
+            subpartition.flush()
+
+    def flush_idle(self) -> None:
+        """Send open buffers of channels on which nothing is outstanding."""
+        for subpartition in self.subpartitions:
+            subpartition.flush_if_idle()
+
+    def consumed(self, channel: int, first_sequence_number: int) -> None:
+        """A receiver has consumed a frame."""
+        self.subpartitions[channel].consumed(first_sequence_number)
+
+    def statistics(self) -> tuple[SubpartitionStatistics, ...]:
+        """Counters, one entry a channel."""
+        return tuple(s.statistics() for s in self.subpartitions)
+
+
+def _bind(send: Callable[[int, int, list[bytes]], None], index: int) -> Callable[[int, list[bytes]], None]:
+    def send_frame(first_sequence_number: int, elements: list[bytes]) -> None:
+        send(index, first_sequence_number, elements)
+
+    return send_frame

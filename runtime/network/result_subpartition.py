@@ -1,0 +1,218 @@
+"""The sending end of one channel: open buffer, queue, sequence numbers and credits.
+
+Records gather in an *open* buffer. It is closed (encoded) when it is full, before an event, at once when
+nothing is outstanding on the channel, and at the latest when the buffer timeout has run out. Closed buffers
+and events wait in one queue, so their order is the order of emission, and leave it as frames.
+
+A sequence number is given when an element leaves in a frame, never while it waits: what waits belongs to the
+sender, what left belongs to the receiver, and a checkpoint that captures in-flight data can tell them apart.
+
+A credit is one buffer that may be outstanding. Barriers, markers and ends of data need none: they must reach
+the receiver even when it takes nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from penstock.runtime.network.buffer_budget import BufferBudget
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import (
+    ArrowBatch,
+    Buffer,
+    CheckpointBarrier,
+    Event,
+    RowBatch,
+    StreamStatus,
+    Watermark,
+)
+
+#: Hands a frame to the network: its first sequence number and its encoded elements.
+SendFrame: TypeAlias = Callable[[int, list[bytes]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SubpartitionStatistics:
+    """Counters of one sending channel.
+
+    Attributes:
+        buffers: Buffers sent.
+        frames: Frames sent.
+        bytes: Encoded bytes sent.
+        queued: Elements that wait for a credit.
+        outstanding: Buffers that the receiver has not consumed.
+    """
+
+    buffers: int
+    frames: int
+    bytes: int
+    queued: int
+    outstanding: int
+
+
+@dataclass(slots=True)
+class _Queued:
+    data: bytes
+    needs_credit: bool
+    is_buffer: bool = False
+    is_watermark: bool = False
+    ends_frame: bool = False
+
+
+class ResultSubpartition:
+    """Outgoing side of one channel; driven by the task thread alone.
+
+    Args:
+        codec: Encodes batches.
+        send: Hands a frame over; must not block.
+        credits: How many buffers may be outstanding.
+        budget: When an open buffer is full.
+    """
+
+    def __init__(self, codec: BatchCodec, send: SendFrame, credits: int, budget: BufferBudget) -> None:
+        self._codec = codec
+        self._send = send
+        self._credits = credits
+        self._budget = budget
+        self._rows: list[Any] = []
+        self._timestamps: list[int] | None = None
+        self._queue: deque[_Queued] = deque()
+        self._queued_buffers = 0
+        self._next_sequence_number = 0
+        self._outstanding = 0
+        self._in_flight: dict[int, int] = {}
+        self._buffers = self._frames = self._bytes = 0
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the sender may emit more: no closed buffer waits for a credit."""
+        return not self._queued_buffers
+
+    @property
+    def has_open_rows(self) -> bool:
+        """Whether records wait for their buffer to be closed."""
+        return bool(self._rows)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the receiver has consumed everything that was ever added."""
+        return not self._rows and not self._queue and not self._in_flight
+
+    def add_rows(self, rows: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        """Add records; buffers that get full are closed and sent while there are credits."""
+        if self._rows and (timestamps is None) != (self._timestamps is None):
+            self._close()
+        self._rows.extend(rows)
+        if timestamps is not None:
+            if self._timestamps is None:
+                self._timestamps = []
+            self._timestamps.extend(timestamps)
+        while len(self._rows) >= self._budget.rows:
+            self._close(self._budget.rows)
+        if self._queue:
+            self.send_queued()
+
+    def add_arrow(self, batch: ArrowBatch) -> None:
+        """Add an Arrow batch; it is a buffer of its own."""
+        self._close()
+        self.add_buffer(self._codec.encode(batch))
+
+    def add_buffer(self, buffer: Buffer) -> None:
+        """Queue a buffer that is already encoded (a broadcast encodes once for all channels)."""
+        self._enqueue_buffer(buffer)
+        self.send_queued()
+
+    def add_event(self, event: Event) -> None:
+        """Queue an event behind everything that was added before it."""
+        self._close()
+        is_watermark = isinstance(event, Watermark)
+        if is_watermark and self._queue and self._queue[-1].is_watermark:
+            self._queue.pop()
+        self._queue.append(
+            _Queued(
+                encode_element(event),
+                needs_credit=is_watermark or isinstance(event, StreamStatus),
+                ends_frame=isinstance(event, CheckpointBarrier) and not event.options.unaligned,
+                is_watermark=is_watermark,
+            )
+        )
+        self.send_queued()
+
+    def flush(self) -> None:
+        """Close the open buffer whatever it holds, and send while there are credits."""
+        self._close()
+        self.send_queued()
+
+    def flush_if_idle(self) -> None:
+        """Close the open buffer when nothing is outstanding: an idle channel gains nothing by waiting."""
+        if self._rows and not self._in_flight and not self._queue:
+            self.flush()
+
+    def consumed(self, first_sequence_number: int) -> None:
+        """The receiver has consumed the frame that begins with this number: its credits are back."""
+        buffers = self._in_flight.pop(first_sequence_number, None)
+        if buffers is None:
+            return
+        self._outstanding -= buffers
+        self.send_queued()
+        self.flush_if_idle()
+
+    def send_queued(self) -> None:
+        """Send what waits, in order, as far as the credits reach."""
+        while self._queue:
+            frame, buffers = self._take_frame()
+            if not frame:
+                return
+            first = self._next_sequence_number
+            self._next_sequence_number += len(frame)
+            self._in_flight[first] = buffers
+            self._outstanding += buffers
+            self._frames += 1
+            self._bytes += sum(map(len, frame))
+            self._send(first, frame)
+
+    def statistics(self) -> SubpartitionStatistics:
+        """Counters of this channel."""
+        return SubpartitionStatistics(
+            self._buffers, self._frames, self._bytes, len(self._queue), self._outstanding
+        )
+
+    def _take_frame(self) -> tuple[list[bytes], int]:
+        frame: list[bytes] = []
+        credited = 0
+        while self._queue:
+            head = self._queue[0]
+            if head.needs_credit and self._outstanding + credited >= self._credits:
+                break
+            self._queue.popleft()
+            frame.append(head.data)
+            if head.needs_credit:
+                credited += 1
+                self._queued_buffers -= head.is_buffer
+            if head.ends_frame:
+                break
+        return frame, credited
+
+    def _close(self, rows: int | None = None) -> None:
+        if not self._rows:
+            return
+        if rows is None or rows == len(self._rows):
+            batch = RowBatch(self._rows, self._timestamps)
+            self._rows, self._timestamps = [], None
+        else:
+            stamps = self._timestamps
+            batch = RowBatch(self._rows[:rows], None if stamps is None else stamps[:rows])
+            self._rows = self._rows[rows:]
+            self._timestamps = None if stamps is None else stamps[rows:]
+        buffer = self._codec.encode(batch)
+        self._budget.observe(buffer)
+        self._enqueue_buffer(buffer)
+
+    def _enqueue_buffer(self, buffer: Buffer) -> None:
+        self._queue.append(_Queued(encode_element(buffer), needs_credit=True, is_buffer=True))
+        self._queued_buffers += 1
+        self._buffers += 1

@@ -1,0 +1,254 @@
+"""`OperatorChain`: drives a line of operators within one subtask.
+
+Every operator is a generator of output batches, and the chain pulls: the innermost unfinished operator is
+asked for its next batch, and that batch goes through everything below before the operator is asked again. So
+order is kept, at most one batch an operator is in flight, and the operators' generators lie on an explicit
+stack instead of calling each other. That stack is why
+
+* the driver can stop after any batch that left the chain (no credit, slice over) and go on later,
+* an exception is known to come from the operator on top of the stack, never from one above it that merely
+  produced the batch: each generator is resumed by the chain alone.
+
+What must never happen: a snapshot while the stack holds anything (what is half done would be lost), two
+batches under way at once, and an output after the watermark or the end of data that it belongs before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
+
+from penstock.runtime.checkpoint.permit import CommitPermit
+from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.graph.job_graph import OperatorSpec
+from penstock.runtime.operators.failure import operator_error, short_repr
+from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output, Tagged
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
+
+#: Called with the operator's index, the tag of a side output or `None`, and the batch.
+Emit: TypeAlias = Callable[[int, str | None, Batch], None]
+
+#: Work that can be left after any step: resumed with `next`, given up with `close`.
+Work: TypeAlias = Generator[None, None, None]
+
+T = TypeVar("T")
+
+_END: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStatistics:
+    """Counters of a chain.
+
+    Attributes:
+        operators: Each operator's counters by its id, in the order of the chain.
+    """
+
+    operators: Mapping[str, OperatorStatistics]
+
+
+class OperatorChain:
+    """A line of operators; each one's main output is the next one's input.
+
+    Args:
+        operators: Location (its `operator` is the id) and operator, in order; may be empty.
+        emit: Takes what leaves the chain: the last operator's main output and all side outputs.
+        first_index: Index that `emit` is told for the first operator: 1 when a source stands before it.
+            The output of an empty chain is that of the operator before it.
+    """
+
+    def __init__(
+        self,
+        operators: Sequence[tuple[OperatorLocation, Operator]],
+        emit: Emit,
+        first_index: int = 0,
+    ) -> None:
+        self._locations = tuple(location for location, _ in operators)
+        self._operators = tuple(operator for _, operator in operators)
+        self._last = len(self._operators) - 1
+        self._emit = emit
+        self._first_index = first_index
+        self._to_close: list[int] = []
+        self._busy = False
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the operators, in order."""
+        return tuple(location.operator for location in self._locations)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch, watermark or end of data is half done."""
+        return self._busy
+
+    def open(self, contexts: Mapping[str, OperatorContext]) -> None:
+        """Open all operators, the last one first: whoever emits finds everything below it open.
+
+        Args:
+            contexts: By operator id, one for each operator.
+
+        Raises:
+            OperatorError: An operator failed; `close` releases those that were opened.
+        """
+        for index in reversed(range(len(self._operators))):
+            context = contexts[self._locations[index].operator]
+            self._to_close.append(index)
+            self._guarded(index, self._operators[index].open, context)
+
+    def process(self, batch: Batch) -> Work:
+        """Put a batch through the chain; yields after every batch that left it.
+
+        Raises:
+            OperatorError: An operator failed; names it, the user's line and the record.
+        """
+        if self._last < 0:
+            self._emit(self._first_index - 1, None, batch)
+            yield
+            return
+        yield from self._drive(0, lambda operator: operator.process(batch))
+
+    def process_watermark(self, watermark: Watermark) -> Work:
+        """Tell the operators about event time in order; each one's outputs go down before the next is told.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in range(len(self._operators)):
+            yield from self._drive(index, lambda operator: operator.process_watermark(watermark))
+
+    def end_of_data(self) -> Work:
+        """Tell the operators in order that no more comes; each one's outputs go down before the next is told.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in range(len(self._operators)):
+            yield from self._drive(index, lambda operator: operator.end_of_data())
+
+    def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, ListState]]:
+        """The list states of all operators, by operator id.
+
+        Raises:
+            OperatorError: An operator failed.
+            RuntimeError: Something is half done (a bug of the driver).
+        """
+        if self._busy:
+            msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
+            raise RuntimeError(msg)
+        return {
+            location.operator: self._guarded(index, self._operators[index].snapshot, checkpoint_id)
+            for index, location in enumerate(self._locations)
+        }
+
+    def checkpoint_completed(self, permit: CommitPermit) -> None:
+        """Pass the notice on, from the first operator to the last.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index, operator in enumerate(self._operators):
+            self._guarded(index, operator.checkpoint_completed, permit)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Pass the notice on, from the first operator to the last.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index, operator in enumerate(self._operators):
+            self._guarded(index, operator.checkpoint_aborted, checkpoint_id)
+
+    def statistics(self) -> ChainStatistics:
+        """Counters of all operators."""
+        return ChainStatistics(
+            {
+                location.operator: operator.statistics()
+                for location, operator in zip(self._locations, self._operators, strict=True)
+            }
+        )
+
+    def close(self) -> None:
+        """Close all operators that were opened, the last one first, even when one fails.
+
+        Raises:
+            OperatorError: The first failure; its `cause_text` ends with the others.
+        """
+        failures: list[OperatorError] = []
+        for index in sorted(self._to_close, reverse=True):
+            try:
+                self._guarded(index, self._operators[index].close)
+            except OperatorError as error:
+                failures.append(error)
+        self._to_close.clear()
+        if failures:
+            first, *others = failures
+            also = "".join(f"\nAlso while closing: {other}" for other in others)
+            raise OperatorError(first.location, first.what, first.cause_text + also) from first
+
+    def _drive(self, start: int, begin: Callable[[Operator], Iterator[Output]]) -> Work:
+        """Pull everything out of what `begin` starts in operator `start`, down through the chain."""
+        if self._busy:
+            msg = "the chain was given work before the last was finished"
+            raise RuntimeError(msg)
+        self._busy = True
+        stack: list[tuple[int, Iterator[Output]]] = []
+        try:
+            stack.append((start, self._guarded(start, begin, self._operators[start])))
+            while stack:
+                index, outputs = stack[-1]
+                output = self._guarded(index, next, outputs, _END)
+                if output is _END:
+                    stack.pop()
+                elif index < self._last and isinstance(output, RowBatch | ArrowBatch):
+                    below = index + 1
+                    stack.append((below, self._guarded(below, self._operators[below].process, output)))
+                else:
+                    self._emit_from(index, output)
+                    yield
+        finally:
+            self._busy = False
+            self._drop(stack)
+
+    def _emit_from(self, index: int, output: Any) -> None:
+        """Hand a batch out; one that can't be sent is the fault of the operator that emitted it."""
+        tag, batch = (output.tag, output.batch) if isinstance(output, Tagged) else (None, output)
+        try:
+            if not isinstance(batch, RowBatch | ArrowBatch):
+                msg = f"an operator yields RowBatch, ArrowBatch or Tagged, not {short_repr(batch)}"
+                raise PenstockError(msg)
+            self._emit(self._first_index + index, tag, batch)
+        except Exception as error:
+            raise operator_error(self._locations[index], "sending its output", error) from error
+
+    def _drop(self, stack: list[tuple[int, Iterator[Output]]]) -> None:
+        """Close generators that were left in the middle, so that users' `finally` blocks run now."""
+        while stack:
+            index, outputs = stack.pop()
+            close = getattr(outputs, "close", None)
+            if close is not None:
+                self._guarded(index, close)
+
+    def _guarded(self, index: int, call: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return call(*arguments)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # SystemExit, too: in a task's thread it would end the thread without a word.
+            raise self._located(index, error) from error
+
+    def _located(self, index: int, error: BaseException) -> OperatorError:
+        operator = self._operators[index]
+        return operator_error(self._locations[index], operator.doing, error, operator.current_record)
+
+
+def locations_of(specs: Sequence[OperatorSpec], subtask: int, parallelism: int) -> list[OperatorLocation]:
+    """The locations of a vertex's operators in one subtask.
+
+    Example:
+        >>> str(locations_of([OperatorSpec("count", "reduce(add)", None)], 0, 2)[0])
+        "operator 'count' (subtask 1 of 2)"
+    """
+    return [OperatorLocation(spec.id, subtask, parallelism, spec.defined_at) for spec in specs]

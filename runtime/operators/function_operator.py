@@ -1,0 +1,91 @@
+"""`FunctionOperator`: what operators around one function of the user share."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.user_location import function_location
+from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+
+
+class FunctionOperator(Operator):
+    """Counts records, knows which one is being processed, and refuses functions that can't work.
+
+    A subclass must not drive the user's function with `map(function, rows)`: a `StopIteration` that escapes
+    from the function would end it silently and lose the rest of the batch. Comprehensions pass it on.
+
+    Args:
+        function: The user's function.
+    """
+
+    #: How messages call the operator.
+    kind: ClassVar[str] = "user"
+
+    #: Whether the function may be a generator function.
+    takes_generators: ClassVar[bool] = False
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._cursor = RecordCursor()
+        self._records_in = 0
+        self._records_out = 0
+
+    def open(self, context: OperatorContext) -> None:
+        """Check the function.
+
+        Raises:
+            ConfigurationError: It can't be called, is a coroutine, or is a generator where a value is needed.
+        """
+        check_function(self.kind, self._function, takes_generators=self.takes_generators)
+
+    @property
+    def doing(self) -> str:
+        """The function with its line."""
+        return f"{self.kind} function {function_location(self._function)}"
+
+    @property
+    def current_record(self) -> CurrentRecord | None:
+        """The record that the function was called with last."""
+        return self._cursor.current
+
+    def statistics(self) -> OperatorStatistics:
+        """Records taken and emitted."""
+        return OperatorStatistics(self._records_in, self._records_out, extra=self._counters())
+
+    def _counters(self) -> Mapping[str, int]:
+        return {}
+
+
+def check_function(kind: str, function: Callable[..., Any], *, takes_generators: bool = False) -> None:
+    """Refuse a function whose result could never be what the operator needs.
+
+    Raises:
+        ConfigurationError: Says what is wrong with it and what to do.
+    """
+    if not callable(function):
+        msg = f"{kind} needs a function, not {type(function).__name__}"
+        raise ConfigurationError(msg)
+    where = function_location(function)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        msg = f"{kind} calls {where}, which is declared `async def`: declare it `def`"
+        raise ConfigurationError(msg)
+    if inspect.isgeneratorfunction(function) and not takes_generators:
+        msg = f"{kind} calls {where}, which yields: use flat_map, or return a value"
+        raise ConfigurationError(msg)
+
+
+def rows_of(batch: Batch) -> RowBatch:
+    """A batch as rows; an Arrow batch becomes one dict a row, without timestamps.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> rows_of(ArrowBatch(pa.RecordBatch.from_pydict({"n": [1, 2]}))).rows
+        [{'n': 1}, {'n': 2}]
+    """
+    return RowBatch(batch.batch.to_pylist()) if isinstance(batch, ArrowBatch) else batch

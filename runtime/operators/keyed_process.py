@@ -1,0 +1,102 @@
+"""`key_by(...).process(...)`: the user's function with state for each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import repeat
+from typing import Any, ClassVar
+
+from penstock.runtime.graph.user_location import function_location
+from penstock.runtime.operators.function_operator import FunctionOperator, check_function, rows_of
+from penstock.runtime.operators.operator import OperatorContext, Output
+from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
+from penstock.runtime.operators.process_function import RuntimeContext
+from penstock.runtime.operators.result_collector import ResultCollector
+from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_table import NO_KEY
+
+
+class KeyedProcessOperator(FunctionOperator):
+    """Runs a `KeyedProcessFunction` record by record with the record's key set.
+
+    What a record's call returns is used up before the next record is looked at, so a generator of the user's
+    runs with its own key's state from its first line to its last.
+
+    Args:
+        key_selector: From a record to its key.
+        function: The user's function object.
+    """
+
+    kind: ClassVar[str] = "process"
+    takes_generators: ClassVar[bool] = True
+    keyed = True
+
+    def __init__(
+        self, key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
+    ) -> None:
+        super().__init__(function.process)
+        self._select = key_selector
+        self._user = function
+        self._selecting = False
+        self._opened = False
+        self._backend: HeapKeyedStateBackend | None = None
+        self._context: RuntimeContext | None = None
+        self._collector: ResultCollector | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Bind the state and open the user's function.
+
+        Raises:
+            ConfigurationError: One of the functions can't work.
+        """
+        super().open(context)
+        check_function("key_by", self._select)
+        assert context.keyed_state is not None, "a keyed operator is given keyed state"
+        self._backend = context.keyed_state
+        self._context = RuntimeContext(context, self._backend)
+        self._collector = ResultCollector(context.connector.clock.monotonic)
+        self._opened = True
+        self._user.open(self._context)
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: the process function or the key selector."""
+        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Process a batch record by record."""
+        assert self._collector is not None, "open() comes first"
+        rows = rows_of(batch)
+        self._records_in += len(rows)
+        for output in self._collector.collect(self._results(rows), rows.timestamps):
+            self._records_out += len(output)
+            yield output
+        self._cursor.done()
+
+    def close(self) -> None:
+        """Close the user's function."""
+        if self._opened:
+            self._opened = False
+            self._user.close()
+
+    def _results(self, batch: RowBatch) -> Iterator[Any]:
+        """What the function returns for each record."""
+        context, backend = self._context, self._backend
+        assert context is not None, "open() comes first"
+        assert backend is not None, "open() comes first"
+        select, process = self._select, self._function
+        self._selecting = True
+        keys = [select(row) for row in self._cursor.over(batch.rows)]
+        self._selecting = False
+        stamps = repeat(None, len(keys)) if batch.timestamps is None else batch.timestamps
+        for key, stamp, row in zip(keys, stamps, self._cursor.over(batch.rows), strict=True):
+            backend.current_key = context.current_key = key
+            context.timestamp = stamp
+            yield process(row, context)
+        if keys:
+            backend.current_key = NO_KEY
+            del context.current_key
+
+    def _counters(self) -> Mapping[str, int]:
+        return {} if self._context is None else self._context.counters()

@@ -1,0 +1,114 @@
+"""`key_by(...).reduce(...)`: one value a key, updated and emitted for every record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from operator import is_not
+from typing import Any, ClassVar, Final
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.graph.user_location import function_location
+from penstock.runtime.operators.function_operator import FunctionOperator, check_function, rows_of
+from penstock.runtime.operators.operator import OperatorContext, Output
+from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.state.state_table import StateTable
+
+#: Name of the state table that holds the values.
+REDUCE_STATE: Final = "reduce"
+
+#: How many calls of the function in each attempt are watched for changes in place.
+WATCHED_CALLS: Final = 100
+
+
+class KeyedReduceOperator(FunctionOperator):
+    """Combines each record with the value of its key and emits the new value (Flink's `StreamGroupedReduce`).
+
+    The first record of a key is its first value. The table's dict is bound once a batch; the keys that were
+    touched are told to the backend once a batch, too.
+
+    The value of a key is also what was emitted for it last, so a function that changes its first argument in
+    place changes records that are already on their way. The first calls of an attempt are watched for that.
+
+    Args:
+        key_selector: From a record to its key.
+        function: From the value so far and a record to the new value: a new one, or one of the two as it is.
+    """
+
+    kind: ClassVar[str] = "reduce"
+    keyed = True
+
+    def __init__(self, key_selector: Callable[[Any], Any], function: Callable[[Any, Any], Any]) -> None:
+        super().__init__(function)
+        self._select = key_selector
+        self._selecting = False
+        self._watched = 0
+        self._table: StateTable | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Bind the state.
+
+        Raises:
+            ConfigurationError: One of the functions can't work.
+        """
+        super().open(context)
+        check_function("key_by", self._select)
+        assert context.keyed_state is not None, "a keyed operator is given keyed state"
+        self._table = context.keyed_state.table(REDUCE_STATE)
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: the reduce function or the key selector."""
+        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Update the values of a batch's keys."""
+        assert self._table is not None, "open() comes first"
+        rows = rows_of(batch)
+        self._records_in += len(rows)
+        select = self._select
+        self._selecting = True
+        keys = [select(row) for row in self._cursor.over(rows.rows)]
+        self._selecting = False
+        values = self._reduced(keys, self._cursor.over(rows.rows), self._table.entries)
+        self._cursor.done()
+        self._table.changed.update(keys)
+        self._records_out += len(values)
+        if values:
+            yield RowBatch(values, rows.timestamps)
+
+    def _reduced(self, keys: list[Any], rows: Iterator[Any], entries: dict[Any, Any]) -> list[Any]:
+        function = self._function if self._watched >= WATCHED_CALLS else self._watch
+        values: list[Any] = []
+        for key, row in zip(keys, rows, strict=True):
+            if key in entries:
+                entries[key] = value = function(entries[key], row)
+            else:
+                entries[key] = value = row
+            values.append(value)
+        return values
+
+    def _watch(self, value: Any, row: Any) -> Any:
+        """Call the user's function and see whether it changes the value in place."""
+        self._watched += 1
+        before = _parts(value)
+        result = self._function(value, row)
+        after = _parts(value)
+        if len(before) != len(after) or any(map(is_not, before, after)):
+            msg = (
+                "it changed its first argument in place, which is also what was emitted before; "
+                "return a new value instead, for example {**a, ...}"
+            )
+            raise PenstockError(msg)
+        return result
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a mutable value consists of, one level deep; nothing for all that can't be looked into."""
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    if isinstance(value, list | set | bytearray):
+        return list(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, f.name, None) for f in fields(value)]
+    return []

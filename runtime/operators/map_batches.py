@@ -1,0 +1,130 @@
+"""`map_batches`: the user's function sees whole batches, as lists or as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from types import GeneratorType
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import pyarrow as pa
+
+from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.graph.user_location import function_location
+from penstock.runtime.operators.failure import short_repr
+from penstock.runtime.operators.function_operator import FunctionOperator, rows_of
+from penstock.runtime.operators.operator import Output
+from penstock.runtime.operators.result_collector import OUTPUT_SLICE
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+
+BatchFormat: TypeAlias = Literal["rows", "arrow"]
+
+
+class MapBatchesOperator(FunctionOperator):
+    """Replaces every batch by what the function makes of it.
+
+    How large the batches are is up to the runtime; they differ from run to run. Timestamps stay when the
+    function returns one batch that is as long as its input: the i-th record out has the i-th one's time.
+
+    Args:
+        function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.
+            With `"arrow"`: from a `pa.RecordBatch` to one, to a `pa.Table`, or a generator of them.
+        batch_format: `"rows"` or `"arrow"`. Rows are converted when they are dicts: a column for every key
+            of the batch, null where a row has none.
+
+    Raises:
+        ConfigurationError: There is no such format.
+
+    Example:
+        >>> operator = MapBatchesOperator(sorted)
+        >>> [batch.rows for batch in operator.process(RowBatch([2, 1]))]
+        [[1, 2]]
+    """
+
+    kind: ClassVar[str] = "map_batches"
+    takes_generators: ClassVar[bool] = True
+
+    def __init__(self, function: Callable[[Any], Any], batch_format: BatchFormat = "rows") -> None:
+        super().__init__(function)
+        if batch_format not in ("rows", "arrow"):
+            msg = f'map_batches has no batch_format {batch_format!r}: it is "rows" or "arrow"'
+            raise ConfigurationError(msg)
+        self._arrow = batch_format == "arrow"
+        self._rows_at_work = 0
+
+    @property
+    def doing(self) -> str:
+        """The function with its line, and the size of the batch it is at."""
+        at = f", on a batch of {self._rows_at_work} rows," if self._rows_at_work else ""
+        return f"map_batches function {function_location(self._function)}{at}"
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Map a batch as a whole."""
+        self._records_in += len(batch)
+        self._rows_at_work = len(batch)
+        for output in self._through_arrow(batch) if self._arrow else self._through_rows(batch):
+            if len(output):
+                self._records_out += len(output)
+                yield output
+        self._rows_at_work = 0
+
+    def _through_rows(self, batch: Batch) -> Iterator[Batch]:
+        rows = rows_of(batch)
+        result = self._function(list(rows.rows))
+        if isinstance(result, list):
+            stamps = rows.timestamps if len(result) == len(rows) else None
+            yield from RowBatch(result, stamps).slices(OUTPUT_SLICE)
+            return
+        for part in _parts(result, "a list of records"):
+            if not isinstance(part, list):
+                msg = f"it yielded {short_repr(part)} of type {type(part).__name__}; yield lists of records"
+                raise PenstockError(msg)
+            yield from RowBatch(part).slices(OUTPUT_SLICE)
+
+    def _through_arrow(self, batch: Batch) -> Iterator[Batch]:
+        stamps = batch.timestamps if isinstance(batch, RowBatch) else None
+        result = self._function(_as_arrow(batch))
+        whole = isinstance(result, pa.RecordBatch | pa.Table)
+        keeps = stamps is not None and whole and result.num_rows == len(batch)
+        if keeps:
+            yield RowBatch(result.to_pylist(), stamps)
+            return
+        for part in [result] if whole else _parts(result, "a pa.RecordBatch"):
+            yield from _arrow_batches(part)
+
+
+def _as_arrow(batch: Batch) -> pa.RecordBatch:
+    if isinstance(batch, ArrowBatch):
+        return batch.batch
+    rows: Sequence[Any] = batch.rows
+    for row in rows:
+        if not isinstance(row, dict):
+            msg = (
+                f'batch_format="arrow" needs Arrow batches or rows that are dicts, and got {short_repr(row)} '
+                f'of type {type(row).__name__}; put a map before it, or use batch_format="rows"'
+            )
+            raise PenstockError(msg)
+    # All keys of all rows: pyarrow's own conversion looks at the first row only and drops the others' keys.
+    names = dict.fromkeys(chain.from_iterable(rows))
+    return pa.RecordBatch.from_pydict({name: [row.get(name) for row in rows] for name in names})
+
+
+def _arrow_batches(part: Any) -> Iterator[ArrowBatch]:
+    if isinstance(part, pa.Table):
+        yield from map(ArrowBatch, part.to_batches())
+    elif isinstance(part, pa.RecordBatch):
+        yield ArrowBatch(part)
+    else:
+        msg = f"it gave {short_repr(part)} of type {type(part).__name__}; give pa.RecordBatch or pa.Table"
+        raise PenstockError(msg)
+
+
+def _parts(result: Any, wanted: str) -> Iterable[Any]:
+    """The batches of a result that is not a batch itself."""
+    if result is None:
+        return ()
+    if isinstance(result, GeneratorType) or (hasattr(result, "__next__") and hasattr(result, "__iter__")):
+        parts: Iterable[Any] = result
+        return parts
+    msg = f"it returned {short_repr(result)} of type {type(result).__name__}; return {wanted}, or yield them"
+    raise PenstockError(msg)

@@ -1,0 +1,107 @@
+"""`SourceOperator`: the reader of one subtask, its splits in snapshots, and its errors located.
+
+It is not an `Operator`: nothing flows into it. The subtask polls it and hands what it gave to the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.failure import operator_error, short_repr
+from penstock.runtime.operators.operator import ListState, OperatorContext
+from penstock.runtime.operators.protocols import OperatorStatistics, Polled, Source, SourceReader
+
+#: Name of the list state with the unfinished splits.
+SPLITS: Final = "splits"
+
+T = TypeVar("T")
+
+
+class SourceOperator:
+    """Reads a source's splits in one subtask.
+
+    Args:
+        source: The user's source.
+    """
+
+    def __init__(self, source: Source[Any]) -> None:
+        self._source = source
+        self._context: OperatorContext | None = None
+        self._reader: SourceReader[Any] | None = None
+        self._records = self._dead_letters = self._skipped = 0
+
+    def open(self, context: OperatorContext, splits: Sequence[Any] = ()) -> None:
+        """Make the reader for the restored splits, or for fresh ones where nothing was restored.
+
+        Args:
+            context: Where it runs and what was restored.
+            splits: This subtask's share of a fresh start.
+
+        Raises:
+            OperatorError: The reader could not be made.
+        """
+        self._context = context
+        mine = list(context.restored.get(SPLITS, splits))
+        self._reader = self._guarded("reader", lambda: self._source.reader(context.connector, mine))
+
+    def poll(self, max_rows: int) -> Polled[Any]:
+        """Ask the reader for about `max_rows` records.
+
+        Raises:
+            OperatorError: The reader failed, or gave something that is not a `Polled`.
+        """
+        reader = self._opened_reader
+        polled = self._guarded("poll", lambda: _checked(reader.poll(max_rows)))
+        self._records += 0 if polled.batch is None else len(polled.batch)
+        self._dead_letters += len(polled.dead_letters)
+        self._skipped += polled.skipped
+        return polled
+
+    def snapshot(self) -> Mapping[str, ListState]:
+        """The unfinished splits, positioned after the last record that `poll` returned.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        reader = self._opened_reader
+        return {SPLITS: ListState(self._guarded("snapshot", lambda: tuple(reader.snapshot())))}
+
+    def statistics(self) -> OperatorStatistics:
+        """Records read, skipped and set aside."""
+        return OperatorStatistics(
+            records_out=self._records, records_skipped=self._skipped, dead_letters=self._dead_letters
+        )
+
+    def close(self) -> None:
+        """Close the reader.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self._guarded("close", reader.close)
+
+    @property
+    def _opened_reader(self) -> SourceReader[Any]:
+        assert self._reader is not None, "open() comes first"
+        return self._reader
+
+    def _guarded(self, what: str, call: Callable[[], T]) -> T:
+        assert self._context is not None, "open() comes first"
+        try:
+            return call()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            doing = f"source {type(self._source).__name__}: {what}"
+            raise operator_error(self._context.location, doing, error) from error
+
+
+def _checked(polled: Any) -> Polled[Any]:
+    if not isinstance(polled, Polled):
+        msg = f"poll returned {short_repr(polled)} of type {type(polled).__name__}; return a Polled(...)"
+        raise PenstockError(msg)
+    return polled

@@ -1,0 +1,172 @@
+"""Batches to buffers and back: rows in columns, Arrow batches as Arrow IPC.
+
+A payload begins with one byte: the version of the format in the upper half, the kind of batch in the lower.
+
+Rows are one list to the value codec, which transposes tuples, dicts and records. Their timestamps stand
+before them as raw 64-bit integers. Columns of numbers are plain msgpack: measured on 4,000 values it is as
+fast as raw bytes within some nanoseconds a value; small integers are faster and take an eighth of the bytes.
+
+An Arrow stream begins at a multiple of 8 bytes, so that the reader's columns are views into the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.elements import ArrowBatch, Batch, Buffer, RowBatch
+from penstock.runtime.record.value_codec import CodecStatistics, ValueCodec
+
+_ROWS: Final = 0x11
+_ROWS_WITH_TIMESTAMPS: Final = 0x12
+_ARROW: Final = 0x13
+_ROWS_HEADER: Final = bytes([_ROWS])
+_ARROW_HEADER: Final = bytes([_ARROW, 0, 0, 0, 0, 0, 0, 0])
+_TIMESTAMPS_HEADER: Final = struct.Struct("<BI")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCodecStatistics:
+    """What a batch codec did.
+
+    Attributes:
+        rows_encoded: Records encoded, rows of Arrow batches included.
+        bytes_encoded: Bytes they took.
+        rows_decoded: Records decoded.
+        bytes_decoded: Bytes they took.
+        values: What was pickled.
+    """
+
+    rows_encoded: int = 0
+    bytes_encoded: int = 0
+    rows_decoded: int = 0
+    bytes_decoded: int = 0
+    values: CodecStatistics = field(default_factory=CodecStatistics)
+
+
+class BatchCodec:
+    """Encodes batches into buffers, and decodes them.
+
+    Example:
+        >>> codec = BatchCodec()
+        >>> codec.decode(codec.encode(RowBatch([("a", 1), ("b", 2)], [10, 20])))
+        RowBatch(rows=[('a', 1), ('b', 2)], timestamps=[10, 20])
+    """
+
+    def __init__(self, allow_pickle: bool = True, classes: Iterable[type] = ()) -> None:
+        """Create a codec; the arguments are those of `ValueCodec`."""
+        self._values = ValueCodec(allow_pickle, classes)
+        self._rows_encoded = self._bytes_encoded = self._rows_decoded = self._bytes_decoded = 0
+
+    def encode(self, batch: Batch) -> Buffer:
+        """Encode a batch.
+
+        Raises:
+            CodecError: A row can't be encoded, or there is not one timestamp per row.
+        """
+        payload = _encode_arrow(batch.batch) if isinstance(batch, ArrowBatch) else self._encode_rows(batch)
+        buffer = Buffer(payload, len(batch))
+        self._rows_encoded += buffer.rows
+        self._bytes_encoded += buffer.size
+        return buffer
+
+    def decode(self, buffer: Buffer) -> Batch:
+        """Decode a buffer; rows come as a list, the columns of an Arrow batch are views into the buffer.
+
+        Raises:
+            CodecError: The payload is damaged, or does not hold as many rows as the buffer says.
+        """
+        payload = buffer.payload
+        kind = payload[0] if payload else None
+        batch: Batch
+        if kind == _ROWS:
+            batch = RowBatch(self._decode_rows(memoryview(payload)[1:]))
+        elif kind == _ROWS_WITH_TIMESTAMPS:
+            batch = self._decode_rows_with_timestamps(payload)
+        elif kind == _ARROW:
+            batch = ArrowBatch(_decode_arrow(payload))
+        else:
+            what = "is empty" if kind is None else f"has the unknown format {kind:#04x}"
+            msg = f"a buffer {what}: it is damaged, or a newer version wrote it"
+            raise CodecError(msg)
+        if len(batch) != buffer.rows:
+            msg = f"a buffer of {buffer.rows} rows holds {len(batch)}: it is damaged"
+            raise CodecError(msg)
+        self._rows_decoded += buffer.rows
+        self._bytes_decoded += buffer.size
+        return batch
+
+    def statistics(self) -> BatchCodecStatistics:
+        """What was done so far."""
+        return BatchCodecStatistics(
+            self._rows_encoded,
+            self._bytes_encoded,
+            self._rows_decoded,
+            self._bytes_decoded,
+            self._values.statistics(),
+        )
+
+    def _encode_rows(self, batch: RowBatch) -> bytes:
+        rows = batch.rows if type(batch.rows) is list else list(batch.rows)
+        body = self._values.dumps(rows)
+        stamps = batch.timestamps
+        return _ROWS_HEADER + body if stamps is None else _encode_timestamps(stamps, len(rows)) + body
+
+    def _decode_rows(self, data: memoryview) -> list[object]:
+        rows = self._values.loads(data)
+        if type(rows) is not list:
+            msg = f"a buffer of rows holds a {type(rows).__name__} instead of a list: it is damaged"
+            raise CodecError(msg)
+        return rows
+
+    def _decode_rows_with_timestamps(self, payload: bytes) -> RowBatch:
+        try:
+            _, count = _TIMESTAMPS_HEADER.unpack_from(payload)
+            stamps = struct.unpack_from(f"<{count}q", payload, _TIMESTAMPS_HEADER.size)
+        except struct.error as error:
+            msg = f"the timestamps of a buffer are damaged: {error}"
+            raise CodecError(msg) from error
+        rows = self._decode_rows(memoryview(payload)[_TIMESTAMPS_HEADER.size + 8 * count :])
+        if len(rows) != count:
+            msg = f"a buffer holds {count} timestamps for {len(rows)} rows: it is damaged"
+            raise CodecError(msg)
+        return RowBatch(rows, list(stamps))
+
+
+def _encode_timestamps(stamps: Sequence[int], rows: int) -> bytes:
+    if len(stamps) != rows:
+        msg = f"a batch of {rows} rows has {len(stamps)} timestamps; it needs one per row, or none at all"
+        raise CodecError(msg)
+    try:
+        return _TIMESTAMPS_HEADER.pack(_ROWS_WITH_TIMESTAMPS, rows) + struct.pack(f"<{rows}q", *stamps)
+    except struct.error as error:
+        msg = f"a timestamp is no whole number of microseconds in 64 bits: {error}"
+        raise CodecError(msg) from error
+
+
+def _encode_arrow(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    sink.write(_ARROW_HEADER)
+    try:
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+    except pa.ArrowException as error:
+        msg = f"an Arrow batch with the schema {batch.schema} can't be encoded: {error}"
+        raise CodecError(msg) from error
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _decode_arrow(payload: bytes) -> pa.RecordBatch:
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(payload).slice(len(_ARROW_HEADER))) as reader:
+            batch = reader.read_next_batch()
+        batch.validate()
+    except Exception as error:  # anything: the bytes decide what goes wrong
+        msg = f"an Arrow batch of {len(payload)} bytes is damaged: {type(error).__name__}: {error}"
+        raise CodecError(msg) from error
+    return batch

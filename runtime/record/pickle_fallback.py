@@ -1,0 +1,133 @@
+"""The last resort for values that the format has no kind for: pickle, counted, and refusable.
+
+Reading a pickle can run any code, so a codec that was told not to allow pickle neither writes nor reads one.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any, Final
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.class_directory import ClassDirectory, describe_type
+
+_PROTOCOL: Final = 5
+_TYPES_REMEMBERED: Final = 16
+
+
+class PickleFallback:
+    """Pickles and unpickles for one codec.
+
+    Attributes:
+        allowed: Whether pickle may be used.
+        pickled: Values written as pickle.
+        unpickled: Values read from pickle.
+        types: Names of the first types that were pickled.
+
+    Example:
+        >>> fallback = PickleFallback(True, ClassDirectory())
+        >>> fallback.loads(fallback.dumps(range(3), range)), fallback.pickled
+        (range(0, 3), 1)
+    """
+
+    def __init__(self, allowed: bool, classes: ClassDirectory) -> None:
+        self.allowed = allowed
+        self.pickled = 0
+        self.unpickled = 0
+        self.types: dict[str, None] = {}
+        self._classes = classes
+        self._given = classes.given
+
+    def dumps(self, value: Any, cls: type, count: int = 1) -> bytes:
+        """Pickle a value of type `cls`, or a list of `count` of them.
+
+        Raises:
+            CodecError: Pickle is not allowed, or the value can't be pickled.
+        """
+        name = describe_type(cls)
+        if not self.allowed:
+            msg = (
+                f"a value of type {name} can only be pickled, and pickle is not allowed here "
+                "(allow_pickle=False). Turn it into a dataclass, a named tuple or plain values, or allow it"
+            )
+            raise CodecError(msg)
+        try:
+            data = self._pickle(value)
+        except Exception as error:
+            msg = (
+                f"a value of type {name} can't be pickled: {error}. "
+                "Turn it into a dataclass, a named tuple or plain values"
+            )
+            raise CodecError(msg) from error
+        self.pickled += count
+        if len(self.types) < _TYPES_REMEMBERED:
+            self.types[name] = None
+        return data
+
+    def loads(self, data: bytes) -> Any:
+        """Unpickle one value.
+
+        Raises:
+            CodecError: Pickle is not allowed, or the value can't be unpickled.
+        """
+        value = self._unpickle(data)
+        self.unpickled += 1
+        return value
+
+    def loads_all(self, data: bytes) -> list[Any]:
+        """Unpickle a column of values.
+
+        Raises:
+            CodecError: Pickle is not allowed, or the values can't be unpickled.
+        """
+        values = self._unpickle(data)
+        if type(values) is not list:
+            msg = f"a pickled column holds a {type(values).__name__} instead of a list: the data is damaged"
+            raise CodecError(msg)
+        self.unpickled += len(values)
+        return values
+
+    def _pickle(self, value: Any) -> bytes:
+        if not self._given:
+            return pickle.dumps(value, _PROTOCOL)
+        target = io.BytesIO()
+        _DirectoryPickler(target, self._classes).dump(value)
+        return target.getvalue()
+
+    def _unpickle(self, data: bytes) -> Any:
+        if not self.allowed:
+            msg = (
+                "the data holds a pickled value, and pickle is not allowed here (allow_pickle=False). "
+                "Read it with pickle allowed, if you trust who wrote it"
+            )
+            raise CodecError(msg)
+        try:
+            return _DirectoryUnpickler(io.BytesIO(data), self._classes).load()
+        except Exception as error:
+            msg = f"a pickled value can't be read: {type(error).__name__}: {error}"
+            raise CodecError(msg) from error
+
+
+class _DirectoryPickler(pickle.Pickler):
+    """Names classes that only the directory knows; plain pickle would refuse them."""
+
+    def __init__(self, target: io.BytesIO, classes: ClassDirectory) -> None:
+        super().__init__(target, _PROTOCOL)
+        self._classes = classes
+        self._given = classes.given
+
+    def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, type) and obj in self._given:
+            return self._classes.name_of(obj)
+        return None
+
+
+class _DirectoryUnpickler(pickle.Unpickler):
+    def __init__(self, source: io.BytesIO, classes: ClassDirectory) -> None:
+        super().__init__(source)
+        self._classes = classes
+
+    def persistent_load(self, pid: Any) -> Any:
+        module, qualname = pid
+        return self._classes.find(module, qualname)

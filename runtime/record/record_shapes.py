@@ -1,0 +1,226 @@
+"""Named tuples and dataclasses: how their content is taken out and put back.
+
+A record is rebuilt from its fields without calling `__init__`, `__new__` or `__post_init__`: a value that
+went through a channel must be what it was, not what a constructor makes of it. So a class has a shape only
+when its fields are all there is to it. A class that brings its own pickling, its own `__new__` or a builtin
+base with content of its own has none, and its values are pickled.
+
+Field names are written beside the values. A class that changed between a savepoint and its restore is matched
+by name: a new field takes its default, a field that is gone is an error, because its data would be lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from operator import attrgetter
+from types import MemberDescriptorType
+from typing import Any, Final
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.class_directory import describe_type
+
+_set = object.__setattr__
+#: Methods that decide what an instance's state is; a class with its own version of one has no shape.
+_PLAIN_METHODS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "__reduce_ex__": (object.__reduce_ex__,),
+    "__reduce__": (object.__reduce__,),
+    "__getattribute__": (object.__getattribute__, tuple.__getattribute__),
+    # The second is what a dataclass with slots=True and frozen=True gets.
+    "__getstate__": (object.__getstate__, getattr(dataclasses, "_dataclass_getstate", None)),
+}
+_plain_new: Final[Any] = object.__new__
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShape:
+    """The fields of one named tuple or dataclass.
+
+    Attributes:
+        cls: The class.
+        names: Its fields in order.
+        defaults: Plain default values by field.
+        is_tuple: A named tuple, else a dataclass.
+        has_dict: Instances have a `__dict__`.
+        in_dict: The fields that are kept there.
+        slots: The attributes that are kept in slots.
+        values: Takes all fields out of an instance as a tuple.
+    """
+
+    cls: type
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    is_tuple: bool
+    has_dict: bool
+    in_dict: frozenset[str]
+    slots: frozenset[str]
+    values: Callable[[Any], tuple[Any, ...]]
+
+    def state_of(self, record: Any) -> tuple[Any, ...] | dict[str, Any] | None:
+        """What an instance holds.
+
+        Returns:
+            The values of its fields; for a dataclass whose attributes are not exactly its fields, all its
+            attributes by name; `None` if a named tuple has attributes beside its fields.
+        """
+        if not self.has_dict or vars(record).keys() == self.in_dict:
+            try:
+                return self.values(record)
+            except AttributeError:  # a slot that was never set
+                pass
+        if self.is_tuple:
+            return None
+        slots = {name: getattr(record, name) for name in sorted(self.slots) if hasattr(record, name)}
+        return {**slots, **vars(record)} if self.has_dict else slots
+
+    def states_of(self, records: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+        """The field values of many instances; `None` if one of them does not hold exactly its fields."""
+        if self.has_dict:
+            expected = self.in_dict
+            if any(attributes.keys() != expected for attributes in map(vars, records)):
+                return None
+        try:
+            return list(map(self.values, records))
+        except AttributeError:
+            return None
+
+    def build(self, names: Sequence[str], state: Any) -> Any:
+        """Make an instance from what `state_of` gave.
+
+        Raises:
+            CodecError: The class no longer has one of the fields, or lacks a value for a new one.
+        """
+        if type(state) is tuple:
+            if len(state) != len(names) or tuple(names) != self.names:
+                (state,) = self._fitted(names, [state])
+            if self.is_tuple:
+                return tuple.__new__(self.cls, state)
+            record: Any = object.__new__(self.cls)
+            for name, value in zip(self.names, state, strict=True):
+                _set(record, name, value)
+            return record
+        if self.is_tuple or type(state) is not dict or not all(type(name) is str for name in state):
+            msg = f"the state of a {describe_type(self.cls)} is neither its fields nor its attributes"
+            raise CodecError(msg)
+        record = object.__new__(self.cls)
+        for name, value in state.items():
+            if name in self.slots:
+                _set(record, name, value)
+            else:
+                vars(record)[name] = value
+        return record
+
+    def build_all(self, names: Sequence[str], states: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Make instances from what `states_of` gave.
+
+        Raises:
+            CodecError: The class no longer has one of the fields, or lacks a value for a new one.
+        """
+        states = self._fitted(names, states)
+        if self.is_tuple:
+            return list(map(partial(tuple.__new__, self.cls), states))
+        records: list[Any] = list(map(object.__new__, repeat(self.cls, len(states))))
+        # The builtin is twice as fast where the class leaves it alone; a frozen class does not.
+        assign = setattr if getattr(self.cls, "__setattr__", None) is _set else _set
+        for name, column in zip(self.names, zip(*states, strict=True), strict=False):
+            deque(map(assign, records, repeat(name), column), maxlen=0)  # runs the map, keeps nothing
+        return records
+
+    def _fitted(self, names: Sequence[str], states: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
+        """The states with one value for each field that the class has now."""
+        if set(map(type, states)) - {tuple} or set(map(len, states)) - {len(names)}:
+            msg = f"the data of a {describe_type(self.cls)} does not have one value per field"
+            raise CodecError(msg)
+        if tuple(names) == self.names:
+            return states
+        return [self._evolve(names, state) for state in states]
+
+    def _evolve(self, names: Sequence[str], state: tuple[Any, ...]) -> tuple[Any, ...]:
+        written = dict(zip(names, state, strict=True))
+        gone = written.keys() - set(self.names)
+        if gone:
+            msg = (
+                f"{describe_type(self.cls)} no longer has the field(s) {', '.join(sorted(gone))} that the "
+                "data holds. Keep the field, or read the data with the old class and write it anew"
+            )
+            raise CodecError(msg)
+        missing = [name for name in self.names if name not in written and name not in self.defaults]
+        if missing:
+            msg = (
+                f"{describe_type(self.cls)} has new field(s) {', '.join(missing)} that the data does not "
+                "hold. Give them a plain default value"
+            )
+            raise CodecError(msg)
+        return tuple(written[name] if name in written else self.defaults[name] for name in self.names)
+
+
+def shape_of(cls: type) -> RecordShape | None:
+    """The shape of a named tuple or dataclass class; `None` for a class that has none.
+
+    Example:
+        >>> from collections import namedtuple
+        >>> shape_of(namedtuple("Point", "x y")).names
+        ('x', 'y')
+        >>> shape_of(dict) is None
+        True
+    """
+    if not all(getattr(cls, name) in plain for name, plain in _PLAIN_METHODS.items()):
+        return None
+    if issubclass(cls, tuple):
+        return _named_tuple_shape(cls)
+    return _dataclass_shape(cls) if dataclasses.is_dataclass(cls) else None
+
+
+def _named_tuple_shape(cls: type[tuple[Any, ...]]) -> RecordShape | None:
+    names = getattr(cls, "_fields", None)
+    if (
+        type(names) is not tuple
+        or not all(type(name) is str for name in names)
+        or hasattr(cls, "__setstate__")
+    ):
+        return None
+    defaults = dict(getattr(cls, "_field_defaults", {}))
+    return RecordShape(cls, names, defaults, True, cls.__dictoffset__ != 0, frozenset(), frozenset(), tuple)
+
+
+def _dataclass_shape(cls: type) -> RecordShape | None:
+    fields = dataclasses.fields(cls)
+    names = tuple(field.name for field in fields)
+    slots = frozenset(
+        name
+        for base in cls.__mro__
+        for name, kind in vars(base).items()
+        if isinstance(kind, MemberDescriptorType)
+    )
+    own_state = getattr(cls, "__setstate__", None)
+    if (
+        cls.__new__ is not _plain_new
+        or (own_state is not None and own_state.__module__ != "dataclasses")
+        or not slots <= set(names)
+        or any(name not in slots and _is_data_descriptor(cls, name) for name in names)
+    ):
+        return None
+    has_dict = cls.__dictoffset__ != 0
+    if not has_dict and slots != set(names):
+        return None
+    defaults = {field.name: field.default for field in fields if field.default is not dataclasses.MISSING}
+    in_dict = frozenset(names) - slots
+    return RecordShape(cls, names, defaults, False, has_dict, in_dict, slots, _getter(names))
+
+
+def _is_data_descriptor(cls: type, name: str) -> bool:
+    return hasattr(type(inspect.getattr_static(cls, name, None)), "__set__")
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if not names:
+        return lambda record: ()
+    if len(names) == 1:
+        single = attrgetter(names[0])
+        return lambda record: (single(record),)
+    return attrgetter(*names)

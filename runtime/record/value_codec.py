@@ -1,0 +1,88 @@
+"""The codec of single values: what goes through it comes back equal and of the same type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.runtime.record.class_directory import ClassDirectory
+from penstock.runtime.record.pickle_fallback import PickleFallback
+from penstock.runtime.record.type_lowering import TypeLowering
+from penstock.runtime.record.value_decoder import ValueDecoder
+from penstock.runtime.record.value_encoder import ValueEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class CodecStatistics:
+    """What a codec had to pickle.
+
+    Attributes:
+        pickled: Values written as pickle.
+        unpickled: Values read from pickle.
+        pickled_types: Names of the first types that were pickled.
+    """
+
+    pickled: int = 0
+    unpickled: int = 0
+    pickled_types: tuple[str, ...] = ()
+
+
+class ValueCodec:
+    """Encodes values as msgpack with extensions, and decodes them.
+
+    Kept exactly: `None`, bool, int of any size, float, complex, str, bytes, bytearray, list, tuple, dict,
+    set, frozenset, deque, datetime, date, time, timedelta, Decimal, Fraction, UUID, enum members, numpy
+    scalars and arrays, named tuples and dataclasses. All else, subclasses of the above included, is pickled.
+
+    Equal values of one type give equal bytes, except for sets and pickles. Shared references become copies.
+
+    Example:
+        >>> from decimal import Decimal
+        >>> codec = ValueCodec(allow_pickle=False)
+        >>> codec.loads(codec.dumps({"price": Decimal("1.10"), "at": (1, 2.0)}))
+        {'price': Decimal('1.10'), 'at': (1, 2.0)}
+    """
+
+    def __init__(self, allow_pickle: bool = True, classes: Iterable[type] = ()) -> None:
+        """Create a codec.
+
+        Args:
+            allow_pickle: Whether values without a kind of their own may be written and read as pickle.
+                Without it the data also can't make a module be imported.
+            classes: Classes of records, enums and pickled objects that can't be found through their module in
+                this process, such as those of a job's `__main__`.
+        """
+        self._allow_pickle = allow_pickle
+        self._classes = tuple(classes)
+        directory = ClassDirectory(self._classes, may_import=allow_pickle)
+        self._pickles = PickleFallback(allow_pickle, directory)
+        self._encoder = ValueEncoder()
+        self._encoder.resolve_with(TypeLowering(self._encoder, directory, self._pickles).resolve)
+        self._decoder = ValueDecoder(directory, self._pickles)
+
+    def dumps(self, value: Any) -> bytes:
+        """Encode a value.
+
+        Raises:
+            CodecError: It can't be encoded, contains itself, or needs pickle where pickle is refused.
+        """
+        return self._encoder.encode(value)
+
+    def loads(self, data: bytes | bytearray | memoryview) -> Any:
+        """Decode a value.
+
+        Raises:
+            CodecError: The data is damaged, names a class that is not known here, or holds a pickle where
+                pickle is refused.
+        """
+        return self._decoder.decode(data)
+
+    def for_another_thread(self) -> ValueCodec:
+        """A codec with the same settings: one codec serves one thread, its packer has a buffer of its own."""
+        return ValueCodec(self._allow_pickle, self._classes)
+
+    def statistics(self) -> CodecStatistics:
+        """What was pickled so far."""
+        pickles = self._pickles
+        return CodecStatistics(pickles.pickled, pickles.unpickled, tuple(pickles.types))

@@ -1,0 +1,210 @@
+"""Values to bytes: every value is *lowered* to what msgpack keeps apart, then packed in one call.
+
+msgpack alone would write a tuple as a list, a bytearray as bytes and an int subclass as an int. So lowering
+goes by exact type: native values stay, containers of nothing but native values stay (one C-speed look at the
+types of their items tells), everything else becomes an extension. Nothing here decides by `isinstance`.
+
+Lists are lowered as *columns*: many tuples, dicts or records of one kind are transposed, so that their kind,
+their keys and their class are written once and their items are handled at C speed.
+
+Identity is not kept: a list that is in a value twice comes back as two lists.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import chain, cycle
+from operator import is_
+from typing import Any, Final, TypeAlias
+
+from msgpack import ExtType, Packer
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.class_directory import describe_type
+from penstock.runtime.record.extension_codes import MAX_DEPTH, NATIVE_TYPES, ExtensionCode
+
+#: Lowers one value that is this deep in the whole.
+Lower: TypeAlias = Callable[[Any, int], Any]
+#: Lowers a column of values of one type; `None` when they have to be lowered one by one.
+LowerColumn: TypeAlias = Callable[[Sequence[Any], int], Any]
+#: Finds out how values of a type are lowered, one by one and as a column.
+Resolve: TypeAlias = Callable[[type], tuple[Lower, LowerColumn]]
+
+_ONLY_STRINGS: Final = {str}
+#: From this many on, joining strings is faster than packing each.
+_MANY_STRINGS: Final = 8
+_SURROGATES: Final = "surrogatepass"
+_new_extension: Final = tuple.__new__
+
+
+class ValueEncoder:
+    """Encodes values; used through `ValueCodec`."""
+
+    def __init__(self) -> None:
+        self._packer = Packer(strict_types=True)
+        self._resolve: Resolve | None = None
+        self._single: dict[type, Lower] = {
+            list: self.column,
+            tuple: self._tuple,
+            dict: self._dict,
+            set: self._set,
+            frozenset: self._frozenset,
+            deque: self._deque,
+        }
+        self._columns: dict[type, LowerColumn] = {
+            list: self._list_column,
+            tuple: self._tuple_column,
+            dict: self._dict_column,
+        }
+
+    def resolve_with(self, resolve: Resolve) -> None:
+        """Set who is asked about types that are no builtin containers; asked once per type."""
+        self._resolve = resolve
+
+    def encode(self, value: Any) -> bytes:
+        """Encode one value.
+
+        Raises:
+            CodecError: It can't be encoded, or contains itself.
+        """
+        try:
+            return self.pack(self.lower(value, 0))
+        except CodecError:
+            raise
+        except (ValueError, OverflowError, RecursionError) as error:
+            msg = f"a value of type {describe_type(type(value))} can't be encoded: {error}"
+            raise CodecError(msg) from error
+
+    def lower(self, value: Any, depth: int) -> Any:
+        """Lower one value, `depth` levels deep in the whole.
+
+        Raises:
+            CodecError: It can't be encoded.
+        """
+        kind = type(value)
+        if kind in NATIVE_TYPES:
+            return value
+        if depth >= MAX_DEPTH:
+            msg = f"a value is nested deeper than {MAX_DEPTH} levels, or contains itself. Flatten it"
+            raise CodecError(msg)
+        handler = self._single.get(kind)
+        if handler is None:
+            handler = self._learn(kind)
+        return handler(value, depth + 1)
+
+    def column(self, values: Sequence[Any], depth: int) -> Any:
+        """Lower a list whose items are `depth` levels deep; what comes out is decoded to a list.
+
+        Raises:
+            CodecError: One of them can't be encoded.
+        """
+        kinds = set(map(type, values))
+        if kinds <= NATIVE_TYPES:
+            if kinds == _ONLY_STRINGS and len(values) >= _MANY_STRINGS:
+                joined = "\0".join(values)
+                if joined.count("\0") == len(values) - 1:
+                    return extension_of(ExtensionCode.STRINGS, joined.encode("utf-8", _SURROGATES))
+            return values if type(values) is list else list(values)
+        if len(kinds) == 1 and len(values) > 1 and depth < MAX_DEPTH:
+            (kind,) = kinds
+            if kind not in self._single:
+                self._learn(kind)
+            by_column = self._columns.get(kind)
+            lowered = by_column(values, depth + 1) if by_column is not None else None
+            if lowered is not None:
+                return lowered
+        lower = self.lower
+        return [lower(value, depth) for value in values]
+
+    def pack(self, lowered: Any) -> bytes:
+        """Pack what `lower` gave; also integers over 64 bits and strings with lone surrogates."""
+        try:
+            packed: bytes = self._packer.pack(lowered)
+        except (OverflowError, UnicodeEncodeError):
+            packer = Packer(strict_types=True, default=_big_int, unicode_errors=_SURROGATES)
+            packed = packer.pack(lowered)
+        return packed
+
+    def extension(self, code: int, payload: Any) -> ExtType:
+        """Make an extension of a payload that is lowered already."""
+        return extension_of(code, self.pack(payload))
+
+    def _learn(self, kind: type) -> Lower:
+        assert self._resolve is not None
+        single, by_column = self._resolve(kind)
+        self._single[kind] = single
+        self._columns[kind] = by_column
+        return single
+
+    def _tuple(self, value: tuple[Any, ...], depth: int) -> ExtType:
+        return self.extension(ExtensionCode.TUPLE, self.column(value, depth))
+
+    def _set(self, value: set[Any], depth: int) -> ExtType:
+        return self.extension(ExtensionCode.SET, self.column(list(value), depth))
+
+    def _frozenset(self, value: frozenset[Any], depth: int) -> ExtType:
+        return self.extension(ExtensionCode.FROZENSET, self.column(list(value), depth))
+
+    def _deque(self, value: deque[Any], depth: int) -> ExtType:
+        return self.extension(ExtensionCode.DEQUE, [self.column(list(value), depth), value.maxlen])
+
+    def _dict(self, value: dict[Any, Any], depth: int) -> Any:
+        if not set(map(type, value)) <= NATIVE_TYPES:
+            # As a map, two keys that are different here could become equal bytes and one would be lost.
+            keys, values = self.column(list(value), depth), self.column(list(value.values()), depth)
+            return self.extension(ExtensionCode.DICT, [keys, values])
+        if set(map(type, value.values())) <= NATIVE_TYPES:
+            return value
+        lower = self.lower
+        return {key: lower(item, depth) for key, item in value.items()}
+
+    def _tuple_column(self, values: Sequence[tuple[Any, ...]], depth: int) -> ExtType | None:
+        return self._transposed(ExtensionCode.TUPLES, values, depth)
+
+    def _list_column(self, values: Sequence[list[Any]], depth: int) -> ExtType | None:
+        return self._transposed(ExtensionCode.LISTS, values, depth)
+
+    def _transposed(self, code: int, values: Sequence[Any], depth: int) -> ExtType | None:
+        if not 0 < len(values[0]) <= len(values):
+            return None
+        try:
+            columns = list(zip(*values, strict=True))
+        except ValueError:  # not of one length
+            return None
+        return self.extension(code, [self.column(column, depth) for column in columns])
+
+    def _dict_column(self, values: Sequence[dict[Any, Any]], depth: int) -> ExtType | None:
+        keys = list(values[0])
+        if not 0 < len(keys) <= len(values) or not set(map(type, keys)) <= NATIVE_TYPES:
+            return None
+        try:
+            columns = list(zip(*map(dict.values, values), strict=True))
+        except ValueError:  # not of one length
+            return None
+        if not _have_keys(values, keys):
+            return None
+        return self.extension(
+            ExtensionCode.DICTS, [keys, *(self.column(column, depth) for column in columns)]
+        )
+
+
+def extension_of(code: int, data: bytes) -> ExtType:
+    """Make an extension of bytes, without its constructor's checks: they take longer than packing it."""
+    return _new_extension(ExtType, (code, data))
+
+
+def _have_keys(values: Sequence[dict[Any, Any]], keys: list[Any]) -> bool:
+    """Whether all dicts, which are of one length, have these keys in this order, also by type."""
+    if all(map(is_, chain.from_iterable(values), cycle(keys))):
+        return True
+    same = list(map(list, values)).count(keys) == len(values)
+    return same and set(map(type, chain.from_iterable(values))) == _ONLY_STRINGS
+
+
+def _big_int(value: Any) -> ExtType:
+    if type(value) is not int:
+        msg = f"{describe_type(type(value))} was not lowered"
+        raise CodecError(msg)
+    size = value.bit_length() // 8 + 1
+    return extension_of(ExtensionCode.BIG_INT, value.to_bytes(size, "big", signed=True))

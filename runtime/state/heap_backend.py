@@ -1,0 +1,246 @@
+"""Keyed state on the heap, with incremental asynchronous snapshots.
+
+Tables are plain dictionaries (Flink: `HeapKeyedStateBackend`). A snapshot encodes the keys that changed since
+the last one; only that stops the task. Another thread writes them as one file (`KeyedSnapshot.finish`). A
+checkpoint's state is a chain of files, a base and changes, most of them shared with the checkpoint before;
+which ones may be shared is decided in `increments`.
+
+It must never let the other thread see a live table, lose a changed key when encoding fails half-way, or make
+a snapshot cost what the whole state weighs when little has changed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import compress, repeat
+from typing import Any, Final
+
+from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, KeyGroupRange
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.compaction import CompactionPolicy
+from penstock.runtime.state.increments import Increments
+from penstock.runtime.state.keyed_chunk import Block, DecodedBlock, encode_deleted, encode_written, read_chunk
+from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
+from penstock.runtime.state.state_table import NO_KEY, StateTable, ValueState
+
+_DEFAULT_POLICY: Final = CompactionPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class HeapBackendStatistics:
+    """What a backend holds.
+
+    Attributes:
+        tables: Number of tables.
+        keys: Entries over all tables.
+        changed_keys: Entries written or deleted since the last snapshot.
+        pending_deltas: Encoded changes that no barrier has confirmed.
+        pending_delta_bytes: About how many bytes they are.
+        chain_files: Files of the confirmed state that snapshots build on.
+        chain_bytes: Their bytes.
+        confirmed_id: The checkpoint that snapshots build on; -1 for none.
+        completed_id: The newest checkpoint that a notice called complete; -1 for none.
+        full_snapshots: Times everything had to be encoded because the confirmed checkpoint was unknown here.
+    """
+
+    tables: int
+    keys: int
+    changed_keys: int
+    pending_deltas: int
+    pending_delta_bytes: int
+    chain_files: int
+    chain_bytes: int
+    confirmed_id: int
+    completed_id: int
+    full_snapshots: int
+
+
+class HeapKeyedStateBackend:
+    """The keyed state of one operator in one subtask.
+
+    Everything but `KeyedSnapshot.finish` runs in the task's thread.
+
+    Args:
+        max_parallelism: Number of key groups.
+        key_groups: The range that this subtask owns.
+        codec: Encodes keys and values.
+        policy: When files of a chain are merged.
+
+    Attributes:
+        current_key: The key whose record is processed; set it before using a `ValueState`.
+
+    Example:
+        >>> backend = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec())
+        >>> count = backend.value_state("count", default=0)
+        >>> backend.set_current_key("word")
+        >>> count.update(count.value() + 1)
+        >>> backend.table("count").entries
+        {'word': 1}
+    """
+
+    def __init__(
+        self,
+        max_parallelism: int,
+        key_groups: KeyGroupRange,
+        codec: ValueCodec,
+        policy: CompactionPolicy = _DEFAULT_POLICY,
+    ) -> None:
+        self.max_parallelism = max_parallelism
+        self.key_groups = key_groups
+        self.current_key: Any = NO_KEY
+        self._codec = codec
+        self._policy = policy
+        self._tables: dict[str, StateTable] = {}
+        self._increments = Increments(codec)
+        self._last_id = -1
+        self._completed_id = -1
+        self._full_snapshots = 0
+
+    def table(self, name: str) -> StateTable:
+        """The table of this name; always the same object."""
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = StateTable(name)
+        return table
+
+    def value_state(self, name: str, default: Any = None) -> ValueState:
+        """A view of one table for the current key."""
+        return ValueState(self.table(name), self, default)
+
+    def set_current_key(self, key: Any) -> None:
+        """Say whose record or timer is processed from now on."""
+        self.current_key = key
+
+    def snapshot(
+        self, checkpoint_id: int, confirmed_id: int, *, self_contained: bool = False
+    ) -> KeyedSnapshot:
+        """Take a snapshot: the synchronous half. Costs what changed since the last one, not what there is.
+
+        Args:
+            checkpoint_id: Greater than that of every snapshot before.
+            confirmed_id: The newest completed checkpoint when this one was triggered; -1 for none.
+            self_contained: Name no older file (a savepoint): `finish` merges everything into a new one, and
+                no later snapshot builds on it.
+
+        Raises:
+            ValueError: The id is not greater.
+            CodecError: A value can't be encoded; no change is lost.
+        """
+        if checkpoint_id <= self._last_id:
+            msg = f"checkpoint {checkpoint_id} can't follow {self._last_id}: ids grow"
+            raise ValueError(msg)
+        increments = self._increments
+        if not increments.confirm(confirmed_id):
+            self._full_snapshots += 1
+            self._mark_all_changed()
+        increments.add(Delta.of(checkpoint_id, self._encode_changes()))
+        for table in self._tables.values():
+            table.changed.clear()
+        self._last_id = checkpoint_id
+        if not self_contained:
+            increments.begun(checkpoint_id)
+        return KeyedSnapshot(
+            checkpoint_id,
+            self.key_groups,
+            self.max_parallelism,
+            increments.base,
+            tuple(increments.deltas),
+            self._codec,
+            self._policy,
+            self_contained,
+        )
+
+    def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
+        """A snapshot's files are written; in the task's thread, before the checkpoint is acknowledged.
+
+        When it is never called for a snapshot (the upload failed), nothing is ever built on that one. The
+        handle of a self-contained snapshot is ignored: its files are not ours to share.
+        """
+        self._increments.finished(checkpoint_id, handle)
+
+    def confirm(self, checkpoint_id: int) -> None:
+        """A notice says that this checkpoint is complete. Only counted: what decides is the next barrier."""
+        self._completed_id = max(self._completed_id, checkpoint_id)
+
+    def restore(
+        self,
+        handles: Sequence[KeyedStateHandle],
+        files: StateFileReader,
+        restored_checkpoint_id: int | None = None,
+    ) -> None:
+        """Replace all state by what these handles hold for this subtask's key groups; blocks.
+
+        Args: handles: State of old subtasks, of any parallelism, each with keys of its own. files: Reads
+            them. restored_checkpoint_id: The checkpoint that they come from, when its files may be built on:
+            with a single
+                handle of exactly this subtask's range, the next snapshots then hold only changes. Leave it
+                out for a savepoint.
+
+        Raises:
+            CorruptSnapshotError: A file is damaged; names it.
+            ConfigurationError: The state was written with another number of key groups.
+        """
+        self._increments.clear()
+        self._last_id = -1 if restored_checkpoint_id is None else restored_checkpoint_id
+        for table in self._tables.values():
+            table.entries.clear()
+            table.changed.clear()
+        for handle in handles:
+            for file in handle.files:
+                self._apply(read_chunk(files.read(file), file, self.max_parallelism, self._codec))
+        shareable = len(handles) == 1 and handles[0].key_groups == self.key_groups
+        if restored_checkpoint_id is not None and shareable:
+            self._increments.start_from(restored_checkpoint_id, handles[0])
+        else:
+            self._mark_all_changed()
+
+    def statistics(self) -> HeapBackendStatistics:
+        """What the backend holds."""
+        tables = self._tables.values()
+        increments = self._increments
+        chain = () if increments.base is None else increments.base.files
+        return HeapBackendStatistics(
+            tables=len(self._tables),
+            keys=sum(len(table.entries) for table in tables),
+            changed_keys=sum(len(table.changed) for table in tables),
+            pending_deltas=len(increments.deltas),
+            pending_delta_bytes=increments.pending_bytes,
+            chain_files=len(chain),
+            chain_bytes=sum(file.size for file in chain),
+            confirmed_id=increments.base_id,
+            completed_id=self._completed_id,
+            full_snapshots=self._full_snapshots,
+        )
+
+    def _mark_all_changed(self) -> None:
+        for table in self._tables.values():
+            table.changed.update(table.entries)
+
+    def _encode_changes(self) -> list[Block]:
+        blocks: list[Block] = []
+        for name, table in self._tables.items():
+            entries = table.entries
+            written = [key for key in table.changed if key in entries]
+            blocks += encode_written(name, written, [entries[key] for key in written], self._codec)
+            if len(written) < len(table.changed):
+                blocks += encode_deleted(name, [key for key in table.changed if key not in entries])
+        return blocks
+
+    def _apply(self, blocks: Iterable[DecodedBlock]) -> None:
+        """Take over what belongs to this subtask."""
+        own = self.key_groups
+        for block in blocks:
+            keys: Sequence[Any] = block.keys
+            values: Sequence[Any] | None = block.values
+            mine = (block.key_groups >= own.first) & (block.key_groups <= own.last)
+            if not mine.all():
+                chosen = mine.tolist()
+                keys = list(compress(keys, chosen))
+                values = None if values is None else list(compress(values, chosen))
+            entries = self.table(block.table).entries
+            if values is None:
+                deque(map(entries.pop, keys, repeat(None)), maxlen=0)
+            else:
+                entries.update(zip(keys, values, strict=True))

@@ -1,0 +1,174 @@
+"""Key groups: the smallest pieces in which keyed state moves (Flink's `KeyGroupRangeAssignment`).
+
+Each key belongs to one of `max_parallelism` key groups, by its stable hash, for as long as the job's state
+lives. Each subtask owns a contiguous range of key groups. When the parallelism changes, only the ranges
+change: a key's state is found in whichever old snapshot owned its group, and no key is ever hashed to a new
+group.
+
+The two directions must agree for every pair of parallelisms: `subtask_of_key_group` rounds down, so the first
+group of a range rounds up. `max_parallelism` itself can't change; it is part of what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.runtime.checkpoint.snapshot import KeyGroupRange
+from penstock.runtime.errors import ConfigurationError, KeyTypeError
+from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.stable_hash_arrays import stable_hashes
+
+#: The largest number of key groups (Flink's upper bound); a key group fits 16 bits.
+MAX_KEY_GROUPS: Final = 1 << 15
+_LEAST_DEFAULT: Final = 1 << 7
+
+
+def key_group_of(key: Any, max_parallelism: int) -> int:
+    """The key group of a key.
+
+    Raises:
+        KeyTypeError: This value can't be a key.
+
+    Example:
+        >>> key_group_of("word", 128)
+        95
+    """
+    return stable_hash(key) % max_parallelism
+
+
+def key_groups_of(keys: Sequence[Any], max_parallelism: int) -> Sequence[int]:
+    """The key group of each key.
+
+    Raises:
+        KeyTypeError: One of them can't be a key.
+
+    Example:
+        >>> key_groups_of(["word", "word"], 128)
+        [95, 95]
+    """
+    groups: list[int] = key_group_array(keys, max_parallelism).tolist()
+    return groups
+
+
+def key_group_array(keys: Sequence[Any], max_parallelism: int) -> NDArray[np.uint16]:
+    """The key group of each key, as an array.
+
+    Raises:
+        KeyTypeError: One of them can't be a key.
+    """
+    return (stable_hashes(keys) % np.uint64(max_parallelism)).astype(np.uint16)
+
+
+def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int) -> int:
+    """Index of the subtask that owns a key group.
+
+    Example:
+        >>> [subtask_of_key_group(group, 2, 4) for group in range(4)]
+        [0, 0, 1, 1]
+    """
+    return key_group * parallelism // max_parallelism
+
+
+def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
+    """The key groups that a subtask owns.
+
+    Raises:
+        ConfigurationError: There are fewer key groups than subtasks, or no such subtask.
+
+    Example:
+        >>> key_group_range(1, 3, 128)
+        KeyGroupRange(first=43, last=85)
+    """
+    check_parallelism(parallelism, max_parallelism)
+    if not 0 <= subtask < parallelism:
+        msg = f"there is no subtask {subtask} of {parallelism}; they are numbered from 0"
+        raise ConfigurationError(msg)
+    first = -(-subtask * max_parallelism // parallelism)
+    last = ((subtask + 1) * max_parallelism - 1) // parallelism
+    return KeyGroupRange(first, last)
+
+
+def check_parallelism(parallelism: int, max_parallelism: int) -> None:
+    """Refuse numbers that can't be shared out.
+
+    Raises:
+        ConfigurationError: Not `1 <= parallelism <= max_parallelism <= 32768`.
+    """
+    if not 1 <= parallelism <= max_parallelism <= MAX_KEY_GROUPS:
+        msg = (
+            f"parallelism {parallelism} with max_parallelism {max_parallelism} is not possible; "
+            f"it takes 1 <= parallelism <= max_parallelism <= {MAX_KEY_GROUPS}"
+        )
+        raise ConfigurationError(msg)
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """The number of key groups when the user says none.
+
+    It leaves room to grow by half, as a power of two, and is at least 128.
+
+    Raises:
+        ConfigurationError: The parallelism is not possible at all.
+
+    Example:
+        >>> default_max_parallelism(4), default_max_parallelism(1000)
+        (128, 2048)
+    """
+    check_parallelism(parallelism, MAX_KEY_GROUPS)
+    with_room = 1 << (parallelism + parallelism // 2 - 1).bit_length()
+    return min(max(with_room, _LEAST_DEFAULT), MAX_KEY_GROUPS)
+
+
+class KeyToSubtask(dict[Any, int]):
+    """From a key to its subtask, at the speed of a dictionary: `[cache[key] for key in keys]`.
+
+    A key that was not seen lately is hashed and kept. A hit costs nothing more than the look-up, so nothing
+    is known about which keys are used most; when the cache is full it begins again from nothing. Keys that
+    are equal (`1` and `True`) share an entry, which is right: they share their hash.
+
+    Args:
+        parallelism: Number of subtasks.
+        max_parallelism: Number of key groups.
+        limit: Most keys that are kept.
+
+    Example:
+        >>> subtask_of = KeyToSubtask(2, 128)
+        >>> [subtask_of[key] for key in ("word", "line", "word")]
+        [1, 0, 1]
+    """
+
+    def __init__(self, parallelism: int, max_parallelism: int, limit: int = 1 << 16) -> None:
+        super().__init__()
+        check_parallelism(parallelism, max_parallelism)
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._limit = limit
+
+    def __missing__(self, key: Any) -> int:
+        subtask = subtask_of_key_group(
+            key_group_of(key, self._max_parallelism), self._parallelism, self._max_parallelism
+        )
+        if len(self) >= self._limit:
+            self.clear()
+        self[key] = subtask
+        return subtask
+
+    def subtasks_of(self, keys: Sequence[Any]) -> list[int]:
+        """The subtask of each key.
+
+        Raises:
+            KeyTypeError: One of them can't be a key; the message names it.
+        """
+        try:
+            return [self[key] for key in keys]
+        except KeyTypeError:
+            raise
+        except TypeError:
+            # The dictionary says only "unhashable type"; the hash says which value and what to use instead.
+            for key in keys:
+                stable_hash(key)
+            raise

@@ -1,0 +1,229 @@
+"""The file format of keyed state: a chunk of written and deleted keys, table by table.
+
+A chunk is a magic word, a version, a checksum (xxh3-64 of what follows) and a msgpack body `[max_parallelism,
+[block, ...]]`; a block is `[table, count, key groups, keys, values]`. Key groups are 16-bit little-endian
+numbers, so that a reader that owns only some of them need not hash; keys and values are lists encoded as one
+value each, which lets the value codec put them into columns. A block without values lists deleted keys.
+Blocks apply in order, later ones win.
+
+Only the part that must not wait is done when a block is made: values may change the next moment and are
+encoded at once. Keys can't change; they are encoded, and their key groups computed, when the chunk is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final, TypeAlias
+
+import msgpack
+import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_64_digest
+
+from penstock.runtime.checkpoint.snapshot import FileHandle, KeyGroupRange, StateHandle
+from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnapshotError
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.key_groups import key_group_array
+
+_MAGIC: Final = b"PSKS\x01"
+_HEADER: Final = len(_MAGIC) + 8
+_BLOCK_KEYS: Final = 1 << 15
+#: What a key is taken to weigh while it is not encoded, bytes.
+_KEY_WEIGHT: Final = 16
+
+
+class _Deleted:
+    """Stands for "this key was deleted" where changes are merged."""
+
+
+DELETED: Final = _Deleted()
+
+#: Merged changes: by table, by key, a value or `DELETED`.
+Changes: TypeAlias = dict[str, dict[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some changed keys of one table, with their values encoded.
+
+    Attributes:
+        table: The table's name.
+        keys: The keys; never changed in place.
+        values: Their values, encoded as one list; `None` when the keys were deleted.
+    """
+
+    table: str
+    keys: Sequence[Any]
+    values: bytes | None
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes this is."""
+        return len(self.keys) * _KEY_WEIGHT + len(self.values or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBlock:
+    """A block as it is read.
+
+    Attributes:
+        table: The table's name.
+        key_groups: The key group of each key.
+        keys: The keys.
+        values: Their values; `None` when the keys were deleted.
+    """
+
+    table: str
+    key_groups: NDArray[np.uint16]
+    keys: list[Any]
+    values: list[Any] | None
+
+
+def encode_written(
+    table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec
+) -> Iterator[Block]:
+    """Blocks of written keys; the values are encoded now.
+
+    Raises:
+        CodecError: A value can't be encoded; the message names table and key.
+    """
+    for start in range(0, len(keys), _BLOCK_KEYS):
+        some, end = keys[start : start + _BLOCK_KEYS], start + _BLOCK_KEYS
+        try:
+            encoded = codec.dumps(values[start:end])
+        except CodecError:
+            _name_the_culprit(table, some, values[start:end], codec)
+            raise
+        yield Block(table, some, encoded)
+
+
+def _name_the_culprit(table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec) -> None:
+    for key, value in zip(keys, values, strict=True):
+        try:
+            codec.dumps(value)
+        except CodecError as error:
+            msg = f"state {table!r} of key {key!r:.100} can't be put into a checkpoint: {error}"
+            raise CodecError(msg) from error
+
+
+def encode_deleted(table: str, keys: Sequence[Any]) -> Iterator[Block]:
+    """Blocks of deleted keys."""
+    for start in range(0, len(keys), _BLOCK_KEYS):
+        yield Block(table, keys[start : start + _BLOCK_KEYS], None)
+
+
+def encode_changes(changes: Mapping[str, Mapping[Any, Any]], codec: ValueCodec) -> list[Block]:
+    """Blocks of merged changes."""
+    blocks: list[Block] = []
+    for table, entries in changes.items():
+        deleted = [key for key, value in entries.items() if value is DELETED]
+        written = {k: v for k, v in entries.items() if v is not DELETED} if deleted else entries
+        blocks += encode_written(table, list(written), list(written.values()), codec)
+        blocks += encode_deleted(table, deleted)
+    return blocks
+
+
+def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec: ValueCodec) -> None:
+    """Merge blocks into changes; later ones win, deletions are remembered as `DELETED`."""
+    for block in blocks:
+        table = changes.setdefault(block.table, {})
+        if block.values is None:
+            table.update(zip(block.keys, repeat(DELETED)))
+        else:
+            values = codec.loads(block.values) if isinstance(block.values, bytes) else block.values
+            table.update(zip(block.keys, values, strict=True))
+
+
+def write_chunk(
+    blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
+) -> bytes:
+    """The bytes of a chunk.
+
+    Args:
+        blocks: What goes in, in order.
+        max_parallelism: Number of key groups.
+        key_groups: The range that the writer owns.
+        codec: Encodes the keys.
+
+    Raises:
+        ValueError: A table has a key that is not the subtask's own: no restore would ever find it.
+        KeyTypeError: A table has something as a key that can't be one.
+    """
+    packed = []
+    for block in blocks:
+        groups = key_group_array(block.keys, max_parallelism)
+        _check_own(block, groups, key_groups)
+        keys = codec.dumps(list(block.keys))
+        packed.append((block.table, len(block.keys), groups.astype("<u2").tobytes(), keys, block.values))
+    body = msgpack.packb((max_parallelism, packed))
+    return b"".join((_MAGIC, xxh3_64_digest(body), body))
+
+
+def _check_own(block: Block, groups: NDArray[np.uint16], own: KeyGroupRange) -> None:
+    foreign = np.flatnonzero((groups < own.first) | (groups > own.last))
+    if len(foreign):
+        at = int(foreign[0])
+        msg = (
+            f"state table {block.table!r} has an entry of {block.keys[at]!r:.100}, whose key group "
+            f"{groups[at]} is outside of this subtask's {own.first} to {own.last}; "
+            "entries must be keyed by the stream's own key"
+        )
+        raise ValueError(msg)
+
+
+def read_chunk(
+    data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec
+) -> list[DecodedBlock]:
+    """The blocks of a chunk, decoded, in order.
+
+    Args:
+        data: The chunk's bytes.
+        handle: Where they come from, for messages.
+        max_parallelism: Number of key groups now.
+        codec: Decodes keys and values.
+
+    Raises:
+        CorruptSnapshotError: The bytes are damaged, or a value in them can't be decoded; names the file.
+        ConfigurationError: The chunk was written with another number of key groups.
+    """
+    where = handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"
+    body = data[_HEADER:]
+    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : _HEADER] != xxh3_64_digest(body):
+        msg = f"the keyed state in {where} is damaged: {len(data)} bytes with a wrong header or checksum"
+        raise CorruptSnapshotError(msg)
+    try:
+        written_with, packed = msgpack.unpackb(body, strict_map_key=False)
+        blocks = [_decode_block(codec, *block) for block in packed]
+    except (ValueError, TypeError, CodecError) as error:
+        msg = f"the keyed state in {where} can't be decoded: {error}"
+        raise CorruptSnapshotError(msg) from error
+    if written_with != max_parallelism:
+        msg = (
+            f"the keyed state in {where} was written with max_parallelism={written_with} and can't be "
+            f"read with {max_parallelism}; set max_parallelism back"
+        )
+        raise ConfigurationError(msg)
+    return blocks
+
+
+def _decode_block(
+    codec: ValueCodec, table: str, count: int, groups: bytes, keys: bytes, values: bytes | None
+) -> DecodedBlock:
+    decoded = DecodedBlock(
+        table,
+        np.frombuffer(groups, dtype="<u2"),
+        codec.loads(keys),
+        None if values is None else codec.loads(values),
+    )
+    lengths = {
+        len(decoded.key_groups),
+        len(decoded.keys),
+        count if values is None else len(decoded.values or ()),
+    }
+    if lengths != {count}:
+        msg = f"a block of table {table!r} should have {count} keys and has {sorted(lengths)}"
+        raise ValueError(msg)
+    return decoded

@@ -1,0 +1,158 @@
+"""The asynchronous half of a snapshot of keyed state.
+
+A `KeyedSnapshot` holds everything it needs: the encoded changes and the handle of the files that it builds
+on. It runs in another thread and must never touch a live table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, KeyGroupRange, StateHandle
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
+from penstock.runtime.state.keyed_chunk import (
+    DELETED,
+    Block,
+    Changes,
+    apply_blocks,
+    encode_changes,
+    read_chunk,
+    write_chunk,
+)
+
+
+class StateFileReader(Protocol):
+    """Reads what was written for keyed state; blocks."""
+
+    def read(self, handle: StateHandle) -> bytes:
+        """The bytes behind a handle.
+
+        Raises:
+            CorruptSnapshotError: The file is damaged.
+            StorageError: It could not be read.
+        """
+        ...
+
+
+class StateFileWriter(StateFileReader, Protocol):
+    """Writes keyed state for one checkpoint; blocks."""
+
+    def write(self, data: bytes) -> StateHandle:
+        """Keep `data` in a new file, or inline when it is small.
+
+        Raises:
+            StorageError: It could not be written.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """The changes between two snapshots, encoded.
+
+    Attributes:
+        last_id: The checkpoint that it ends with.
+        blocks: The changes in order.
+        weight: About how many bytes they are.
+    """
+
+    last_id: int
+    blocks: tuple[Block, ...]
+    weight: int
+
+    @staticmethod
+    def of(last_id: int, blocks: Iterable[Block]) -> Delta:
+        """A delta of these blocks.
+
+        Example:
+            >>> Delta.of(3, [Block("counts", ["a"], None)]).weight
+            16
+        """
+        all_blocks = tuple(blocks)
+        return Delta(last_id, all_blocks, sum(block.weight for block in all_blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSnapshot:
+    """Keyed state of one operator in one subtask after the synchronous half.
+
+    Attributes:
+        checkpoint_id: The checkpoint.
+        key_groups: The range that the subtask owns.
+        max_parallelism: Number of key groups.
+        base: The completed state that the changes build on; `None` for nothing.
+        deltas: The changes since the base, oldest first.
+        codec: The task's codec; `finish` uses one of its own with the same settings.
+        policy: When files are merged.
+        self_contained: Merge everything into a file of this snapshot's own (a savepoint).
+    """
+
+    checkpoint_id: int
+    key_groups: KeyGroupRange
+    max_parallelism: int
+    base: KeyedStateHandle | None
+    deltas: tuple[Delta, ...]
+    codec: ValueCodec
+    policy: CompactionPolicy
+    self_contained: bool = False
+
+    def finish(self, files: StateFileWriter) -> KeyedStateHandle:
+        """Write the changes as at most one new file, merged with older files when it is time; blocks.
+
+        Returns:
+            The state of this checkpoint: files of the base, then the new one.
+
+        Raises:
+            StorageError: A file could not be written or read.
+            CorruptSnapshotError: A file to be merged is damaged.
+            ValueError: A table has a key that is not the subtask's own.
+        """
+        codec = self.codec.for_another_thread()
+        chain = () if self.base is None else self.base.files
+        entries = 0 if self.base is None else self.base.entries
+        blocks = [block for delta in self.deltas for block in delta.blocks]
+        keep = self._files_to_keep(chain, blocks)
+        if keep < len(chain):
+            blocks, merged = self._merge(chain[keep:], blocks, files, codec, has_older=keep > 0)
+            entries -= merged
+        if not blocks:
+            return KeyedStateHandle(self.key_groups, chain[:keep], entries)
+        data = write_chunk(blocks, self.max_parallelism, self.key_groups, codec)
+        entries += sum(len(block.keys) for block in blocks)
+        return KeyedStateHandle(self.key_groups, (*chain[:keep], files.write(data)), entries)
+
+    def _files_to_keep(self, chain: tuple[StateHandle, ...], blocks: list[Block]) -> int:
+        if self.self_contained:
+            return 0
+        if not blocks:
+            return len(chain)
+        sizes = [handle.size for handle in chain]
+        first = first_to_merge([*sizes, sum(block.weight for block in blocks)], self.policy)
+        return len(chain) if first is None else first
+
+    def _merge(
+        self,
+        chain: tuple[StateHandle, ...],
+        blocks: list[Block],
+        files: StateFileReader,
+        codec: ValueCodec,
+        has_older: bool,
+    ) -> tuple[list[Block], int]:
+        """The blocks of these files and the new ones as one, and how many keys the files held."""
+        changes: Changes = {}
+        read = 0
+        for handle in chain:
+            decoded = read_chunk(files.read(handle), handle, self.max_parallelism, codec)
+            read += sum(len(block.keys) for block in decoded)
+            apply_blocks(changes, decoded, codec)
+        apply_blocks(changes, blocks, codec)
+        if not has_older:
+            # Nothing older is left that a deletion would have to hide.
+            changes = {
+                table: {key: value for key, value in entries.items() if value is not DELETED}
+                for table, entries in changes.items()
+            }
+        return encode_changes(changes, codec), read

@@ -1,0 +1,238 @@
+"""A hash of keys that is the same in every process, on every machine and in every release.
+
+Python's own `hash` differs between processes for strings, so it can't decide which subtask owns a key. This
+one decides it, and what it decides is written into checkpoints: key groups on disk are only right as long as
+a key keeps its hash. **Never change a number that this file gives.** A test pins a table of them.
+
+What makes it right: two values that are one key of a dictionary (`1`, `1.0`, `True`, `Decimal(1)`) must go to
+the same subtask, or one subtask's state would be split over two. So
+
+* whole numbers of every type from -2**63 to 2**64-1 go through one mixer; other numbers through Python's
+  numeric hash, which the language defines to be equal for equal numbers (CPython, 64 bits: modulus 2**61-1);
+* strings and bytes go through xxh3, with a seed of their own for each kind of value;
+* compound values hash the hashes of their parts; frozensets in sorted order;
+* times are counted in microseconds, aware ones after taking their offset away;
+* a subclass counts as its base when it compares as its base, and is refused when it compares by itself.
+
+What has no such form is refused with `KeyTypeError`: NaN (not equal to itself), lists, dicts and sets
+(mutable), numpy's narrow floats (`np.float32(0.1) == 0.1` although their hashes differ), and everything
+unknown.
+
+The result is well mixed already; `% max_parallelism` needs no further mixing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import reprlib
+import struct
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum, Flag
+from fractions import Fraction
+from typing import Any, Final, NoReturn, TypeAlias
+from uuid import UUID
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.state.mix64 import MASK64, mix64
+
+_Hasher: TypeAlias = Callable[[Any], int]
+
+# One seed for each kind of value, so that "a" and b"a" need not collide. They are part of the format.
+_STR, _BYTES, _TUPLE, _FROZENSET, _DATACLASS, _ENUM, _UUID, _DATE, _NAIVE, _AWARE, _TIME, _DELTA = range(
+    1, 13
+)
+_NONE: Final = mix64(0xD1B54A32D192ED03)
+_OTHER_NUMBER: Final = 0x8CB92BA72F3D8DD7
+
+_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 (an offset is taken away by hand)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def stable_hash(key: Any) -> int:
+    """The hash of a key: an unsigned 64-bit number.
+
+    Raises:
+        KeyTypeError: This value can't be a key; the message says why and what to use instead.
+
+    Example:
+        >>> stable_hash(1) == stable_hash(1.0) == stable_hash(True) == stable_hash(Decimal(1))
+        True
+        >>> stable_hash("word") % 128
+        95
+        >>> stable_hash([1, 2])
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.KeyTypeError: [1, 2] of type list can't be a key: it can change; use a tuple
+    """
+    kind: type = type(key)
+    hasher = _BY_TYPE.get(kind)
+    return _hasher_of(kind)(key) if hasher is None else hasher(key)
+
+
+def _refuse(key: Any, why: str) -> NoReturn:
+    msg = f"{reprlib.repr(key)} of type {type(key).__qualname__} can't be a key: {why}"
+    raise KeyTypeError(msg)
+
+
+def _hash_int(key: int) -> int:
+    number = int.__index__(key)
+    return mix64(number) if -(1 << 63) <= number <= MASK64 else _hash_other_number(number)
+
+
+def _hash_other_number(key: Any) -> int:
+    return mix64(hash(key) ^ _OTHER_NUMBER)
+
+
+def _hash_float(key: float) -> int:
+    number = float(key)
+    if number != number:
+        _refuse(key, "NaN is not equal to itself; filter such records out or use None")
+    return _hash_int(int(number)) if number.is_integer() else _hash_other_number(number)
+
+
+def _hash_decimal(key: Decimal) -> int:
+    if key.is_nan():
+        _refuse(key, "NaN is not equal to itself; filter such records out or use None")
+    if -(1 << 63) <= key <= MASK64 and key == key.to_integral_value():
+        return _hash_int(int(key))
+    return _hash_other_number(key)
+
+
+def _hash_fraction(key: Fraction) -> int:
+    return _hash_int(key.numerator) if key.denominator == 1 else _hash_other_number(key)
+
+
+def _hash_str(key: str) -> int:
+    return xxh3_64_intdigest(str.encode(key, "utf-8", "surrogatepass"), _STR)
+
+
+def _hash_bytes(key: bytes) -> int:
+    return xxh3_64_intdigest(key, _BYTES)
+
+
+def _hash_parts(hashes: Iterable[int], seed: int) -> int:
+    parts = tuple(hashes)
+    return xxh3_64_intdigest(struct.pack(f"<{len(parts)}Q", *parts), seed)
+
+
+def _hash_tuple(key: tuple[Any, ...]) -> int:
+    return _hash_parts(map(stable_hash, key), _TUPLE)
+
+
+def _hash_frozenset(key: frozenset[Any]) -> int:
+    return _hash_parts(sorted(map(stable_hash, key)), _FROZENSET)
+
+
+def _hash_ticks(ticks: int, seed: int) -> int:
+    return xxh3_64_intdigest(struct.pack("<q", ticks), seed)
+
+
+def _hash_datetime(key: datetime) -> int:
+    # Equality within one zone and `hash` both ignore the fold, so it must not count here either.
+    first = key.replace(fold=0)
+    offset = first.utcoffset()
+    since_epoch = (first.replace(tzinfo=None) - _EPOCH) // _MICROSECOND
+    if offset is None:
+        return _hash_ticks(since_epoch, _NAIVE)
+    return _hash_ticks(since_epoch - offset // _MICROSECOND, _AWARE)
+
+
+def _hash_time(key: time) -> int:
+    if key.tzinfo is not None:
+        _refuse(
+            key, "a time of day with a zone has no date to place it; use a datetime or take the zone away"
+        )
+    seconds = (key.hour * 60 + key.minute) * 60 + key.second
+    return _hash_ticks(seconds * 1_000_000 + key.microsecond, _TIME)
+
+
+def _name_of(kind: type) -> int:
+    return _hash_str(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _hash_enum(key: Enum) -> int:
+    # A combination of flags has a value and not always a name.
+    what = stable_hash(key._value_) if isinstance(key, Flag) else _hash_str(key._name_)
+    return _hash_parts((_name_of(type(key)), what), _ENUM)
+
+
+def _hash_dataclass(key: Any) -> int:
+    values = (getattr(key, field.name) for field in dataclasses.fields(key) if field.compare)
+    return _hash_parts((_name_of(type(key)), *map(stable_hash, values)), _DATACLASS)
+
+
+_BY_TYPE: Final[dict[type, _Hasher]] = {
+    str: _hash_str,
+    int: _hash_int,
+    bool: _hash_int,
+    bytes: _hash_bytes,
+    tuple: _hash_tuple,
+    float: _hash_float,
+    type(None): lambda _: _NONE,
+    datetime: _hash_datetime,
+    date: lambda key: _hash_ticks(key.toordinal(), _DATE),
+    time: _hash_time,
+    timedelta: lambda key: _hash_parts(((key // _MICROSECOND) & MASK64, key.days & MASK64), _DELTA),
+    UUID: lambda key: xxh3_64_intdigest(key.bytes, _UUID),
+    Decimal: _hash_decimal,
+    Fraction: _hash_fraction,
+    frozenset: _hash_frozenset,
+}
+
+_WHY_NOT: Final[tuple[tuple[type, str], ...]] = (
+    (list, "it can change; use a tuple"),
+    (dict, "it can change; use a tuple of its items"),
+    (set, "it can change; use a frozenset"),
+    (bytearray, "it can change; use bytes"),
+    (memoryview, "it can change; use bytes"),
+    (np.ndarray, "it can change; use a tuple of its values or its bytes"),
+    (np.generic, "numpy compares it in its own way; use int(key), float(key) or key.item()"),
+    (complex, "complex numbers are not supported; use a tuple of two floats"),
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def _hasher_of(kind: type) -> _Hasher:
+    """The way to hash a type that is not in the table: a subclass, numpy's scalars, a dataclass, an enum."""
+    if issubclass(kind, (np.integer, np.bool_)) and not issubclass(kind, np.timedelta64):
+        return lambda key: _hash_int(int(key))
+    if kind is np.float64:
+        return _hash_float
+    if kind in (np.str_, np.bytes_):
+        return _hash_str if kind is np.str_ else _hash_bytes
+    for base, hasher in _BY_TYPE.items():
+        if issubclass(kind, base) and _compares_as(kind, base):
+            return hasher
+    if dataclasses.is_dataclass(kind):
+        why_not = _why_dataclass_is_no_key(kind)
+        return _hash_dataclass if why_not is None else lambda key: _refuse(key, why_not)
+    if issubclass(kind, Enum) and _compares_as(kind, object):
+        return _hash_enum
+    why = next((why for base, why in _WHY_NOT if issubclass(kind, base)), None)
+    why = why or "it has no form that is the same in every process; use a string, a number or a tuple of them"
+    return lambda key: _refuse(key, why)
+
+
+def _compares_as(kind: type, base: type) -> bool:
+    return kind.__eq__ is base.__eq__
+
+
+def _why_dataclass_is_no_key(kind: type) -> str | None:
+    """Why instances of a dataclass can't be keys; `None` when they can."""
+    if getattr(kind, "__hash__", None) is None:
+        return "it can change; declare it with @dataclass(frozen=True)"
+    code = getattr(kind.__eq__, "__code__", None)
+    compared = {field.name for field in dataclasses.fields(kind) if field.compare}
+    # A generated comparison names the class and the compared fields and nothing else.
+    if code is None or code.co_filename != "<string>" or set(code.co_names) - compared != _GENERATED_NAMES:
+        return "it does not compare by its fields (eq=False or an __eq__ of its own); key by a tuple of them"
+    return None
+
+
+_GENERATED_NAMES: Final = {"__class__", "NotImplemented"}

@@ -1,0 +1,204 @@
+"""Builds a `Subtask` from its descriptor: operators made, state restored, everything opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
+from penstock.runtime.barrier.factory import create_barrier_handler
+from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.state_files import StateFiles
+from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.result_partition import NetworkConfig
+from penstock.runtime.operators.chain import OperatorChain, locations_of
+from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.source import SourceOperator
+from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.elements import Batch
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.task.descriptor import OperatorRestore, TaskDescriptor
+from penstock.runtime.task.gateway import SubtaskGateway
+from penstock.runtime.task.network_input import NetworkInput
+from penstock.runtime.task.outputs import SubtaskOutputs
+from penstock.runtime.task.subtask import Subtask
+from penstock.runtime.task.subtask_parts import SubtaskParts
+
+
+def build_subtask(
+    descriptor: TaskDescriptor,
+    gateway: SubtaskGateway,
+    runner: AsyncRunner,
+    clock: Clock,
+    storage: SnapshotStorage | None,
+) -> Subtask:
+    """Make a subtask that is ready to step. Reads its state, so it blocks.
+
+    Args:
+        descriptor: What to run.
+        gateway: What it tells the world.
+        runner: Runs asynchronous halves of checkpoints.
+        clock: Time.
+        storage: The checkpoint storage; `None` when the job takes no checkpoints.
+
+    Raises:
+        OperatorError: An operator could not be made or opened.
+        StorageError: State could not be read, or is damaged.
+    """
+    return _Builder(descriptor, gateway, clock, storage or MemoryStorage()).build(runner)
+
+
+class _Builder:
+    def __init__(
+        self, descriptor: TaskDescriptor, gateway: SubtaskGateway, clock: Clock, storage: SnapshotStorage
+    ) -> None:
+        self._descriptor = descriptor
+        self._vertex = descriptor.subtask.vertex
+        self._gateway = gateway
+        self._clock = clock
+        self._storage = storage
+        self._paths = SnapshotPaths(descriptor.job_id)
+        checkpointing = descriptor.config.checkpointing
+        pickles_state = checkpointing is None or checkpointing.allow_pickle
+        self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state)
+        self._batches = BatchCodec(descriptor.config.allow_pickle)
+        self._locations = locations_of(
+            self._vertex.operators, descriptor.id.index, self._vertex.parallelism
+        )
+
+    def build(self, runner: AsyncRunner) -> Subtask:
+        config = self._descriptor.config
+        network = NetworkConfig(
+            config.credits, config.buffer_rows, config.buffer_bytes, config.buffer_timeout
+        )
+        operators = self._vertex.operators
+        ids = [operator.id for operator in operators]
+        outputs = SubtaskOutputs(
+            self._descriptor.subtask.outputs,
+            self._descriptor.id.index,
+            self._batches,
+            self._gateway.send,
+            network,
+        )
+        source = None if operators[0].source is None else SourceOperator(operators[0].source)
+        first = 0 if source is None else 1
+
+        def emit(index: int, tag: str | None, batch: Batch) -> None:
+            outputs.emit(ids[index], tag, batch)
+
+        chain = OperatorChain(self._make_operators(first), emit, first)
+        backends = {
+            spec.id: self._backend(spec.id) for spec in operators if spec.keyed
+        }
+        parts = SubtaskParts(
+            self._descriptor,
+            chain,
+            outputs,
+            source,
+            self._network_input(),
+            backends,
+            self._values,
+            self._batches,
+            self._files,
+        )
+        self._open(parts, first)
+        return Subtask(parts, self._gateway, runner, self._clock)
+
+    def _make_operators(self, first: int) -> Sequence[tuple[OperatorLocation, Operator]]:
+        made = []
+        for location, spec in list(zip(self._locations, self._vertex.operators, strict=True))[first:]:
+            assert spec.factory is not None, f"{spec.id} has no factory"
+            made.append((location, spec.factory()))
+        return made
+
+    def _open(self, parts: SubtaskParts, first: int) -> None:
+        contexts = {
+            spec.id: self._context(index, parts.backends) for index, spec in enumerate(self._vertex.operators)
+        }
+        try:
+            parts.chain.open({id: context for id, context in contexts.items() if id in parts.chain.ids})
+            if parts.source is not None:
+                parts.source.open(contexts[parts.head_operator], self._descriptor.splits)
+        except BaseException:
+            parts.chain.close()
+            raise
+
+    def _context(
+        self, index: int, backends: Mapping[str, HeapKeyedStateBackend]
+    ) -> OperatorContext:
+        spec = self._vertex.operators[index]
+        restore = self._restored(spec.id)
+        task = self._descriptor.restore
+        lists: dict[str, list[Any]] = {}
+        if restore is not None:
+            lists = {name: list(map(self._values.loads, atoms)) for name, atoms in restore.lists.items()}
+        return OperatorContext(
+            location=self._locations[index],
+            connector=ConnectorContext(
+                self._descriptor.job_id,
+                self._descriptor.job_name,
+                spec.id,
+                self._descriptor.id.index,
+                self._vertex.parallelism,
+                self._descriptor.attempt,
+                self._clock,
+            ),
+            keyed_state=backends.get(spec.id),
+            restored=lists,
+            is_restored=restore is not None,
+            transactional=self._descriptor.config.checkpointing is not None,
+            restored_permit=None
+            if task is None
+            else permit_of_completed_checkpoint(task.checkpoint_id, task.attempt),
+        )
+
+    def _restored(self, operator: str) -> OperatorRestore | None:
+        restore = self._descriptor.restore
+        return None if restore is None else restore.operators.get(operator)
+
+    def _backend(self, operator: str) -> HeapKeyedStateBackend:
+        key_groups = key_group_range(
+            self._descriptor.id.index, self._vertex.parallelism, self._vertex.max_parallelism
+        )
+        backend = HeapKeyedStateBackend(self._vertex.max_parallelism, key_groups, self._values)
+        restore, task = self._restored(operator), self._descriptor.restore
+        if restore is not None and task is not None and restore.keyed:
+            files = self._files(task.checkpoint_id, operator)
+            backend.restore(restore.keyed, files, restored_checkpoint_id=task.checkpoint_id)
+        return backend
+
+    def _network_input(self) -> NetworkInput | None:
+        inputs = self._descriptor.subtask.inputs
+        if not inputs:
+            return None
+        config = self._descriptor.config
+        mode = CheckpointingMode.EXACTLY_ONCE
+        if config.checkpointing is not None:
+            mode = config.checkpointing.checkpointing_mode
+        gate = InputGate.of_specs(inputs, self._clock, config.gap_timeout)
+        policy = EndOfPartitionPolicy(config.end_of_partition)
+        handler = create_barrier_handler(mode, len(inputs), gate, self._clock, policy)
+        return NetworkInput(CheckpointedInputGate(gate, handler), len(inputs), self._batches)
+
+    def _files(self, checkpoint_id: int, operator: str) -> StateFiles:
+        counter = iter(range(1_000_000))
+
+        def next_path() -> str:
+            return self._paths.shared_file(
+                checkpoint_id=checkpoint_id,
+                attempt=self._descriptor.attempt,
+                operator_id=operator,
+                subtask=self._descriptor.id.index,
+                number=next(counter),
+            )
+
+        return StateFiles(self._storage, next_path)

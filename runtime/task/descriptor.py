@@ -1,0 +1,67 @@
+"""Everything a subtask is told when it is deployed; plain data that is pickled once per deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, SubtaskId
+from penstock.runtime.graph.execution_graph import ExecutionSubtask
+from penstock.runtime.graph.job_config import JobConfig
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRestore:
+    """What one operator of one subtask gets back from a snapshot.
+
+    Attributes:
+        keyed: Handles that hold keys of this subtask's range.
+        lists: Named list states; each value still encoded.
+    """
+
+    keyed: tuple[KeyedStateHandle, ...] = ()
+    lists: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRestore:
+    """The part of a completed checkpoint that one subtask starts from.
+
+    Attributes:
+        checkpoint_id: The checkpoint.
+        attempt: The attempt that completed it.
+        operators: By operator id; an operator that the checkpoint does not know has no entry.
+    """
+
+    checkpoint_id: int
+    attempt: int
+    operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDescriptor:
+    """One subtask of one attempt.
+
+    Attributes:
+        job_id: The job.
+        job_name: The user's name for it.
+        attempt: Number of the attempt; every call carries it.
+        subtask: Operators and channels.
+        config: The job's settings.
+        restore: State to begin with; `None` on a fresh start.
+        splits: Fresh splits of the source at the head of the chain (none when restored).
+    """
+
+    job_id: str
+    job_name: str
+    attempt: int
+    subtask: ExecutionSubtask
+    config: JobConfig
+    restore: TaskRestore | None = None
+    splits: Sequence[Any] = ()
+
+    @property
+    def id(self) -> SubtaskId:
+        """The subtask's id."""
+        return self.subtask.id

@@ -1,0 +1,104 @@
+"""All result partitions of a subtask, and the timer that empties open buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
+from penstock.runtime.network.result_partition import NetworkConfig, ResultPartition
+from penstock.runtime.network.result_subpartition import SubpartitionStatistics
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.elements import Batch, Event
+
+
+class SubtaskOutputs:
+    """Routes what a chain emits to its result partitions.
+
+    Args:
+        specs: The outgoing edges.
+        subtask: Index of this subtask.
+        codec: Encodes batches.
+        send: Hands a frame to the network.
+        config: Sizes and the buffer timeout.
+
+    Attributes:
+        records: Records handed to channels so far; a record that goes to several edges counts for each.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ResultPartitionSpec],
+        subtask: int,
+        codec: BatchCodec,
+        send: Callable[[OutputChannelSpec, int, list[bytes]], None],
+        config: NetworkConfig,
+    ) -> None:
+        self._send = send
+        self._timeout = config.buffer_timeout
+        self._flush_at: float | None = None
+        self.partitions: list[ResultPartition] = []
+        self._routes: dict[tuple[str, str | None], list[ResultPartition]] = {}
+        self._by_channel: dict[OutputChannelSpec, tuple[ResultPartition, int]] = {}
+        self.records = 0
+        for spec in specs:
+            partition = ResultPartition(spec, subtask, codec, self._sender(spec), config)
+            self.partitions.append(partition)
+            self._routes.setdefault((spec.operator, spec.tag), []).append(partition)
+            for index, channel in enumerate(spec.channels):
+                self._by_channel[channel] = partition, index
+
+    @property
+    def are_available(self) -> bool:
+        """Whether everything may take more; a subtask takes no input while this is false."""
+        return all(p.is_available for p in self.partitions)
+
+    @property
+    def are_drained(self) -> bool:
+        """Whether every receiver has consumed everything."""
+        return all(p.is_drained for p in self.partitions)
+
+    def emit(self, operator: str, tag: str | None, batch: Batch) -> None:
+        """Send a batch on every edge that begins at this output; one that has none is dropped."""
+        for partition in self._routes.get((operator, tag), ()):
+            self.records += len(batch)
+            partition.emit(batch)
+
+    def broadcast_event(self, event: Event) -> None:
+        """Put an event on every channel of every edge, in one step."""
+        for partition in self.partitions:
+            partition.broadcast_event(event)
+
+    def frame_consumed(self, channel: OutputChannelSpec, first_sequence_number: int) -> None:
+        """A receiver has consumed a frame."""
+        partition, index = self._by_channel[channel]
+        partition.consumed(index, first_sequence_number)
+
+    def flush(self) -> None:
+        """Send open buffers whatever they hold."""
+        for partition in self.partitions:
+            partition.flush()
+        self._flush_at = None
+
+    def flush_due(self, now: float) -> float | None:
+        """Send what is idle or has waited for the buffer timeout; when to look again, if at all."""
+        waiting = False
+        for partition in self.partitions:
+            partition.flush_idle()
+            waiting = waiting or partition.has_open_rows
+        if not waiting:
+            self._flush_at = None
+        elif self._flush_at is None:
+            self._flush_at = now + self._timeout
+        elif now >= self._flush_at:
+            self.flush()
+        return self._flush_at
+
+    def statistics(self) -> tuple[tuple[SubpartitionStatistics, ...], ...]:
+        """Counters by edge and channel."""
+        return tuple(p.statistics() for p in self.partitions)
+
+    def _sender(self, spec: ResultPartitionSpec) -> Callable[[int, int, list[bytes]], None]:
+        def send(index: int, first_sequence_number: int, elements: list[bytes]) -> None:
+            self._send(spec.channels[index], first_sequence_number, elements)
+
+        return send

@@ -1,0 +1,98 @@
+"""How many rows make a slice of about ten milliseconds.
+
+Between slices a subtask serves barriers and control. The size follows the measured time per row, so a chain of
+cheap operators takes whole batches and a slow user function is given a few rows, or one, at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SlicingStatistics:
+    """Counters of the slicing.
+
+    Attributes:
+        rows: The size that the next slice would have.
+        overruns: Slices that took more than ten times the intended time.
+    """
+
+    rows: int
+    overruns: int
+
+
+class SliceSizer:
+    """Chooses the size of the next slice from the time of the last ones.
+
+    Args:
+        target: Intended seconds of a slice.
+        initial: Rows of the first slice.
+        maximum: Most rows of a slice.
+
+    Example:
+        >>> sizer = SliceSizer(target=0.01, initial=64)
+        >>> sizer.observe(rows=64, seconds=0.064)
+        >>> sizer.rows
+        10
+    """
+
+    def __init__(self, target: float = 0.01, initial: int = 256, maximum: int = 16_384) -> None:
+        self._target = target
+        self._maximum = maximum
+        self._overruns = 0
+        self.rows = initial
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """A slice of so many rows took so long."""
+        if rows <= 0:
+            return
+        if seconds > 10 * self._target:
+            self._overruns += 1
+        fitting = self._maximum if seconds <= 0 else int(self._target * rows / seconds)
+        self.rows = max(1, min(self._maximum, fitting, self.rows * 4))
+
+    def statistics(self) -> SlicingStatistics:
+        """Counters."""
+        return SlicingStatistics(self.rows, self._overruns)
+
+
+class BatchRemainder:
+    """A batch that is worked off slice by slice; what is left can be seen at every slice boundary.
+
+    Example:
+        >>> remainder = BatchRemainder(RowBatch([1, 2, 3]))
+        >>> remainder.take(2).rows, remainder.is_empty
+        ([1, 2], False)
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._taken = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything has been taken."""
+        return self._taken >= len(self._batch)
+
+    def take(self, rows: int) -> Batch:
+        """The next rows, at most `rows`; the whole batch without copying where it fits."""
+        batch, start = self._batch, self._taken
+        size = min(rows, len(batch) - start)
+        self._taken += size
+        if size == len(batch):
+            return batch
+        if isinstance(batch, ArrowBatch):
+            return ArrowBatch(batch.batch.slice(start, size))
+        stamps = None if batch.timestamps is None else batch.timestamps[start : start + size]
+        return RowBatch(batch.rows[start : start + size], stamps)
+
+    def rest(self) -> Iterator[Batch]:
+        """What has not been taken, as one batch (none when empty)."""
+        if not self.is_empty:
+            left = BatchRemainder(self._batch)
+            left._taken = self._taken
+            yield left.take(len(self._batch))

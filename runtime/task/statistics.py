@@ -1,0 +1,38 @@
+"""What a subtask tells about itself; metrics, the live line and tests read the same object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.runtime.checkpoint.subtask_coordinator import SubtaskCheckpointStatistics
+from penstock.runtime.operators.protocols import OperatorStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskStatistics:
+    """Counters of one subtask since its attempt began.
+
+    Attributes:
+        records_in: Records taken from the source or from channels.
+        records_out: Records handed to channels.
+        bytes_out: Encoded bytes sent.
+        buffers_out: Buffers sent.
+        busy_seconds: Time spent working.
+        backpressured_seconds: Time in which an output had no credit.
+        slice_overruns: Slices that a user's function made much too long.
+        pickled_values: Values that only pickle could carry.
+        operators: Counters by operator id.
+        checkpoints: Counters of the subtask's checkpoints.
+    """
+
+    records_in: int
+    records_out: int
+    bytes_out: int
+    buffers_out: int
+    busy_seconds: float
+    backpressured_seconds: float
+    slice_overruns: int
+    pickled_values: int
+    operators: Mapping[str, OperatorStatistics] = field(default_factory=dict)
+    checkpoints: SubtaskCheckpointStatistics | None = None

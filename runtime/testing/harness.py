@@ -1,0 +1,296 @@
+"""`OperatorHarness`: one operator in one subtask, without a cluster.
+
+It runs the very code that runs in a job: the operator chain, the keyed state backend with its incremental
+snapshots, the value codec, and the redistribution of state over another parallelism. Only time stands still
+and files stay in memory. So what a test shows about an operator, a `KeyedProcessFunction` or a sink (that its
+state comes back, that its commits wait for the checkpoint) holds on a cluster. In the spirit of Flink's
+`OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
+from penstock.runtime.checkpoint.snapshot import (
+    InlineHandle,
+    KeyedStateHandle,
+    RedistributionMode,
+    StateHandle,
+)
+from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.operators.chain import OperatorChain, Work
+from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
+from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.key_groups import key_group_of, key_group_range
+from penstock.runtime.state.redistribution import redistribute
+from penstock.runtime.testing.manual_time import ManualClock
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessSnapshot:
+    """What one harness put into one checkpoint, encoded as in a job.
+
+    Attributes:
+        checkpoint_id: The checkpoint.
+        lists: Each list state's mode and encoded values.
+        keyed: Keyed state, when the operator has it.
+    """
+
+    checkpoint_id: int
+    lists: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] = field(default_factory=dict)
+    keyed: KeyedStateHandle | None = None
+
+
+class OperatorHarness:
+    """Drives one operator by hand.
+
+    Args:
+        operator: A new operator; the harness opens it and closes it.
+        operator_id: Its id.
+        subtask: Index of the pretended subtask.
+        parallelism: Number of pretended subtasks.
+        max_parallelism: Number of key groups.
+        restored: Snapshots of all old subtasks, by index, to start from: the harness takes its share of them,
+            also when there were more or fewer subtasks. They count as one completed checkpoint.
+        transactional: Whether the pretended job takes checkpoints.
+        attempt: Number of the pretended attempt.
+        clock: The operator's clock.
+
+    Raises:
+        OperatorError: The operator could not be opened.
+
+    Example:
+        >>> from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
+        >>> def count():
+        ...     return KeyedReduceOperator(lambda pair: pair[0], lambda a, b: (a[0], a[1] + b[1]))
+        >>> with OperatorHarness(count()) as harness:
+        ...     first = harness.push([("a", 1), ("b", 1), ("a", 1)])
+        ...     snapshot = harness.snapshot()
+        >>> first
+        [('a', 1), ('b', 1), ('a', 2)]
+        >>> with OperatorHarness(count(), restored=[snapshot]) as harness:
+        ...     harness.push([("a", 1)])
+        [('a', 3)]
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        *,
+        operator_id: str = "operator",
+        subtask: int = 0,
+        parallelism: int = 1,
+        max_parallelism: int = 128,
+        restored: Sequence[HarnessSnapshot] = (),
+        transactional: bool = True,
+        attempt: int = 1,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self._attempt = attempt
+        self._max_parallelism = max_parallelism
+        self._key_groups = key_group_range(subtask, parallelism, max_parallelism)
+        self._codec = ValueCodec()
+        self._files = _Files()
+        self._operator = operator
+        self._main: list[Batch] = []
+        self._side: dict[str, list[Any]] = {}
+        self._last_id = max((s.checkpoint_id for s in restored), default=0)
+        self._completed_id = self._last_id if restored else -1
+        self._backend = self._restored_backend(restored) if operator.keyed else None
+        location = OperatorLocation(operator_id, subtask, parallelism)
+        self._chain = OperatorChain([(location, operator)], self._take)
+        try:
+            self._chain.open({operator_id: self._context(location, restored, transactional)})
+        except BaseException:
+            self._chain.close()
+            raise
+
+    def push(
+        self, rows: Sequence[Any], timestamps: Sequence[int] | None = None, *, stop_after: int | None = None
+    ) -> list[Any]:
+        """Process rows as one batch.
+
+        Args:
+            rows: The records.
+            timestamps: Event time of each in microseconds.
+            stop_after: Give the batch up when so many rows came out, for functions that never end.
+
+        Returns:
+            The rows that this emitted on the main output.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        return self.push_batch(RowBatch(rows, timestamps), stop_after=stop_after)
+
+    def push_batch(self, batch: Batch, *, stop_after: int | None = None) -> list[Any]:
+        """Process a batch of any kind; see `push`."""
+        return self._drain(self._chain.process(batch), stop_after)
+
+    def push_watermark(self, timestamp: int) -> list[Any]:
+        """Advance event time to `timestamp` microseconds; returns the rows that this emitted.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        return self._drain(self._chain.process_watermark(Watermark(timestamp)))
+
+    def end_of_data(self) -> list[Any]:
+        """End the input; returns the rows that this emitted.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        return self._drain(self._chain.end_of_data())
+
+    @property
+    def outputs(self) -> list[Any]:
+        """All rows of the main output so far; an Arrow batch gives one dict a row."""
+        return [row for batch in self._main for row in rows_of(batch).rows]
+
+    @property
+    def batches(self) -> tuple[Batch, ...]:
+        """All batches of the main output so far, with their timestamps."""
+        return tuple(self._main)
+
+    def side_output(self, tag: str) -> list[Any]:
+        """All rows of a side output so far."""
+        return list(self._side.get(tag, ()))
+
+    def state(self, name: str) -> dict[Any, Any]:
+        """A copy of a keyed state's values by key."""
+        return {} if self._backend is None else dict(self._backend.table(name).entries)
+
+    def owns(self, key: Any) -> bool:
+        """Whether a job would send this key to this subtask; keys of other subtasks can't be snapshotted."""
+        return key_group_of(key, self._max_parallelism) in self._key_groups
+
+    def snapshot(self, checkpoint_id: int | None = None) -> HarnessSnapshot:
+        """Take a checkpoint's snapshot; it is not complete before `complete_checkpoint`.
+
+        Args:
+            checkpoint_id: Greater than all before; the next one by default.
+
+        Raises:
+            OperatorError: The operator failed.
+            CodecError: A value can't be kept.
+        """
+        self._last_id = self._last_id + 1 if checkpoint_id is None else checkpoint_id
+        (states,) = self._chain.snapshot(self._last_id).values()
+        lists = {
+            name: (state.mode, tuple(map(self._codec.dumps, state.values))) for name, state in states.items()
+        }
+        keyed = None
+        if self._backend is not None:
+            keyed = self._backend.snapshot(self._last_id, self._completed_id).finish(self._files)
+            self._backend.snapshot_finished(self._last_id, keyed)
+        return HarnessSnapshot(self._last_id, lists, keyed)
+
+    def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
+        """Tell the operator that the checkpoint is complete: sinks commit.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        self._completed_id = snapshot.checkpoint_id
+        if self._backend is not None:
+            self._backend.confirm(snapshot.checkpoint_id)
+        self._chain.checkpoint_completed(
+            permit_of_completed_checkpoint(snapshot.checkpoint_id, self._attempt)
+        )
+
+    def abort_checkpoint(self, snapshot: HarnessSnapshot) -> None:
+        """Tell the operator that the checkpoint was given up.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        self._chain.checkpoint_aborted(snapshot.checkpoint_id)
+
+    def statistics(self) -> OperatorStatistics:
+        """The operator's counters."""
+        return self._operator.statistics()
+
+    def close(self) -> None:
+        """Close the operator; a second call does nothing.
+
+        Raises:
+            OperatorError: The operator failed.
+        """
+        self._chain.close()
+
+    def __enter__(self) -> OperatorHarness:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take(self, index: int, tag: str | None, batch: Batch) -> None:
+        if tag is None:
+            self._main.append(batch)
+        else:
+            self._side.setdefault(tag, []).extend(rows_of(batch).rows)
+
+    def _drain(self, work: Work, stop_after: int | None = None) -> list[Any]:
+        first = len(self._main)
+        for _ in work:
+            if stop_after is not None and sum(map(len, self._main[first:])) >= stop_after:
+                work.close()
+                break
+        return [row for batch in self._main[first:] for row in rows_of(batch).rows]
+
+    def _context(
+        self, location: OperatorLocation, restored: Sequence[HarnessSnapshot], transactional: bool
+    ) -> OperatorContext:
+        subtask = location.subtask or 0
+        connector = ConnectorContext(
+            job_id="harness",
+            job_name="harness",
+            operator_id=location.operator,
+            subtask=subtask,
+            parallelism=location.parallelism,
+            attempt=self._attempt,
+            clock=self.clock,
+        )
+        lists = redistribute([s.lists for s in restored], location.parallelism)[subtask]
+        return OperatorContext(
+            location=location,
+            connector=connector,
+            keyed_state=self._backend,
+            restored={name: [self._codec.loads(atom) for atom in atoms] for name, atoms in lists.items()},
+            is_restored=bool(restored),
+            transactional=transactional,
+            restored_permit=permit_of_completed_checkpoint(self._last_id, self._attempt - 1)
+            if restored
+            else None,
+        )
+
+    def _restored_backend(self, restored: Sequence[HarnessSnapshot]) -> HeapKeyedStateBackend:
+        backend = HeapKeyedStateBackend(self._max_parallelism, self._key_groups, self._codec)
+        own = self._key_groups
+        handles = [s.keyed for s in restored if s.keyed and len(s.keyed.key_groups.intersection(own))]
+        if restored:
+            backend.restore(handles, self._files, restored_checkpoint_id=self._last_id)
+        return backend
+
+
+class _Files:
+    """Keeps state in its handle."""
+
+    def write(self, data: bytes) -> StateHandle:
+        return InlineHandle(data)
+
+    def read(self, handle: StateHandle) -> bytes:
+        assert isinstance(handle, InlineHandle), "a harness restores what a harness has written"
+        return handle.data

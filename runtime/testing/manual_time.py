@@ -1,0 +1,203 @@
+"""Time, timers and background work that stand still until a test moves them.
+
+All three are deterministic: nothing happens except in `advance` and `run_*`, and what is due at the same
+moment happens in the order in which it was asked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class ManualClock:
+    """A clock that shows what it was set to.
+
+    Args:
+        start: Wall-clock seconds at the beginning; monotonic time begins at 0.
+
+    Example:
+        >>> clock = ManualClock(start=100.0)
+        >>> clock.advance(2.5)
+        >>> clock.now(), clock.monotonic()
+        (102.5, 2.5)
+    """
+
+    def __init__(self, start: float = 1_000_000.0) -> None:
+        self._start = start
+        self._elapsed = 0.0
+
+    def now(self) -> float:
+        """Wall-clock seconds."""
+        return self._start + self._elapsed
+
+    def monotonic(self) -> float:
+        """Seconds since the clock was made."""
+        return self._elapsed
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass.
+
+        Raises:
+            ValueError: Time can't go back.
+        """
+        if seconds < 0:
+            msg = f"time can't go back by {-seconds} s"
+            raise ValueError(msg)
+        self._elapsed += seconds
+
+    def advance_to(self, monotonic: float) -> None:
+        """Let time pass until `monotonic()` says this; does nothing when it is past."""
+        self._elapsed = max(self._elapsed, monotonic)
+
+
+@dataclass(order=True, slots=True)
+class ManualTimer:
+    """One scheduled callback.
+
+    Attributes:
+        due: Monotonic time at which it fires.
+        number: Order among timers of one moment.
+        callback: What it does.
+        cancelled: Whether it was called off.
+    """
+
+    due: float
+    number: int
+    callback: Callable[[], None] = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+    def cancel(self) -> None:
+        """Call it off."""
+        self.cancelled = True
+
+
+class ManualTimers:
+    """Timers that fire when the test advances them.
+
+    Args:
+        clock: The clock that moves along.
+
+    Example:
+        >>> timers = ManualTimers(ManualClock())
+        >>> _ = timers.call_later(5, lambda: print("fired"))
+        >>> timers.advance(4)
+        >>> timers.advance(1)
+        fired
+    """
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._heap: list[ManualTimer] = []
+        self._numbers = count()
+
+    @property
+    def pending(self) -> tuple[ManualTimer, ...]:
+        """Timers that will fire, soonest first."""
+        return tuple(sorted(timer for timer in self._heap if not timer.cancelled))
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> ManualTimer:
+        """Fire `callback` when `delay` seconds have passed."""
+        timer = ManualTimer(self._clock.monotonic() + max(0.0, delay), next(self._numbers), callback)
+        heapq.heappush(self._heap, timer)
+        return timer
+
+    def fire_next(self) -> bool:
+        """Go to the soonest timer and fire it; whether there was one."""
+        while self._heap:
+            timer = heapq.heappop(self._heap)
+            if timer.cancelled:
+                continue
+            self._clock.advance_to(timer.due)
+            timer.callback()
+            return True
+        return False
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass and fire everything that falls due, in order."""
+        end = self._clock.monotonic() + seconds
+        while any(not timer.cancelled and timer.due <= end for timer in self._heap):
+            self.fire_next()
+        self._clock.advance_to(end)
+
+
+@dataclass(slots=True)
+class ManualWork:
+    """One piece of background work.
+
+    Attributes:
+        work: What is to be done.
+        on_result: Told its result.
+        on_error: Told its error.
+        cancelled: Whether nobody wants to know any more.
+    """
+
+    work: Callable[[], Any]
+    on_result: Callable[[Any], None]
+    on_error: Callable[[BaseException], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Nobody wants to know any more; the work is still done."""
+        self.cancelled = True
+
+    def run(self) -> None:
+        """Do the work and tell its outcome."""
+        try:
+            result = self.work()
+        except Exception as error:
+            if not self.cancelled:
+                self.on_error(error)
+        else:
+            if not self.cancelled:
+                self.on_result(result)
+
+
+class ManualAsyncRunner:
+    """Background work that is done when the test says so.
+
+    Example:
+        >>> runner = ManualAsyncRunner()
+        >>> _ = runner.run(lambda: 6 * 7, print, print)
+        >>> runner.run_all()
+        42
+        1
+    """
+
+    def __init__(self) -> None:
+        self._queue: list[ManualWork] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces of work wait."""
+        return len(self._queue)
+
+    def run(
+        self,
+        work: Callable[[], T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None],
+    ) -> ManualWork:
+        """Queue work."""
+        item = ManualWork(work, on_result, on_error)
+        self._queue.append(item)
+        return item
+
+    def run_next(self, index: int = 0) -> bool:
+        """Do one waiting piece of work; whether there was one."""
+        if index >= len(self._queue):
+            return False
+        self._queue.pop(index).run()
+        return True
+
+    def run_all(self) -> int:
+        """Do everything that waits, and what that asks for; returns how much there was."""
+        done = 0
+        while self.run_next():
+            done += 1
+        return done

@@ -1,0 +1,91 @@
+"""Replays conformance cases against the real runtime.
+
+    python tests/conformance/replay.py tests/conformance/data/aligner.json ...
+
+Each file is one suite. A suite is replayed by the module in `drivers/` that names it in its `SUITES`; such a
+module has one function, `replay(suite, case) -> list[str]`, which returns what differs (nothing: the case
+passes). Prints one line a case and the totals; the exit code is 0 only when every case of every file passes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+Driver = Callable[[str, dict[str, Any]], list[str]]
+
+
+def find_drivers() -> dict[str, Driver]:
+    """Every suite that can be replayed, with its driver."""
+    drivers: dict[str, Driver] = {}
+    for found in pkgutil.iter_modules([str(HERE / "drivers")]):
+        module = importlib.import_module(f"drivers.{found.name}")
+        for suite in getattr(module, "SUITES", ()):
+            if suite in drivers:
+                msg = (
+                    f"two drivers replay the suite {suite!r}: {drivers[suite].__module__}, {module.__name__}"
+                )
+                raise RuntimeError(msg)
+            drivers[suite] = module.replay
+    return drivers
+
+
+def load_suite(path: Path) -> dict[str, Any]:
+    """One suite: its `suite` name and its `cases`."""
+    suite: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if suite.get("schema_version") != 1 or not suite.get("cases"):
+        msg = f"{path} is no suite of schema version 1 with cases"
+        raise ValueError(msg)
+    return suite
+
+
+def replay_case(suite: str, case: dict[str, Any], drivers: dict[str, Driver]) -> list[str]:
+    """What differs from what the case expects; an unexpected exception is a difference, too."""
+    if suite not in drivers:
+        return [f"no driver replays the suite {suite!r}"]
+    try:
+        return drivers[suite](suite, case)
+    except Exception:
+        return [traceback.format_exc().strip()]
+
+
+def replay_file(path: Path, drivers: dict[str, Driver]) -> Iterator[tuple[str, list[str]]]:
+    """Replay every case of a file: its full name and what differs."""
+    suite = load_suite(path)
+    for case in suite["cases"]:
+        yield f"{suite['suite']}/{case['name']}", replay_case(suite["suite"], case, drivers)
+
+
+def main(arguments: list[str]) -> int:
+    """Replay all files; 0 when every case passes."""
+    if not arguments:
+        print("usage: python tests/conformance/replay.py FILE...", file=sys.stderr)
+        return 2
+    drivers = find_drivers()
+    passed = failed = 0
+    for argument in arguments:
+        try:
+            for name, differences in replay_file(Path(argument), drivers):
+                passed, failed = passed + (not differences), failed + bool(differences)
+                print(
+                    f"{'FAIL' if differences else 'ok'} {name}" + "".join(f"\n     {d}" for d in differences)
+                )
+        except (OSError, ValueError) as error:
+            print(f"FAIL {argument}: {error}")
+            failed += 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""Flink's facts on key groups. Its hashes are rebuilt here: jobs hash otherwise, the ranges are the same."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.runtime.checkpoint.snapshot import KeyGroupRange
+from penstock.runtime.state.key_groups import default_max_parallelism, key_group_range, subtask_of_key_group
+
+SUITE = json.loads((Path(__file__).parent / "data" / "key_groups.json").read_text(encoding="utf-8"))
+FACTS = [
+    pytest.param(fact, id=f"{case['name']}-{index}")
+    for case in SUITE["cases"]
+    for index, fact in enumerate(case["facts"])
+]
+M32 = 0xFFFFFFFF
+
+
+def signed(code: int) -> int:
+    return (code & M32) - (1 << 32) if code & 0x80000000 else code & M32
+
+
+def rotate(code: int, by: int) -> int:
+    return ((code << by) | (code >> (32 - by))) & M32
+
+
+def murmur(code: int) -> int:
+    """Murmur3 of one 32-bit word, made non-negative the way Flink's `MathUtils` does."""
+    word = rotate((code & M32) * 0xCC9E2D51 & M32, 15) * 0x1B873593 & M32
+    mixed = (rotate(word, 13) * 5 + 0xE6546B64 & M32) ^ 4
+    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & M32
+    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & M32
+    mixed = signed(mixed ^ mixed >> 16)
+    return 0 if mixed == -(1 << 31) else abs(mixed)
+
+
+def java_string_hash(text: str) -> int:
+    code = 0
+    for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le")):
+        code = (31 * code + unit) & M32
+    return signed(code)
+
+
+def java_long_hash(number: int) -> int:
+    bits = number & (1 << 64) - 1
+    return signed(bits ^ bits >> 32)
+
+
+def java_hash(key: Any, key_type: str | None) -> int:
+    if isinstance(key, str):
+        return java_string_hash(key)
+    return java_long_hash(key) if key_type == "long" else signed(key)
+
+
+def java_key_group(fact: dict[str, Any]) -> dict[str, Any]:
+    group = murmur(java_hash(fact["key"], fact.get("key_type"))) % fact["max_parallelism"]
+    return {
+        "key_group": group,
+        "subtask": subtask_of_key_group(group, fact["parallelism"], fact["max_parallelism"]),
+    }
+
+
+def ranges(fact: dict[str, Any]) -> dict[str, Any]:
+    of = [
+        key_group_range(index, fact["parallelism"], fact["max_parallelism"])
+        for index in range(fact["parallelism"])
+    ]
+    return {"ranges": [[r.first, r.last] for r in of]}
+
+
+def intersection(fact: dict[str, Any]) -> dict[str, Any]:
+    common = KeyGroupRange(*fact["a"]).intersection(KeyGroupRange(*fact["b"]))
+    return {"range": [common.first, common.last] if len(common) else None}
+
+
+ANSWERS = {
+    "murmur": lambda fact: {"hash": murmur(fact["code"])},
+    "java_string_hash": lambda fact: {"hash": java_string_hash(fact["key"])},
+    "java_long_hash": lambda fact: {"hash": java_long_hash(fact["key"])},
+    "key_group": java_key_group,
+    "ranges": ranges,
+    "subtask_of_group": lambda fact: {
+        "subtask": subtask_of_key_group(fact["key_group"], fact["parallelism"], fact["max_parallelism"])
+    },
+    "default_max_parallelism": lambda fact: {"max_parallelism": default_max_parallelism(fact["parallelism"])},
+    "intersection": intersection,
+    "range_size": lambda fact: {"size": len(KeyGroupRange(*fact["range"]))},
+}
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_every_fact_holds(fact: dict[str, Any]) -> None:
+    if fact["expect"].get("error") == "illegal_argument":
+        with pytest.raises(ValueError, match=r"parallelism|range"):
+            ANSWERS[fact["fact"]](fact)
+    else:
+        assert ANSWERS[fact["fact"]](fact) == fact["expect"]
+
+
+def test_the_suite_is_complete() -> None:
+    assert len(SUITE["cases"]) == 8
+    assert len(FACTS) == 72

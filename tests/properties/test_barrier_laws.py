@@ -1,0 +1,231 @@
+"""The laws of barrier handling under random interleavings.
+
+Elements arrive on any channel at any time, blocked ones included, and are consumed at any time. The laws:
+
+* F1 per channel nothing is lost, repeated or reordered; F2 triggered ids grow strictly; F3 an id is aborted
+  at most once, and never both triggered and aborted; F4 no error.
+* A1 (aligner) at a trigger exactly what stands in front of the barriers has been delivered; A2 a channel is
+  blocked only between its barrier and the end of the alignment; A3 a clean run triggers every id in order.
+* T1 (tracker) at a trigger nothing that stands in front of the barriers is missing; T2 as A3.
+
+Under `COUNTS_AS_BARRIER` an ended channel settles its barriers, so ends abort nothing and hold nothing back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
+from penstock.runtime.barrier.factory import create_barrier_handler
+from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import (
+    Buffer,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    EndOfPartition,
+    StreamElement,
+)
+from penstock.runtime.testing.manual_time import ManualClock
+
+EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
+COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
+
+#: One channel's stream: a label is data, a number n is a barrier, -n-1 cancels n, None ends the channel.
+Stream = list[str | int | None]
+
+
+@st.composite
+def streams(draw: st.DrawFn, *, clean: bool = False, ends: bool = False) -> list[Stream]:
+    """Streams of 1 to 4 channels. `clean`: every id is a barrier everywhere; `ends`: any may be cut short."""
+    ids = draw(st.integers(0, 6))
+    made = []
+    for channel in range(draw(st.integers(1, 4))):
+        stream: Stream = []
+        for checkpoint_id in range(ids + 1):
+            stream += [f"{channel}.{len(stream) + i}" for i in range(draw(st.integers(0, 2)))]
+            kind = "barrier" if clean else draw(st.sampled_from(["barrier"] * 8 + ["cancel", "skip"]))
+            if checkpoint_id < ids and kind != "skip":
+                stream.append(checkpoint_id if kind == "barrier" else -checkpoint_id - 1)
+        if ends and draw(st.booleans()):
+            stream = [*stream[: draw(st.integers(0, len(stream)))], None]
+        made.append(stream)
+    return made
+
+
+#: What happens next: a channel (modulo what is possible), and whether it receives or the task consumes.
+schedules = st.lists(st.tuples(st.integers(0, 11), st.booleans()), min_size=1, max_size=40)
+
+
+@dataclass
+class Run:
+    """One input with a task that records, and checks the laws at every call."""
+
+    streams: list[Stream]
+    mode: CheckpointingMode
+    policy: EndOfPartitionPolicy
+    got: list[list[str]] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    triggered: list[int] = field(default_factory=list)
+    aborted: list[tuple[int, CheckpointFailureReason]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        clock = ManualClock()
+        count = len(self.streams)
+        self.got = [[] for _ in range(count)]
+        self.gate = InputGate(InputChannel(index, clock) for index in range(count))
+        handler = create_barrier_handler(self.mode, count, self.gate, clock, self.policy)
+        self.input = CheckpointedInputGate(self.gate, handler)
+        self.input.set_listener(self)
+
+    # -- the task -----------------------------------------------------------------------------------------
+
+    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
+        checkpoint_id = barrier.checkpoint_id
+        assert not self.triggered or checkpoint_id > self.triggered[-1], "F2"
+        assert checkpoint_id not in {aborted for aborted, _ in self.aborted}, "F3"
+        self.triggered.append(checkpoint_id)
+        for channel, stream in enumerate(self.streams):
+            cut, got = labels(stream, checkpoint_id), self.got[channel]
+            if self.mode is EXACTLY_ONCE:
+                assert got == cut, "A1"
+                assert checkpoint_id in stream or self.has_consumed_all(channel), "A1"
+            else:
+                assert got[: len(cut)] == cut, "T1"
+                assert self.has_consumed_barrier(channel, checkpoint_id) or self.has_consumed_all(channel), (
+                    "T1"
+                )
+        assert self.gate.blocked_channels == (), "A2"
+
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        assert checkpoint_id not in {aborted for aborted, _ in self.aborted}, "F3"
+        assert checkpoint_id not in self.triggered, "F3"
+        self.aborted.append((checkpoint_id, reason))
+        if reason is CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM:
+            assert self.policy is ABORTS
+        assert self.gate.blocked_channels == (), "A2"
+
+    # -- the run ------------------------------------------------------------------------------------------
+
+    def consumed(self, channel: int) -> Stream:
+        return self.streams[channel][: self.gate.consumed(channel)]
+
+    def has_consumed_all(self, channel: int) -> bool:
+        return None in self.consumed(channel)
+
+    def has_consumed_barrier(self, channel: int, checkpoint_id: int) -> bool:
+        return checkpoint_id in self.consumed(channel)
+
+    def consume_one(self) -> bool:
+        polled = self.input.poll_next()
+        if polled is None:
+            return False
+        channel, element = polled
+        if isinstance(element, Buffer):
+            self.got[channel].append(element.payload.decode())
+            assert self.got[channel] == labels(self.consumed(channel), None), "F1"
+        else:
+            assert isinstance(element, EndOfPartition)
+            self.ended.add(channel)
+            assert self.policy is COUNTS or not self.gate.blocked_channels, "A2"
+        self.check_blocking()
+        return True
+
+    def check_blocking(self) -> None:
+        for channel in self.gate.blocked_channels:
+            assert self.mode is EXACTLY_ONCE
+            last = self.consumed(channel)[-1]
+            assert last == self.input.handler.latest_checkpoint_id, "A2"
+            assert last not in self.triggered, "A2"
+
+    def play(self, schedule: list[tuple[int, bool]]) -> Run:
+        arrived = [0] * len(self.streams)
+        turn = 0
+        while open_channels := [c for c, stream in enumerate(self.streams) if arrived[c] < len(stream)]:
+            choice, consumes = schedule[turn % len(schedule)]
+            turn += 1
+            if not consumes or not self.consume_one():
+                channel = open_channels[choice % len(open_channels)]
+                element = element_of(self.streams[channel][arrived[channel]])
+                self.input.receive(channel, arrived[channel], [encode_element(element)])
+                arrived[channel] += 1
+        while self.consume_one():
+            pass
+        self.check_blocking()
+        assert [labels(self.consumed(c), None) for c in range(len(self.streams))] == self.got, "F1"
+        blocked = self.gate.blocked_channels
+        for channel, stream in enumerate(self.streams):
+            assert channel in blocked or self.consumed(channel) == stream, "F1"
+            assert (channel in self.ended) == self.has_consumed_all(channel), "F1"
+        return self
+
+
+def labels(stream: Stream, checkpoint_id: int | None) -> list[str]:
+    """The data in front of a barrier; all data when the stream has no such barrier."""
+    if checkpoint_id is not None and checkpoint_id in stream:
+        stream = stream[: stream.index(checkpoint_id)]
+    return [entry for entry in stream if isinstance(entry, str)]
+
+
+def element_of(entry: str | int | None) -> StreamElement:
+    if entry is None:
+        return EndOfPartition()
+    if isinstance(entry, str):
+        return Buffer(entry.encode(), 1)
+    return CheckpointBarrier(entry, 0.0) if entry >= 0 else CancelCheckpointMarker(-entry - 1)
+
+
+modes = st.sampled_from(CheckpointingMode)
+policies = st.sampled_from(EndOfPartitionPolicy)
+
+
+@settings(max_examples=400)
+@given(streams(ends=True), schedules, modes, policies)
+def test_laws_hold_for_barriers_cancellations_gaps_and_ends(
+    made: list[Stream],
+    schedule: list[tuple[int, bool]],
+    mode: CheckpointingMode,
+    policy: EndOfPartitionPolicy,
+) -> None:
+    Run(made, mode, policy).play(schedule)
+
+
+@given(streams(clean=True), schedules, modes, policies)
+def test_clean_run_triggers_every_checkpoint_in_order(
+    made: list[Stream],
+    schedule: list[tuple[int, bool]],
+    mode: CheckpointingMode,
+    policy: EndOfPartitionPolicy,
+) -> None:
+    run = Run(made, mode, policy).play(schedule)
+    assert run.triggered == [entry for entry in made[0] if isinstance(entry, int)], "A3, T2"
+    assert run.aborted == []
+    assert run.gate.blocked_channels == ()
+    assert run.got == [labels(stream, None) for stream in made]
+
+
+@given(streams(clean=True, ends=True), schedules)
+def test_ends_that_count_as_barriers_hold_no_checkpoint_back(
+    made: list[Stream], schedule: list[tuple[int, bool]]
+) -> None:
+    run = Run(made, EXACTLY_ONCE, COUNTS).play(schedule)
+    assert run.triggered == sorted({entry for stream in made for entry in stream if isinstance(entry, int)})
+    assert run.aborted == []
+    assert run.gate.blocked_channels == ()
+    assert run.got == [labels(stream, None) for stream in made]
+
+
+@given(streams(clean=True, ends=True), schedules)
+def test_tracker_triggers_what_every_open_channel_has_sent(
+    made: list[Stream], schedule: list[tuple[int, bool]]
+) -> None:
+    run = Run(made, AT_LEAST_ONCE, COUNTS).play(schedule)
+    assert run.triggered == sorted({entry for stream in made for entry in stream if isinstance(entry, int)})
+    assert run.aborted == []

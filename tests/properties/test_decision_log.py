@@ -1,0 +1,276 @@
+"""The log of decisions under several writers, crashes between any two storage calls, and lost answers.
+
+Every writer runs in a thread of its own, but only one runs at a time: each storage call waits until the
+schedule, which hypothesis draws, lets it happen, fail, happen without an answer, happen much later, or be the
+last thing that its writer does. After each call a fresh reader must see exactly what all records that ever got
+into a free slot come to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.runtime.checkpoint.decision_log import Claimed, DecisionLog, Fenced, OutcomeUnknownError
+from penstock.runtime.checkpoint.log_records import (
+    AttemptBegun,
+    CheckpointCompleted,
+    CheckpointsDropped,
+    JobEnded,
+    LogRecord,
+    decode_record,
+)
+from penstock.runtime.checkpoint.log_view import LogView
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.snapshot import FileHandle
+from penstock.runtime.errors import ObjectExistsError, StorageError
+from penstock.runtime.record.elements import SnapshotKind
+
+PATHS = SnapshotPaths("job")
+FATES = ("ok", "ok", "ok", "ok", "ok", "ok", "no_answer", "refused", "late", "crash_before", "crash_after", "land")
+ACTIONS = ("complete", "complete", "complete", "complete", "drop", "begin", "end")
+
+
+class Crash(BaseException):
+    """The writer's process is gone."""
+
+
+@dataclass
+class World:
+    """The one storage, and what ever happened in it."""
+
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+    history: dict[int, LogRecord] = field(default_factory=dict)
+    in_flight: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def put(self, path: str, data: bytes) -> None:
+        self.storage.put(path, data, create=True)
+        slot = PATHS.slot_of(path)
+        assert slot is not None
+        self.history.setdefault(slot, decode_record(data, path))
+
+    def land(self) -> None:
+        if self.in_flight:
+            path, data = self.in_flight.pop(0)
+            try:
+                self.put(path, data)
+            except ObjectExistsError:
+                return
+
+    def truth(self) -> LogView:
+        """What all records come to, without any compaction."""
+        assert sorted(self.history) == list(range(len(self.history)))
+        view = LogView()
+        for slot in sorted(self.history):
+            view = view.after(self.history[slot])
+        return replace(view, compacted_at=None)
+
+    def check(self) -> None:
+        seen = DecisionLog(self.storage, PATHS).replay()
+        assert replace(seen, compacted_at=None) == self.truth()
+
+
+class Writer(threading.Thread):
+    """One process: it begins, decides things, and notes what it was told."""
+
+    def __init__(self, world: World, number: int, actions: list[str], compact_every: int) -> None:
+        super().__init__(daemon=True)
+        self.world = world
+        self.number = number
+        self.actions = actions
+        self.log = DecisionLog(GatedStorage(world, self), PATHS, compact_every=compact_every)
+        self.wanted: Callable[[str], Any] | None = None
+        self.fate = "ok"
+        self.waits = threading.Semaphore(0)
+        self.goes = threading.Semaphore(0)
+        self.told: list[tuple[LogRecord, Claimed | Fenced]] = []
+        self.begun: list[AttemptBegun] = []
+        self.failure: BaseException | None = None
+        self.ended = False
+        self.count = 0
+
+    def run(self) -> None:
+        try:
+            self._begin()
+            for action in self.actions:
+                self._act(action)
+        except Crash:
+            pass
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.ended = True
+            self.waits.release()
+
+    def step(self, call: Callable[[str], Any]) -> Any:
+        """Wait until the schedule lets this call happen."""
+        self.wanted = call
+        self.waits.release()
+        self.goes.acquire()
+        self.wanted = None
+        return call(self.fate)
+
+    def _act(self, action: str) -> None:
+        self.count += 1
+        now = float(self.number * 1000 + self.count)
+        if action == "begin" or not self.begun:
+            self._begin()
+            return
+        attempt = self.begun[-1].attempt
+        record: LogRecord
+        match action:
+            case "complete":
+                number = self.log.view.highest_checkpoint_id + 1
+                metadata = FileHandle(f"job/chk-{number}-{attempt}/metadata", int(now), "")
+                record = CheckpointCompleted(number, attempt, SnapshotKind.CHECKPOINT, metadata, now)
+                self._tell(record, lambda: self.log.complete(record))
+            case "drop":
+                ids = tuple(c.checkpoint_id for c in self.log.view.completed[:1])
+                record = CheckpointsDropped(ids, attempt, now)
+                self._tell(record, lambda: self.log.drop(ids, now))
+            case "end":
+                record = JobEnded("finished", str(now), attempt, now)
+                self._tell(record, lambda: self.log.end("finished", str(now), now))
+
+    def _begin(self) -> None:
+        self.count += 1
+        try:
+            # All writers say the same time, so that their records are the same bytes.
+            record = self.log.begin_attempt(0.0)
+        except StorageError:
+            return
+        if isinstance(record, AttemptBegun):
+            self.begun.append(record)
+
+    def _tell(self, record: LogRecord, call: Callable[[], Claimed | Fenced]) -> None:
+        try:
+            self.told.append((record, call()))
+        except OutcomeUnknownError:
+            return
+
+
+class GatedStorage:
+    """A storage that does nothing before the schedule says how it ends."""
+
+    url = "gated:"
+
+    def __init__(self, world: World, writer: Writer) -> None:
+        self._world = world
+        self._writer = writer
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        assert create
+        self._do(lambda: self._world.put(path, data), late=lambda: self._world.in_flight.append((path, data)))
+
+    def get(self, path: str) -> bytes:
+        return self._do(lambda: self._world.storage.get(path))
+
+    def list(self, prefix: str) -> list[str]:
+        return self._do(lambda: self._world.storage.list(prefix))
+
+    def delete(self, paths: Iterable[str]) -> None:
+        # The last first: a store deletes in any order.
+        for path in reversed(list(paths)):
+            self._do(lambda path=path: self._world.storage.delete([path]))
+
+    def _do(self, effect: Callable[[], Any], late: Callable[[], None] | None = None) -> Any:
+        def call(fate: str) -> Any:
+            if fate == "crash_before":
+                raise Crash
+            if fate == "late" and late is not None:
+                late()
+            if fate in ("late", "refused"):
+                raise StorageError("no answer")
+            result = effect()
+            if fate == "crash_after":
+                raise Crash
+            if fate == "no_answer":
+                raise StorageError("no answer")
+            return result
+
+        return self._writer.step(call)
+
+
+def play(world: World, writers: list[Writer], schedule: list[tuple[int, str]]) -> None:
+    """Let the writers do one storage call at a time, in the order and with the ends that are drawn."""
+    for writer in writers:
+        writer.start()
+        writer.waits.acquire()
+    steps = iter(schedule)
+    while alive := [writer for writer in writers if not writer.ended]:
+        choice, fate = next(steps, (0, "ok"))
+        if fate == "land":
+            world.land()
+        else:
+            writer = alive[choice % len(alive)]
+            writer.fate = fate
+            writer.goes.release()
+            writer.waits.acquire()
+        world.check()
+    while world.in_flight:
+        world.land()
+        world.check()
+
+
+def check_answers(world: World, writers: list[Writer]) -> None:
+    happened = [world.history[slot] for slot in sorted(world.history)]
+    for writer in writers:
+        assert writer.failure is None, writer.failure
+        assert all(record in happened for record in writer.begun)
+        for record, answer in writer.told:
+            if isinstance(answer, Fenced):
+                assert record not in happened
+                assert answer.newer_attempt >= record.attempt
+            else:
+                same_end = isinstance(record, JobEnded) and isinstance(happened[-1], JobEnded)
+                assert record in happened or same_end
+    numbers = [record.attempt for writer in writers for record in writer.begun]
+    assert len(set(numbers)) == len(numbers)
+
+
+def check_order(world: World) -> None:
+    owner = 0
+    happened = [world.history[slot] for slot in sorted(world.history)]
+    for record in happened:
+        if isinstance(record, AttemptBegun):
+            assert record.attempt > owner
+            owner = record.attempt
+        assert record.attempt == owner
+    assert all(not isinstance(record, JobEnded) for record in happened[:-1])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(ACTIONS), max_size=12), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(FATES)), max_size=150),
+    st.integers(2, 5),
+)
+def test_the_log_decides_whatever_crashes_and_whoever_sleeps(
+    scripts: list[list[str]], schedule: list[tuple[int, str]], compact_every: int
+) -> None:
+    world = World()
+    writers = [Writer(world, n, actions, compact_every) for n, actions in enumerate(scripts)]
+    play(world, writers, schedule)
+    check_answers(world, writers)
+    check_order(world)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 60), st.sampled_from(["ok", "late"]))
+def test_somebody_who_slept_while_others_compacted_is_never_believed(
+    sleep_after: int, compact_every: int, completions: int, fate: str
+) -> None:
+    """A writer stops at any of its storage calls; another one takes over, works and compacts; it wakes up."""
+    world = World()
+    sleeper = Writer(world, 0, ["complete"] * 8, compact_every)
+    worker = Writer(world, 1, ["complete", "drop"] * (completions // 2), compact_every)
+    schedule = [(0, "ok")] * (sleep_after - 1) + [(0, fate)] + [(1, "ok")] * 400
+    play(world, [sleeper, worker], schedule)
+    check_answers(world, [sleeper, worker])
+    check_order(world)

@@ -1,0 +1,103 @@
+"""However a file is cut, polled and restored: its records come once each and in order."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime.io.connectors import FileSource
+from penstock.runtime.operators.protocols import ConnectorContext
+
+
+class StoppedClock:
+    def now(self) -> float:
+        return 0.0
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+CONTEXT = ConnectorContext("job", "job", "read", 0, 1, 1, StoppedClock())
+
+texts = st.text(st.sampled_from("ab \r\n\n\né€😀\u2028\x0b,\"'"), max_size=60)
+sizes = st.integers(1, 40)
+
+
+@pytest.fixture(scope="module")
+def path() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as directory:
+        yield os.path.join(directory, "file")
+
+
+def read(source: FileSource[Any], block_bytes: int, data: st.DataObject) -> list[Any]:
+    """Read all splits with random polls, going over to a restored reader at random points."""
+    source = replace(source, form=replace(source.form, block_bytes=block_bytes))  # type: ignore[type-var]
+    rows: list[Any] = []
+    reader = source.reader(CONTEXT, source.splits(1))
+    while not (polled := reader.poll(data.draw(st.integers(1, 5)))).finished:
+        rows.extend(() if polled.batch is None else polled.batch.rows)  # type: ignore[union-attr]
+        if data.draw(st.booleans()):
+            splits = reader.snapshot()
+            reader.close()
+            reader = source.reader(CONTEXT, splits)
+    reader.close()
+    return rows
+
+
+@given(texts, sizes, sizes, st.data())
+def test_lines_of_text(path, text, split_size, block_bytes, data):
+    with open(path, "wb") as file:
+        file.write(text.encode())
+    lines = text.split("\n")
+    expected = [line.removesuffix("\r") for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    assert read(FileSource.text(path, split_size=split_size), block_bytes, data) == expected
+
+
+@given(
+    st.lists(st.one_of(texts, st.lists(st.integers(), max_size=3), st.none()), max_size=12),
+    sizes,
+    sizes,
+    st.data(),
+)
+def test_values_of_json_lines(path, values, split_size, block_bytes, data):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+    assert read(FileSource.json_lines(path, split_size=split_size), block_bytes, data) == values
+
+
+@given(st.lists(st.tuples(texts, texts), max_size=10), sizes, st.booleans(), st.data())
+def test_rows_of_csv(path, rows, block_bytes, header, data):
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
+    writer.writerows([("x", "y"), *rows] if header else rows)
+    with open(path, "wb") as file:
+        file.write(text.getvalue().encode())
+    source = FileSource.csv(path, header=header, columns=["x", "y"])
+    assert read(source, block_bytes, data) == [{"x": x, "y": y} for x, y in rows]
+
+
+@given(st.binary(max_size=40), sizes, sizes, st.data())
+def test_lines_of_bytes_that_may_be_no_text(path, content, split_size, block_bytes, data):
+    with open(path, "wb") as file:
+        file.write(content)
+    lines = content.split(b"\n")
+    cut = [line.removesuffix(b"\r") for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    expected = []
+    for line in cut:
+        try:
+            expected.append(line.decode())
+        except UnicodeDecodeError:
+            continue
+    source = FileSource.text(path, split_size=split_size, on_error="skip")
+    if not content.startswith(b"\xef\xbb\xbf"):
+        assert read(source, block_bytes, data) == expected

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.runtime.io.connectors import CollectSink, DiscardSink, InMemoryCollector
+from penstock.runtime.operators.protocols import Sink
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.record.value_codec import ValueCodec
+
+
+def test_rows_are_collected_when_they_are_committed(context, permit):
+    collector = InMemoryCollector()
+    sink = CollectSink(collector)
+    assert isinstance(sink, Sink)
+    writer = sink.writer(context())
+    writer.write(RowBatch([1, 2]))
+    writer.write(ArrowBatch(pa.record_batch({"a": [3]})))
+    pending = writer.prepare_commit()
+    writer.write(RowBatch(["later"]))
+    assert collector.rows() == []
+    writer.commit(pending, permit)
+    assert collector.rows() == [1, 2, {"a": 3}]
+
+
+def test_a_commit_repeated_after_a_restore_adds_nothing(context, permit):
+    collector = InMemoryCollector()
+    writer = CollectSink(collector).writer(context())
+    writer.write(RowBatch([(1, "x")]))
+    codec = ValueCodec(allow_pickle=False)
+    pending = list(writer.prepare_commit())
+    writer.commit(pending, permit)
+    restored = CollectSink(collector).writer(context(attempt=2))
+    restored.commit(codec.loads(codec.dumps(pending)), permit)
+    restored.write(RowBatch([(2, "y")]))
+    restored.commit(restored.prepare_commit(), permit)
+    assert collector.rows() == [(1, "x"), (2, "y")]
+
+
+def test_nothing_written_is_nothing_to_commit(context):
+    assert list(CollectSink(InMemoryCollector()).writer(context()).prepare_commit()) == []
+
+
+def test_the_discarding_sink_only_counts(context, permit):
+    writer = DiscardSink().writer(context())
+    writer.write(RowBatch([1, 2]))
+    writer.write(RowBatch([3]))
+    writer.commit(writer.prepare_commit(), permit)
+    assert (writer.statistics().records, writer.statistics().batches) == (3, 2)

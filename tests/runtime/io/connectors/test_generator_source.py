@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors import ConnectorError, GeneratorSource
+from penstock.runtime.operators.protocols import Source
+
+
+def test_records_come_in_the_order_of_their_numbers(read_all):
+    source = GeneratorSource(lambda i: i * i, count=10)
+    assert isinstance(source, Source)
+    assert read_all(source, max_rows=3).rows == [i * i for i in range(10)]
+    assert read_all(source, max_rows=3, restore_every=1).rows == [i * i for i in range(10)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 100])
+def test_subtasks_share_the_numbers(count, context, drain):
+    source = GeneratorSource(lambda i: i, count=count)
+    splits = source.splits(3)
+    per_subtask = [drain(source.reader(context(), [split]), 4).rows for split in splits]
+    assert sorted(i for rows in per_subtask for i in rows) == list(range(count))
+    together = drain(source.reader(context(), splits), 4).rows
+    assert sorted(together) == list(range(count))
+
+
+def test_restored_at_another_parallelism_every_number_comes_once(context, drain):
+    source = GeneratorSource(lambda i: i, count=1000)
+    seen, left = [], []
+    for number, split in enumerate(source.splits(3)):
+        reader = source.reader(context(), [split])
+        seen += drain(reader, 10, stop_after=10 * number).rows
+        left += reader.snapshot()
+    seen += drain(source.reader(context(), left[:2])).rows + drain(source.reader(context(), left[2:])).rows
+    assert sorted(seen) == list(range(1000))
+
+
+def test_without_a_count_there_is_no_end(context, drain):
+    source = GeneratorSource(lambda i: i)
+    reader = source.reader(context(), source.splits(1))
+    assert drain(reader, 1000, stop_after=5000).rows == list(range(5000))
+
+
+def test_a_rate_says_when_to_come_back_and_is_kept_over_all_subtasks(context, clock):
+    source = GeneratorSource(lambda i: i, rate=10.0)
+    readers = [source.reader(context(), [split]) for split in source.splits(2)]
+    times: list[tuple[float, int]] = []
+    start = clock.time
+    while clock.time < start + 10:
+        waits = []
+        for reader in readers:
+            while (polled := reader.poll(100)).batch is not None:
+                times += [(clock.time - start, row) for row in polled.batch.rows]
+            waits.append(polled.ready_at)
+        assert min(waits) > clock.time
+        clock.time = min(waits)
+    assert 98 <= len(times) <= 102
+    assert all(abs(when - number / 10) <= 0.1001 for when, number in times)
+
+
+def test_at_a_high_rate_records_come_many_at_a_time(context, clock):
+    source = GeneratorSource(lambda i: i, rate=100_000.0)
+    reader = source.reader(context(), source.splits(1))
+    end, polls, records = clock.time + 1, 0, 0
+    while clock.time < end:
+        polled = reader.poll(4096)
+        polls += 1
+        if polled.batch is None:
+            clock.time = polled.ready_at
+        else:
+            records += len(polled.batch)
+    assert 99_000 <= records <= 101_001
+    assert polls < 300
+
+
+def test_what_was_missed_in_a_long_pause_is_made_up_for_one_second_only(context, clock, drain):
+    source = GeneratorSource(lambda i: i, rate=100.0)
+    reader = source.reader(context(), source.splits(1))
+    reader.poll(1000)
+    clock.time += 3600
+    assert len(reader.poll(1000).batch) == 100
+    assert reader.poll(1000).batch is None
+    clock.time += 0.1
+    assert len(reader.poll(1000).batch) == 10
+
+
+def test_restored_readers_keep_the_rate(context, clock):
+    source = GeneratorSource(lambda i: i, rate=10.0)
+    reader = source.reader(context(), source.splits(1))
+    assert list(reader.poll(100).batch.rows) == [0]
+    restored = source.reader(context(attempt=2), reader.snapshot())
+    assert list(restored.poll(100).batch.rows) == [1]
+    assert restored.poll(100).ready_at == pytest.approx(clock.time + 0.1)
+    assert restored.statistics().waits == 1
+
+
+def test_a_failing_function_is_named_with_its_number(context):
+    source = GeneratorSource(lambda i: 1 // (3 - i), count=10)
+    reader = source.reader(context(), source.splits(1))
+    with pytest.raises(ConnectorError, match=r"failed for index 3: ZeroDivisionError"):
+        reader.poll(10)
+
+
+def test_settings_that_are_not_allowed_are_named():
+    with pytest.raises(ConfigurationError, match="count=-1"):
+        GeneratorSource(str, count=-1)
+    for rate in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigurationError, match="rate="):
+            GeneratorSource(str, rate=rate)

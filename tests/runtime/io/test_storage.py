@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from obstore.store import MemoryStore
+
+from penstock.runtime.checkpoint.decision_log import DecisionLog, Fenced
+from penstock.runtime.checkpoint.log_records import AttemptBegun
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from penstock.runtime.io.storage import (
+    PROBE,
+    ObjectStorage,
+    _require_conditional_put,
+    check_proof,
+    open_storage,
+    write_proof,
+)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> ObjectStorage:
+    return open_storage(str(tmp_path / "new" / "folder"))
+
+
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
+    storage = open_storage(f"file://{tmp_path}/a%20b/c")
+    storage.put("j/x", b"1")
+    assert (tmp_path / "a b" / "c" / "j" / "x").read_bytes() == b"1"
+
+
+def test_opening_twice_works(tmp_path: Path) -> None:
+    open_storage(str(tmp_path)).put("j/x", b"1")
+    assert open_storage(str(tmp_path)).get("j/x") == b"1"
+
+
+def test_create_loses_against_what_is_there(storage: ObjectStorage) -> None:
+    storage.put("j/x", b"1", create=True)
+    with pytest.raises(ObjectExistsError, match="/folder/j/x exists already"):
+        storage.put("j/x", b"2", create=True)
+    assert storage.get("j/x") == b"1"
+    storage.put("j/x", b"2")
+    assert storage.get("j/x") == b"2"
+
+
+def test_of_many_writers_one_wins(storage: ObjectStorage) -> None:
+    def claim(number: int) -> bool:
+        try:
+            storage.put("j/log/1", b"%d" % number * 1000, create=True)
+        except ObjectExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        won = [number for number, claimed in enumerate(pool.map(claim, range(64))) if claimed]
+    assert len(won) == 1
+    assert storage.get("j/log/1") == b"%d" % won[0] * 1000
+
+
+def test_large_and_empty_objects_come_back(storage: ObjectStorage) -> None:
+    large = bytes(range(256)) * 4096 * 12
+    storage.put("j/large", large)
+    storage.put("j/empty", b"")
+    assert storage.get("j/large") == large
+    assert storage.get("j/empty") == b""
+    assert type(storage.get("j/large")) is bytes
+
+
+def test_only_what_lies_in_the_folder_is_listed(storage: ObjectStorage) -> None:
+    for path in ("a/2", "a/1", "ab/1", "a/c/1"):
+        storage.put(path, b"")
+    assert storage.list("a/") == ["a/1", "a/2", "a/c/1"]
+    assert storage.list("none/") == []
+    assert storage.list("") == [PROBE, "a/1", "a/2", "a/c/1", "ab/1"]
+
+
+def test_a_long_folder_is_listed_whole(storage: ObjectStorage) -> None:
+    paths = [f"j/log/{n:020d}" for n in range(1203)]
+    for path in paths:
+        storage.put(path, b"")
+    assert storage.list("j/log/") == paths
+
+
+def test_deleting_goes_on_behind_what_is_not_there(storage: ObjectStorage) -> None:
+    for path in ("j/1", "j/3"):
+        storage.put(path, b"")
+    storage.delete(["j/0", "j/1", "j/2", "j/3"])
+    storage.delete([])
+    assert storage.list("j/") == []
+    with pytest.raises(ObjectNotFoundError, match="/folder/j/1 does not exist"):
+        storage.get("j/1")
+
+
+def test_no_empty_folder_stays(storage: ObjectStorage, tmp_path: Path) -> None:
+    storage.put("j/chk-1-1/metadata", b"")
+    storage.delete(["j/chk-1-1/metadata"])
+    assert not (tmp_path / "new" / "folder" / "j" / "chk-1-1").exists()
+
+
+def test_paths_out_of_the_storage_are_refused(storage: ObjectStorage) -> None:
+    for call in (
+        lambda: storage.put("../a", b""),
+        lambda: storage.get("/etc/passwd"),
+        lambda: storage.list("a/../../"),
+        lambda: storage.delete(["a//b"]),
+    ):
+        with pytest.raises(StorageError, match="must be relative"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("memory://", "another, empty storage in every process"),
+        ("memory:", "another, empty storage in every process"),
+        ("checkpoints", "relative path, which is another folder on every node"),
+        ("./checkpoints", "relative path"),
+        ("~/checkpoints", "relative path"),
+        ("", "relative path"),
+        ("ftp://host/x", "unknown scheme 'ftp'"),
+        ("http://host/x", "unknown scheme 'http'"),
+        ("file://host/x", "names the host 'host'"),
+        ("s3://", "can't be opened"),
+    ],
+)
+def test_a_url_that_is_no_storage_is_refused_with_the_reason(url: str, why: str) -> None:
+    with pytest.raises(StorageError, match=why):
+        open_storage(url)
+
+
+def test_a_file_is_no_storage(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StorageError, match="is a file; name a folder"):
+            open_storage(str(folder))
+
+
+def test_a_place_that_can_not_be_written_is_named() -> None:
+    with pytest.raises(StorageError, match=r"/proc/penstock.*Name a folder that may be written"):
+        open_storage("/proc/penstock")
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is no folder"):
+        open_storage(str(tmp_path / "none"), create=False)
+    assert open_storage(str(tmp_path), create=False).list("") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+class Overwriting(ObjectStorage):
+    """A store that accepts the condition and ignores it, as some that speak S3 do."""
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        super().put(path, data)
+
+
+def test_a_store_that_ignores_the_condition_is_refused() -> None:
+    with pytest.raises(StorageError, match="it overwrites an object that was to be created only if absent"):
+        _require_conditional_put(Overwriting(MemoryStore(), "s3://old"))
+
+
+def test_nodes_prove_that_they_see_the_same_storage(tmp_path: Path) -> None:
+    paths = SnapshotPaths("j")
+    here, same, other = (open_storage(str(tmp_path / name)) for name in ("a", "a", "b"))
+    write_proof(here, paths.same_storage, "token-1")
+    check_proof(same, paths.same_storage, "token-1", "10.0.0.2")
+    with pytest.raises(StorageError, match=r"node 10\.0\.0\.2 does not see the same .*missing there"):
+        check_proof(other, paths.same_storage, "token-1", "10.0.0.2")
+    with pytest.raises(StorageError, match="not what the JobMaster wrote"):
+        check_proof(same, paths.same_storage, "token-2", "10.0.0.2")
+
+
+def test_threads_that_begin_attempts_on_a_disk_each_get_their_own(storage: ObjectStorage) -> None:
+    paths = SnapshotPaths("j")
+
+    def work(number: int) -> list[int]:
+        log = DecisionLog(storage, paths, compact_every=3)
+        begun = []
+        for _ in range(4):
+            record = log.begin_attempt(float(number))
+            assert isinstance(record, AttemptBegun)
+            begun.append(record.attempt)
+            while not isinstance(log.drop((), 0.0), Fenced) and log.statistics().claimed < 30:
+                pass
+        return begun
+
+    with ThreadPoolExecutor(4) as pool:
+        attempts = [attempt for begun in pool.map(work, range(4)) for attempt in begun]
+    assert len(set(attempts)) == len(attempts) == 16
+    assert DecisionLog(storage, paths).replay().last_attempt == max(attempts)
+
+
+def test_counters_count(storage: ObjectStorage) -> None:
+    before = storage.statistics()
+    storage.put("j/a", b"123")
+    storage.get("j/a")
+    with pytest.raises(ObjectExistsError):
+        storage.put("j/a", b"", create=True)
+    after = storage.statistics()
+    assert (after.puts - before.puts, after.put_bytes - before.put_bytes) == (1, 3)
+    assert (after.gets, after.get_bytes, after.conflicts - before.conflicts, after.errors) == (1, 3, 1, 0)

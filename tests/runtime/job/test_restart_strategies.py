@@ -1,0 +1,92 @@
+"""Restart strategies: what they allow, and that no crash loop is without bounds."""
+
+import pytest
+
+from penstock.runtime.job.restart import ExponentialBackoff, FixedDelay, GiveUp, NoRestart, RestartAfter
+from penstock.runtime.job.restart_strategies import restart_strategy
+
+
+def delays(strategy, count, runs_for=0.0):
+    """The delays of so many failures, each attempt having run for the same time."""
+    found, now = [], 0.0
+    for _ in range(count):
+        strategy.attempt_begun(now)
+        now += runs_for
+        decision = strategy.failed(now)
+        found.append(decision.delay if isinstance(decision, RestartAfter) else None)
+    return found
+
+
+def test_no_restart_gives_up_at_once():
+    assert restart_strategy(NoRestart(), "job").failed(0) == GiveUp("it may not restart")
+
+
+def test_fixed_delay_allows_its_number_of_restarts_in_the_jobs_life():
+    strategy = restart_strategy(FixedDelay(attempts=2, delay=7), "job")
+    assert delays(strategy, 4, runs_for=1e6) == [7.0, 7.0, None, None]
+    assert strategy.statistics().used == 2
+
+
+def test_fixed_delay_counts_the_deaths_of_the_job_master():
+    strategy = restart_strategy(FixedDelay(attempts=2, delay=7), "job")
+    assert strategy.recovered(3, [0.0, 1.0, 2.0]) == RestartAfter(0.0)
+    assert isinstance(strategy.failed(0), GiveUp)
+    assert isinstance(strategy.recovered(4, [1.0, 2.0, 3.0]), GiveUp)
+
+
+def test_delays_grow_up_to_the_longest():
+    strategy = restart_strategy(ExponentialBackoff(1, 10, jitter=0), "job")
+    assert delays(strategy, 6) == [1, 2, 4, 8, 10, 10]
+
+
+def test_a_job_that_ran_well_begins_with_the_first_delay_again():
+    config = ExponentialBackoff(1, 10, jitter=0, reset_after=100)
+    strategy = restart_strategy(config, "job")
+    assert delays(strategy, 3, runs_for=99) == [1, 2, 4]
+    assert delays(strategy, 2, runs_for=100) == [1, 1]
+
+
+def test_a_limited_backoff_gives_up_after_so_many_in_a_row():
+    config = ExponentialBackoff(1, 10, jitter=0, attempts=2, reset_after=100)
+    strategy = restart_strategy(config, "job")
+    assert delays(strategy, 3) == [1, 2, None]
+    assert delays(restart_strategy(config, "job"), 9, runs_for=100) == [1] * 9
+
+
+def test_jitter_stays_within_its_share_differs_between_jobs_and_can_be_repeated():
+    config = ExponentialBackoff(8, 1000, jitter=0.25, multiplier=1.0)
+    of_a = delays(restart_strategy(config, "a"), 50)
+    assert all(6 <= delay <= 10 for delay in of_a)
+    assert len(set(of_a)) > 10
+    assert of_a == delays(restart_strategy(config, "a"), 50)
+    assert of_a != delays(restart_strategy(config, "b"), 50)
+
+
+def test_very_many_failures_do_not_overflow():
+    strategy = restart_strategy(ExponentialBackoff(1, 60, multiplier=10.0, jitter=0), "job")
+    assert delays(strategy, 2000)[-1] == 60
+
+
+def test_a_job_master_that_dies_in_a_loop_is_slowed_down_and_bounded():
+    config = ExponentialBackoff(1, 60, jitter=0, attempts=4, reset_after=100)
+    seen, begun = [], [0.0]
+    for attempt in range(2, 8):
+        begun.append(begun[-1] + 2.0)
+        decision = restart_strategy(config, "job").recovered(attempt, begun)
+        seen.append(decision.delay if isinstance(decision, RestartAfter) else None)
+    assert seen == [0, 1, 2, 4, None, None]
+
+
+def test_a_job_master_that_dies_after_a_long_time_costs_no_delay():
+    config = ExponentialBackoff(1, 60, jitter=0, attempts=4, reset_after=100)
+    strategy = restart_strategy(config, "job")
+    begun = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 500.0, 1000.0]
+    assert strategy.recovered(8, begun) == RestartAfter(0.0)
+    assert strategy.failed(0.0) == RestartAfter(1.0)
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_statistics_tell_the_count_and_the_limit(count):
+    strategy = restart_strategy(ExponentialBackoff(attempts=10), "job")
+    delays(strategy, count)
+    assert (strategy.statistics().used, strategy.statistics().limit) == (count, 10)

@@ -1,0 +1,65 @@
+"""A chain that is open, and everything that left it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from penstock.runtime.checkpoint.snapshot import KeyGroupRange
+from penstock.runtime.errors import OperatorLocation, UserLocation
+from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.record.elements import Batch
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.testing.manual_time import ManualClock
+
+
+@dataclass
+class OpenChain:
+    """Operators `op0`, `op1`, ... in a chain."""
+
+    chain: OperatorChain
+    emitted: list[tuple[int, str | None, Batch]] = field(default_factory=list)
+
+    def rows(self, tag: str | None = None) -> list[Any]:
+        return [row for _, of, batch in self.emitted if of == tag for row in batch.rows]  # type: ignore[union-attr]
+
+
+def context_of(index: int, operator: Operator | None = None, **more: Any) -> OperatorContext:
+    name = f"op{index}"
+    location = OperatorLocation(name, 0, 2, UserLocation("job.py", 10 + index, "main"))
+    keyed = operator is not None and operator.keyed
+    backend = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec()) if keyed else None
+    connector = ConnectorContext("job", "job", name, 0, 2, 1, ManualClock())
+    return OperatorContext(location, connector, backend, **more)
+
+
+@pytest.fixture
+def make_context() -> Callable[..., OperatorContext]:
+    return context_of
+
+
+@pytest.fixture
+def open_chain() -> Iterator[Callable[..., OpenChain]]:
+    made: list[OperatorChain] = []
+
+    def make(*operators: Operator, first_index: int = 0) -> OpenChain:
+        contexts = {f"op{i}": context_of(i, operator) for i, operator in enumerate(operators)}
+        emitted: list[tuple[int, str | None, Batch]] = []
+        chain = OperatorChain(
+            [(contexts[f"op{i}"].location, operator) for i, operator in enumerate(operators)],
+            lambda index, tag, batch: emitted.append((index, tag, batch)),
+            first_index,
+        )
+        made.append(chain)
+        chain.open(contexts)
+        return OpenChain(chain, emitted)
+
+    yield make
+    for chain in made:
+        chain.close()
