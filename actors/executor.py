@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import ray
 
@@ -32,6 +34,7 @@ class RayExecutor:
             GraphError: Something of the user's can't be sent to the cluster.
             DeploymentError: The JobMaster does not come up.
         """
+        config = with_storage(config)
         chunks = pack_job(job, config)
         connect()
         job_id = make_job_id(job.name)
@@ -58,6 +61,21 @@ class RayExecutor:
             )
             raise DeploymentError(msg) from error
         return RayJobHandle(job_id, job.name)
+
+
+def with_storage(config: JobConfig) -> JobConfig:
+    """The settings with the checkpoint storage filled in and made absolute.
+
+    Without a storage checkpoints go to `~/.penstock/checkpoints`, which serves one machine; on a cluster of
+    several the nodes find out at deployment that they do not see the same folder, and say so.
+    """
+    checkpointing = config.checkpointing
+    if checkpointing is None:
+        return config
+    url = checkpointing.storage or str(Path.home() / ".penstock" / "checkpoints")
+    if "://" not in url:
+        url = str(Path(url).expanduser().absolute())
+    return replace(config, checkpointing=replace(checkpointing, storage=url))
 
 
 def make_job_id(name: str) -> str:

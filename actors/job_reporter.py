@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from penstock.actors.fault_injection import SubtaskProcess
 from penstock.actors.job_report import JobReport
 from penstock.actors.subtask_fleet import SubtaskFleet
+from penstock.runtime.checkpoint.coordinator_history import CoordinatorStatistics
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
+from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -79,7 +81,9 @@ class JobReporter:
 
     def report(self) -> JobReport:
         """The job right now."""
-        status, failure, transitions = JobStatus.CREATED, None, ()
+        status = JobStatus.CREATED
+        failure: str | None = None
+        transitions: tuple[Transition, ...] = ()
         if self._begin_failure is not None:
             status, failure = JobStatus.FAILED, self._begin_failure
         elif self._scheduler is not None:
@@ -122,7 +126,7 @@ class JobReporter:
             restarts=seen.restarts,
             completed_checkpoints=0 if checkpoints is None else checkpoints.completed,
             failed_checkpoints=0 if checkpoints is None else checkpoints.failed,
-            last_checkpoint_id=None if checkpoints is None else checkpoints.latest_completed_id,
+            last_checkpoint_id=_known_id(checkpoints),
             operators=self._operators(),
         )
 
@@ -132,6 +136,10 @@ class JobReporter:
             for operator, counters in statistics.operators.items():
                 summed[operator] = _sum(summed.get(operator, OperatorStatistics()), counters)
         return summed
+
+
+def _known_id(checkpoints: CoordinatorStatistics | None) -> int | None:
+    return None if checkpoints is None or checkpoints.latest_completed_id < 0 else checkpoints.latest_completed_id
 
 
 def _sum(a: OperatorStatistics, b: OperatorStatistics) -> OperatorStatistics:
@@ -151,7 +159,5 @@ def _describe_transition(step: Transition) -> str:
     return f"{at} {step.source.value} -> {step.target.value}{cause}"
 
 
-def _describe_failure(cause: object) -> str:
-    text = str(cause)
-    trace = getattr(cause, "traceback", "")
-    return f"{text}\n{trace}" if trace else text
+def _describe_failure(cause: FailureCause) -> str:
+    return f"{cause}\n{cause.traceback}" if cause.traceback else str(cause)

@@ -102,8 +102,6 @@ class CheckpointCoordinator:
         self._attempt: int | None = None
         self._messages = CheckpointMessages(self._pending, self._history)
 
-    # -- the life of an attempt ---------------------------------------------------------------------------
-
     def begin_attempt(
         self,
         attempt: int,
@@ -170,8 +168,6 @@ class CheckpointCoordinator:
                 detail = f"{subtask} finished before it took this checkpoint"
                 self._pending.abort(started, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
 
-    # -- requests and messages ----------------------------------------------------------------------------
-
     def trigger(
         self,
         kind: SnapshotKind = SnapshotKind.CHECKPOINT,
@@ -219,8 +215,6 @@ class CheckpointCoordinator:
             return self._messages.stale()
         return self._messages.decline(subtask, checkpoint_id, reason, detail)
 
-    # -- what people and metrics see ----------------------------------------------------------------------
-
     @property
     def pending_ids(self) -> tuple[int, ...]:
         """Checkpoints that run, oldest first."""
@@ -249,8 +243,6 @@ class CheckpointCoordinator:
             deleted_files=deletions.deleted,
             failed_deletions=deletions.failed,
         )
-
-    # -- inside -------------------------------------------------------------------------------------------
 
     def _start(self, request: CheckpointRequest) -> None:
         if self._attempt is None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.ports import AsyncRunner, SnapshotStorage
-from penstock.runtime.record.elements import SnapshotKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +46,11 @@ class CheckpointFiles:
         self._deleted = self._failed = 0
         self._last_error = ""
 
-    def discard(self, checkpoint_id: int, attempt: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
-        """A checkpoint of an attempt is dead: delete the files that were written for it."""
-        paths = self._paths
-        own = (
-            f"{paths.shared}{attempt}-{checkpoint_id}-",
-            paths.snapshot_folder(SnapshotKind.CHECKPOINT, checkpoint_id, attempt),
-            paths.snapshot_folder(SnapshotKind.SAVEPOINT, checkpoint_id, attempt),
-        )
+    def discard(self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
+        """A checkpoint is dead: delete the files that were written for it."""
         handles = (handle for snapshot in snapshots for handle in snapshot.files())
-        self.delete(handle.path for handle in handles if handle.path.startswith(own))
+        own = (h.path for h in handles if self._paths.checkpoint_of(h.path) == checkpoint_id)
+        self.delete(own)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that nobody needs any more."""

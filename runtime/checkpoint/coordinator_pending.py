@@ -140,6 +140,7 @@ class PendingCheckpoints:
         self._attempt = attempt
         self._store = store
         self._next_id = max(self._next_id, highest_id + 1)
+        self._dead.clear()
 
     def end_job(self, job_state: str, keep_after: KeepAfter) -> tuple[str, ...]:
         """The job has ended: paths of what may be deleted of its completed checkpoints."""
@@ -220,7 +221,7 @@ class PendingCheckpoints:
 
     def discard(self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
         """Delete what was written for a checkpoint that is dead."""
-        self._files.discard(checkpoint_id, self._attempt, snapshots)
+        self._files.discard(checkpoint_id, snapshots)
 
     def _complete(self, started: StartedCheckpoint, attempt: int) -> CompletedCheckpoint:
         parts = {subtask: part.snapshot for subtask, part in started.pending.acknowledged.items()}
@@ -245,9 +246,9 @@ class PendingCheckpoints:
         self._failures.succeeded()
         duration = self._clock.monotonic() - started.started_at
         self._history.completed(started.id, checkpoint.completed_at, duration, checkpoint.size)
-        self._subsume_older_than(started.id)
         self._delete(self._store.add(checkpoint, oldest_pending_base=self._oldest_base()))
         self._ends.completed(started, checkpoint)
+        self._subsume_older_than(started.id)
 
     def _not_written(self, started: StartedCheckpoint) -> Callable[[BaseException], None]:
         def failed(error: BaseException) -> None:

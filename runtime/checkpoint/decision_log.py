@@ -210,7 +210,8 @@ class DecisionLog:
 
     def _append(self, record: LogRecord) -> Claim:
         claim = self._claim(record)
-        if isinstance(claim, Claimed) and self._view.records_since_compaction >= self._compact_every:
+        is_due = self._view.records_since_compaction >= self._compact_every
+        if isinstance(claim, Claimed) and is_due and self._view.ended is None:
             self._compact(record.at)
         return claim
 

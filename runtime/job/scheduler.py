@@ -93,8 +93,6 @@ class JobScheduler:
             self._job.coordinator = self._make_coordinator(config.checkpointing)
         self._stale = self._ignored = 0
 
-    # -- what users ask for -------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Begin, or go on after the JobMaster came back; a job that had ended before only says so."""
         self._deliver(self._job.attempt, self._job.state.start)
@@ -118,8 +116,6 @@ class JobScheduler:
         elif on_answer is not None:
             reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
             on_answer(CheckpointFailed(reason, "the job takes no checkpoints: it has no Checkpointing(...)"))
-
-    # -- what the world answers ---------------------------------------------------------------------------
 
     def on_deployed(self, attempt: int) -> None:
         """Every subtask of the attempt is placed."""
@@ -178,8 +174,6 @@ class JobScheduler:
             return MessageOutcome.STALE_ATTEMPT
         return coordinator.decline(attempt, subtask, checkpoint_id, reason, detail)
 
-    # -- what can be seen ---------------------------------------------------------------------------------
-
     @property
     def state(self) -> JobState:
         """Where the job is in its life."""
@@ -218,8 +212,6 @@ class JobScheduler:
     def status(self) -> JobStatus:
         """The same as `statistics`, by the name that users know."""
         return self.statistics()
-
-    # -- inside -------------------------------------------------------------------------------------------
 
     def _make_coordinator(self, checkpointing: Checkpointing) -> CheckpointCoordinator:
         job, ledger = self._job, self._ledger

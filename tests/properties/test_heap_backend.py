@@ -81,10 +81,13 @@ class Pending:
     handles: dict[int, KeyedStateHandle] = field(default_factory=dict)
     own_files: set[str] = field(default_factory=set)
 
+    def needs(self) -> set[str]:
+        return self.own_files | (set() if self.confirmed is None else paths(self.confirmed.handles))
+
     def may_name(self) -> set[str]:
         if self.is_savepoint or self.confirmed is None or self.confirmed.is_savepoint:
             return self.own_files
-        return self.own_files | paths(self.confirmed.handles)
+        return self.needs()
 
 
 class KeyedStateOfAJob(RuleBasedStateMachine):
@@ -197,7 +200,7 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
     def delete_unnamed_files(self) -> None:
         kept = set() if self.latest is None else paths(self.latest.handles)
         for pending in self.pending.values():
-            kept |= pending.may_name()
+            kept |= pending.needs()
         for path in set(self.store.content) - kept:
             del self.store.content[path]
         if self.latest is not None:

@@ -27,11 +27,28 @@ READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
 
 #: Settings that obstore takes apart from those of the store (its `ClientConfig`).
 _CLIENT_OPTIONS: Final = frozenset(
-    """
-    allow_http allow_invalid_certificates connect_timeout default_content_type default_headers http1_only
-    http2_keep_alive_interval http2_keep_alive_timeout http2_keep_alive_while_idle http2_only
-    pool_idle_timeout pool_max_idle_per_host proxy_url timeout user_agent
-    """.split()
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "default_headers",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
 )
 
 
@@ -52,7 +69,8 @@ def object_file_system(location: str, storage_options: Mapping[str, str]) -> Obj
     try:
         return ObjectFileSystem(from_url(root, config=config, client_options=client), root)
     except (BaseError, ValueError) as error:
-        msg = f"{root}: the object store can't be opened: {error}. Check the URL and storage_options"
+        reason = _first_line(error)
+        msg = f"{root}: the object store can't be opened: {reason}. Check the URL and storage_options"
         raise ConnectorError(msg) from error
 
 
@@ -230,7 +248,7 @@ def _as_os_error(work: Callable[[], T]) -> T:
     """Do `work`; what the store answers becomes an `OSError`, as files of the local disk raise it."""
     try:
         return work()
-    except BaseError as error:
+    except (BaseError, FileNotFoundError) as error:
         raise OSError(_first_line(error)) from error
 
 
@@ -241,4 +259,4 @@ def _unreachable(path: str, error: BaseException) -> ConnectorError:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
+    return str(error).split("\n", 1)[0].rstrip(".")
