@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.background import BackgroundRunner
@@ -28,10 +29,11 @@ from penstock.actors.system_clock import SystemClock
 from penstock.actors.task_gateway import ActorGateway
 from penstock.actors.task_on_loop import TaskOnLoop
 from penstock.actors.task_thread import TaskRunner, TaskThread
+from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import OperatorError, PenstockError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.io.storage import open_storage
+from penstock.runtime.io.storage import check_proof, open_storage
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -132,8 +134,11 @@ class Attempt:
     def _build(self) -> Subtask:
         config = self.descriptor.config
         storage: SnapshotStorage | None = None
-        if config.checkpointing is not None:
-            storage = open_storage(config.checkpointing.storage)
+        if config.checkpointing is not None and config.checkpointing.storage is not None:
+            storage = open_storage(config.checkpointing.storage, create=False)
+            paths = SnapshotPaths(self.descriptor.job_id)
+            node = ray.get_runtime_context().get_node_id()
+            check_proof(storage, paths.same_storage, self.descriptor.job_id, node)
         return build_subtask(self.descriptor, self._gateway, self._background, SystemClock(), storage)
 
     def _frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:

@@ -7,7 +7,6 @@ driver has gone still gets them; large ones would have died with the driver.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import ray.cloudpickle as cloudpickle
@@ -29,7 +28,7 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
             operator and the user's line.
     """
     try:
-        data = cloudpickle.dumps((job, config))
+        data = _dumps((job, config))
     except Exception as error:
         raise _explain(job, error) from error
     if len(data) > _LIMIT:
@@ -58,6 +57,11 @@ def unpack_job(chunks: tuple[bytes, ...]) -> tuple[JobGraph, JobConfig]:
     return job, config
 
 
+def _dumps(value: object) -> bytes:
+    data: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    return data
+
+
 def _explain(job: JobGraph, error: Exception) -> GraphError:
     for vertex in job.vertices:
         for operator in vertex.operators:
@@ -71,7 +75,7 @@ def _explain(job: JobGraph, error: Exception) -> GraphError:
                 )
     for edge in job.edges:
         try:
-            cloudpickle.dumps(edge.partitioner)
+            _dumps(edge.partitioner)
         except Exception as reason:
             return GraphError(
                 f"the key function of '{edge.target_vertex}' can't be sent to the cluster: {reason}"
@@ -81,7 +85,7 @@ def _explain(job: JobGraph, error: Exception) -> GraphError:
 
 def _why_not(operator: OperatorSpec) -> str | None:
     try:
-        cloudpickle.dumps(replace(operator))
+        _dumps(operator)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,10 +29,12 @@ from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.io.storage import open_storage
+from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +94,7 @@ class JobMaster:
 
     async def leave(self) -> None:
         """End this actor for good; called by itself when the job has ended or belongs to another JobMaster."""
-        ray.actor.exit_actor()
+        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class JobMaster:
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
             url = checkpointing.storage
-            self._storage = await self._loop.run_in_executor(self._pool, open_storage, url)
+            self._storage = await self._loop.run_in_executor(self._pool, self._open_storage, url)
         self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
         await fleet.adopt()
         me = ray.get_runtime_context().current_actor
@@ -152,11 +154,16 @@ class JobMaster:
             self._storage,
             clock,
             LoopTimers(self._loop),
-            BackgroundRunner(self._pool, self._loop.call_soon_threadsafe),
+            BackgroundRunner(self._pool, self._post),
         )
         self._reporter.observe(self._scheduler, fleet)
         self._spawn(self._renew_leases())
         self._scheduler.start()
+
+    def _open_storage(self, url: str) -> SnapshotStorage:
+        storage = open_storage(url)
+        write_proof(storage, SnapshotPaths(self._job_id).same_storage, self._job_id)
+        return storage
 
     async def _renew_leases(self) -> None:
         metrics = JobMetrics(self._job_id)
@@ -174,7 +181,9 @@ class JobMaster:
         if self._fleet is None or self._ended.is_set():
             return
         members = dict(self._fleet.members)
-        calls = [asyncio.ensure_future(m.handle.renew_lease.remote()) for m in members.values()]
+        calls: list[asyncio.Future[SubtaskStatistics | None]] = [
+            asyncio.ensure_future(m.handle.renew_lease.remote()) for m in members.values()
+        ]
         if not calls:
             return
         done, late = await asyncio.wait(calls, timeout=1.0)
@@ -196,7 +205,9 @@ class JobMaster:
                     self._pool, save_to_storage, self._storage, self._job_id, record
                 )
             except Exception:
-                logger.exception("the record of job %s could not be kept beside its checkpoints", self._job_id)
+                logger.exception(
+                    "the record of job %s could not be kept beside its checkpoints", self._job_id
+                )
         self._ended.set()
         self._spawn(self._leave_later())
 
@@ -206,6 +217,9 @@ class JobMaster:
 
     def _leave_at_once(self) -> None:
         ray.get_runtime_context().current_actor.leave.remote()
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(callback)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

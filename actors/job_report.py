@@ -82,5 +82,3 @@ class JobReport:
             actor_ids=tuple(given.pop("actor_ids")),
             **given,
         )
-
-

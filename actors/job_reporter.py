@@ -139,7 +139,11 @@ class JobReporter:
 
 
 def _known_id(checkpoints: CoordinatorStatistics | None) -> int | None:
-    return None if checkpoints is None or checkpoints.latest_completed_id < 0 else checkpoints.latest_completed_id
+    return (
+        None
+        if checkpoints is None or checkpoints.latest_completed_id < 0
+        else checkpoints.latest_completed_id
+    )
 
 
 def _sum(a: OperatorStatistics, b: OperatorStatistics) -> OperatorStatistics:

@@ -184,9 +184,7 @@ class RayExecution:
 
     async def _run(self, attempt: int, subtask: SubtaskId, member: FleetMember) -> None:
         receivers = {
-            channel.receiver
-            for output in self._graph.subtask(subtask).outputs
-            for channel in output.channels
+            channel.receiver for output in self._graph.subtask(subtask).outputs for channel in output.channels
         }
         peers = {receiver: self._running[receiver].handle for receiver in receivers}
         scheduler = self._require_scheduler()
@@ -196,7 +194,8 @@ class RayExecution:
             if self._fleet.members.get(subtask) is member:
                 self._fleet.lose(subtask)
             cause = FailureCause(
-                f"its process died (pid {member.pid} on node {member.node_id[:8]}): {_first_line(error)}", subtask
+                f"its process died (pid {member.pid} on node {member.node_id[:8]}): {_first_line(error)}",
+                subtask,
             )
             scheduler.on_subtask_failed(attempt, subtask, cause)
             return
@@ -211,7 +210,9 @@ class RayExecution:
             try:
                 await asyncio.wait_for(member.handle.stop.remote(), self._config.cancellation_timeout)
             except TimeoutError:
-                logger.warning("%s does not stop (stuck in a user's function?): its process is killed", subtask)
+                logger.warning(
+                    "%s does not stop (stuck in a user's function?): its process is killed", subtask
+                )
                 self._fleet.lose(subtask)
             except ray.exceptions.RayActorError:
                 if self._fleet.members.get(subtask) is member:

@@ -84,10 +84,9 @@ class RemoteChannels:
     def _call(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         if self._closed or channel in self._ended:
             return
-        deliver = self._peers[channel.receiver].deliver
-        answer: Future[DeliveryAnswer] = deliver.remote(
-            self._attempt, channel.channel, first, elements
-        ).future()
+        receiver: Any = self._peers[channel.receiver]
+        call = receiver.deliver.remote(self._attempt, channel.channel, first, elements)
+        answer: Future[DeliveryAnswer] = call.future()
 
         def answered(future: Future[DeliveryAnswer]) -> None:
             error = future.exception()

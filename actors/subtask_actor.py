@@ -107,7 +107,7 @@ class SubtaskActor:
         """End this actor."""
         await self.stop()
         self._metrics.end()
-        ray.actor.exit_actor()
+        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     def _current(self, attempt: int) -> Attempt | None:
         current = self._attempt

@@ -77,7 +77,7 @@ class SubtaskFleet:
             self._incarnations[subtask] = max(incarnation, self._incarnations.get(subtask, 0))
             try:
                 handle = ray.get_actor(entry["name"], namespace=NAMESPACE)
-                pid, node = await asyncio.wait_for(handle.where.remote(), 10)
+                pid, node = await asyncio.wait_for(self._where(handle), 10)
             except (ValueError, TimeoutError, ray.exceptions.RayActorError) as error:
                 logger.warning("actor %s can't be taken over: %s", entry["name"], error)
                 continue
@@ -134,7 +134,8 @@ class SubtaskFleet:
         self._incarnations[subtask.id] = incarnation
         name = subtask_name(self._job_id, subtask.id, incarnation)
         channels = len(subtask.inputs) * (self._config.credits + _EVENTS_PER_CHANNEL)
-        actor = ray.remote(SubtaskActor).options(
+        remote: Any = ray.remote(SubtaskActor)
+        actor = remote.options(
             name=name,
             namespace=NAMESPACE,
             lifetime="detached",
@@ -156,7 +157,8 @@ class SubtaskFleet:
         if names:
             vertices = [self._graph.subtask(s.id).vertex for s in self._graph.subtasks if str(s.id) in names]
             cpus, gpus = sum(v.num_cpus for v in vertices), sum(v.num_gpus for v in vertices)
-            free, total = ray.available_resources(), ray.cluster_resources()
+            free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+            total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
             parts.append(
                 f"{', '.join(names)} could not be placed within {self._config.deployment_timeout:g} s: they need "
                 f"{cpus:g} CPU and {gpus:g} GPU, the cluster has {total.get('CPU', 0):g} CPU "

@@ -62,4 +62,6 @@ def _list_splits(vertex: JobVertex) -> Sequence[Any]:
     except PenstockError as error:
         raise OperatorError(location, str(error)) from error
     except Exception as error:
-        raise OperatorError(location, f"could not list its splits: {type(error).__name__}: {error}") from error
+        raise OperatorError(
+            location, f"could not list its splits: {type(error).__name__}: {error}"
+        ) from error

@@ -98,5 +98,3 @@ def _assign_operator(
 
 def _where(handle: StateHandle) -> str:
     return handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"
-
-

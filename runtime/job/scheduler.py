@@ -199,6 +199,7 @@ class JobScheduler:
             attempt=job.attempt,
             restarts=max(0, job.attempt - 1),
             restored_checkpoint=job.restored_id,
+            warning=job.warning,
             is_fenced=job.is_fenced,
             failures=job.failures.records(),
             transitions=job.transitions.transitions(),

@@ -24,6 +24,7 @@ class JobStatus:
         attempt: The current or last attempt; 0 before the first.
         restarts: Attempts after the first one, by whichever JobMaster.
         restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.
+        warning: What the user must be told about that checkpoint; `None` for nothing.
         is_fenced: Another JobMaster owns the job; this is the last that was known here.
         failures: Why attempts failed, oldest first.
         transitions: The way of the job, oldest first.
@@ -40,6 +41,7 @@ class JobStatus:
     attempt: int = 0
     restarts: int = 0
     restored_checkpoint: int | None = None
+    warning: str | None = None
     is_fenced: bool = False
     failures: tuple[FailureRecord, ...] = ()
     transitions: tuple[Transition, ...] = ()
@@ -63,6 +65,7 @@ class JobStatus:
             "attempt": self.attempt,
             "restarts": self.restarts,
             "restored_checkpoint": self.restored_checkpoint,
+            "warning": self.warning,
             "is_fenced": self.is_fenced,
             "failures": [failure.to_dict() for failure in self.failures],
             "transitions": [transition.to_dict() for transition in self.transitions],

@@ -51,9 +51,7 @@ class ResultPartition:
     ) -> None:
         self.spec = spec
         self._codec = codec
-        self._selector = channel_selector(
-            spec.partitioner, len(spec.channels), spec.max_parallelism, subtask
-        )
+        self._selector = channel_selector(spec.partitioner, len(spec.channels), spec.max_parallelism, subtask)
         self.subpartitions = [
             ResultSubpartition(
                 codec,

@@ -19,8 +19,8 @@ build on; everything is forgotten, also what could be confirmed later (a chain f
 was deleted since and is not in the new deltas), and all live state counts as changed: slower, never wrong.
 
 **What it must never do.** Name a file of a checkpoint above `confirmed_id`; name an older chain when
-`confirmed_id` is unknown (it may have been subsumed and deleted); build on a savepoint, whose files are the
-user's.
+`confirmed_id` is unknown or -1 (it may have been subsumed and deleted), not even the one that the state was
+restored from; build on a savepoint, whose files are the user's.
 
 The coordinator's part of the bargain: while a checkpoint is pending, the files of its `confirmed_id` are
 kept, also when a younger checkpoint completes meanwhile.
@@ -64,7 +64,6 @@ class Increments:
         self.base: KeyedStateHandle | None = None
         self.base_id = _NOTHING
         self.deltas: list[Delta] = []
-        self._base_is_origin = False
         self._in_flight: set[int] = set()
         self._finished: dict[int, KeyedStateHandle] = {}
 
@@ -72,7 +71,6 @@ class Increments:
         """Begin with the state of a completed checkpoint whose files may be shared."""
         self.clear()
         self.base, self.base_id = handle, checkpoint_id
-        self._base_is_origin = True
 
     def confirm(self, confirmed_id: int) -> bool:
         """Build on this checkpoint from now on.
@@ -82,15 +80,13 @@ class Increments:
         """
         handle = self._finished.get(confirmed_id)
         if handle is not None:
-            self.base, self.base_id, self._base_is_origin = handle, confirmed_id, False
+            self.base, self.base_id = handle, confirmed_id
             self.deltas = [delta for delta in self.deltas if delta.last_id > confirmed_id]
             self._finished = {known: h for known, h in self._finished.items() if known > confirmed_id}
             self._in_flight = {known for known in self._in_flight if known > confirmed_id}
             return True
         if self.base is None or confirmed_id == self.base_id:
-            return True
-        if confirmed_id == _NOTHING and self._base_is_origin:
-            return True
+            return True  # without a base the deltas are the whole state
         self.clear()
         return False
 

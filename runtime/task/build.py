@@ -71,9 +71,7 @@ class _Builder:
         pickles_state = checkpointing is None or checkpointing.allow_pickle
         self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state)
         self._batches = BatchCodec(descriptor.config.allow_pickle)
-        self._locations = locations_of(
-            self._vertex.operators, descriptor.id.index, self._vertex.parallelism
-        )
+        self._locations = locations_of(self._vertex.operators, descriptor.id.index, self._vertex.parallelism)
 
     def build(self, runner: AsyncRunner) -> Subtask:
         config = self._descriptor.config
@@ -96,9 +94,7 @@ class _Builder:
             outputs.emit(ids[index], tag, batch)
 
         chain = OperatorChain(self._make_operators(first), emit, first)
-        backends = {
-            spec.id: self._backend(spec.id) for spec in operators if spec.keyed
-        }
+        backends = {spec.id: self._backend(spec.id) for spec in operators if spec.keyed}
         parts = SubtaskParts(
             self._descriptor,
             chain,
@@ -132,9 +128,7 @@ class _Builder:
             parts.chain.close()
             raise
 
-    def _context(
-        self, index: int, backends: Mapping[str, HeapKeyedStateBackend]
-    ) -> OperatorContext:
+    def _context(self, index: int, backends: Mapping[str, HeapKeyedStateBackend]) -> OperatorContext:
         spec = self._vertex.operators[index]
         restore = self._restored(spec.id)
         task = self._descriptor.restore

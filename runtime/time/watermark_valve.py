@@ -44,9 +44,11 @@ class WatermarkValve:
         return self.watermark(channel, Watermark(END_OF_TIME))
 
     def _advance(self) -> Watermark | None:
-        smallest = min(w for w, active in zip(self._watermarks, self._active, strict=True) if active) if any(
-            self._active
-        ) else _NONE
+        smallest = (
+            min(w for w, active in zip(self._watermarks, self._active, strict=True) if active)
+            if any(self._active)
+            else _NONE
+        )
         if smallest <= self._emitted:
             return None
         self._emitted = smallest

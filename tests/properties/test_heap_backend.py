@@ -138,7 +138,7 @@ class KeyedStateOfAJob(RuleBasedStateMachine):
         snapshots = [
             b.snapshot(self.last_id, confirmed_id, self_contained=is_savepoint) for b in self.backends
         ]
-        self.pending[self.last_id] = Pending(dict(self.model), self.latest, snapshots, is_savepoint)
+        self.pending[self.last_id] = Pending(dict(self.model), confirmed, snapshots, is_savepoint)
 
     def upload(self, checkpoint_id: int, index: int) -> None:
         pending = self.pending[checkpoint_id]

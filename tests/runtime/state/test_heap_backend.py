@@ -273,27 +273,27 @@ def test_a_self_contained_snapshot_names_no_older_file_and_is_never_built_on() -
     assert restored(third, files) == {"a": 1, "b": 1, "c": 1}
 
 
-@pytest.mark.parametrize("confirmed_id", [7, -1])
-def test_a_restored_checkpoint_of_the_same_range_is_built_on(confirmed_id: int) -> None:
+def test_a_restored_checkpoint_of_the_same_range_is_built_on() -> None:
     old, files = new_backend(), Files()
     put(old, {key: key for key in range(100)})
     before = take(old, files, 7, -1)
     backend = new_backend()
     backend.restore([before], files, restored_checkpoint_id=7)
     put(backend, {1: "new"})
-    handle = take(backend, files, 8, confirmed_id)
+    handle = take(backend, files, 8, 7)
     assert handle.files[:1] == before.files
     assert restored(handle, files) == {key: key for key in range(100)} | {1: "new"}
 
 
-def test_a_restored_checkpoint_is_not_built_on_when_an_unknown_one_is_confirmed() -> None:
+@pytest.mark.parametrize("confirmed_id", [9, 5, -1])
+def test_a_restored_checkpoint_is_not_built_on_when_another_or_none_is_confirmed(confirmed_id: int) -> None:
     old, files = new_backend(), Files()
     put(old, {"a": 1, "b": 1})
     before = take(old, files, 7, -1)
     backend = new_backend()
     backend.restore([before], files, restored_checkpoint_id=7)
     delete(backend, ["b"])
-    handle = take(backend, files, 10, 9)
+    handle = take(backend, files, 10, confirmed_id)
     assert not set(handle.files) & set(before.files)
     assert restored(handle, files) == {"a": 1}
 

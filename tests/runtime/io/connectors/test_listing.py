@@ -30,6 +30,7 @@ PATTERNS = {
     "*/deep/*.txt": ["sub/deep/d.txt"],
     "sub/_*": ["sub/_inprogress-e.txt"],
     "_work/*.txt": ["_work/f.txt"],
+    "**/_work/*.txt": ["_work/f.txt"],
     "sub/_inprogress-e.txt": ["sub/_inprogress-e.txt"],
     "x[[]1].txt": ["x[1].txt"],
 }

@@ -1,0 +1,35 @@
+"""Which failures count; Flink's own cases are in `tests/conformance`."""
+
+import pytest
+
+from penstock.runtime.checkpoint.failure_manager import (
+    COUNTED_IN_FLINK_1_11,
+    COUNTED_REASONS,
+    CheckpointFailureManager,
+)
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_only_reasons_that_tell_of_the_jobs_health_count(reason):
+    assert CheckpointFailureManager(0).failed(reason, 1) == (reason in COUNTED_REASONS)
+
+
+def test_a_job_counts_what_flink_1_11_counts_and_failed_writes():
+    assert COUNTED_IN_FLINK_1_11 < COUNTED_REASONS
+    assert Reason.FINALIZE_CHECKPOINT_FAILURE in COUNTED_REASONS
+    assert Reason.CHECKPOINT_DECLINED_TASK_CLOSING not in COUNTED_REASONS
+
+
+def test_each_checkpoint_counts_once():
+    manager = CheckpointFailureManager(1)
+    assert not any(manager.failed(Reason.CHECKPOINT_DECLINED, 7) for _ in range(5))
+    assert manager.failed(Reason.CHECKPOINT_DECLINED, 8)
+
+
+def test_after_the_job_was_failed_it_counts_anew():
+    manager = CheckpointFailureManager(1)
+    failed = [manager.failed(Reason.CHECKPOINT_EXPIRED, number) for number in range(6)]
+    assert failed == [False, True, False, True, False, True]
+    statistics = manager.statistics()
+    assert (statistics.in_a_row, statistics.counted, statistics.tolerated) == (0, 6, 1)
