@@ -1,7 +1,7 @@
 """Penstock on Ray: the only part that knows Ray.
 
-`StreamEnvironment.run` and `submit` find the executor of this package by its entry point, so most programs never
-import it. What is here for users: handles of jobs that run, and faults for tests of recovery.
+`StreamEnvironment.run` and `submit` find the executor of this package by its entry point, so most programs
+never import it. What is here for users: handles of jobs that run, and faults for tests of recovery.
 """
 
 from penstock.actors.executor import RayExecutor

@@ -1,7 +1,7 @@
 """What remains of a job when its JobMaster has left: one small record per job, as JSON.
 
-It is kept in Ray's cluster-wide key-value store, so that `penstock list` finds ended jobs without knowing where
-their checkpoints are, and beside the checkpoints, so that it outlives the cluster.
+It is kept in Ray's cluster-wide key-value store, so that `penstock list` finds ended jobs without knowing
+where their checkpoints are, and beside the checkpoints, so that it outlives the cluster.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ _LOOPBACK = "127.0.0.1"
 def connect() -> None:
     """Make sure that this process is in a Ray cluster.
 
-    A process that already is stays there. Inside `ray job submit`, or with `RAY_ADDRESS` set, the cluster named
-    there is joined; `penstock --address` sets it. Otherwise a local cluster is started for this process, bound
-    to loopback.
+    A process that already is stays there. Inside `ray job submit`, or with `RAY_ADDRESS` set, the cluster
+    named there is joined; `penstock --address` sets it. Otherwise a local cluster is started for this
+    process, bound to loopback.
 
     Raises:
         DeploymentError: The cluster named by `RAY_ADDRESS` can't be reached.

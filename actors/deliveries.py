@@ -1,7 +1,8 @@
 """The receiving end of remote channels: deliver calls that wait until their elements are consumed.
 
-The return of a `deliver` call is the sender's credit, so each call waits here until the task thread has consumed
-everything below its last number. Calls live on the actor's event loop; the task thread reports from its own.
+The return of a `deliver` call is the sender's credit, so each call waits here until the task thread has
+consumed everything below its last number. Calls live on the actor's event loop; the task thread reports
+from its own.
 """
 
 from __future__ import annotations

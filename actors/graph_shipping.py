@@ -1,8 +1,8 @@
 """How a job graph travels to its JobMaster, and what to say when a user's function can't travel.
 
 The graph is pickled with Ray's cloudpickle (functions of the user's script go by value). It is cut into small
-arguments: Ray keeps small arguments inside the actor's specification, so a JobMaster that comes back after its
-driver has gone still gets them; large ones would have died with the driver.
+arguments: Ray keeps small arguments inside the actor's specification, so a JobMaster that comes back after
+its driver has gone still gets them; large ones would have died with the driver.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
         raise _explain(job, error) from error
     if len(data) > _LIMIT:
         msg = (
-            f"the job graph is {len(data) / 1e6:.1f} MB when pickled, more than {_LIMIT / 1e6:.0f} MB: a user's "
-            "function or source carries data with it. Read the data in the source, or keep it in a file"
+            f"the job graph is {len(data) / 1e6:.1f} MB when pickled, more than {_LIMIT / 1e6:.0f} MB: "
+            "a user's function or source carries data with it. Read the data in the source, or keep it in a file"
         )
         raise GraphError(msg)
     return [data[i : i + _CHUNK] for i in range(0, len(data), _CHUNK)]
@@ -69,8 +69,8 @@ def _explain(job: JobGraph, error: Exception) -> GraphError:
             if reason is not None:
                 where = f", defined at {operator.defined_at}" if operator.defined_at else ""
                 return GraphError(
-                    f"operator '{operator.id}' ({operator.name}){where} can't be sent to the cluster: {reason}. "
-                    "Its function must not hold on to open files, locks or connections; open them in the "
+                    f"operator '{operator.id}' ({operator.name}){where} can't be sent to the cluster: "
+                    f"{reason}. Its function must not hold on to open files, locks or connections; open them in the "
                     "operator (for example in KeyedProcessFunction.open)"
                 )
     for edge in job.edges:

@@ -104,9 +104,11 @@ class RayJobHandle:
 
     def _result(self, report: JobReport) -> JobResult:
         if report.status is JobStatus.FAILED:
-            raise JobFailedError(f"job {self._job_id} failed: {report.failure or 'for no known reason'}")
+            msg = f"job {self._job_id} failed: {report.failure or 'for no known reason'}"
+            raise JobFailedError(msg)
         if report.status is JobStatus.CANCELLED:
-            raise JobCancelledError(f"job {self._job_id} was cancelled")
+            msg = f"job {self._job_id} was cancelled"
+            raise JobCancelledError(msg)
         return JobResult(self._job_id, self._name, report.status, report.duration, report.statistics)
 
     def _ask(self, call: Callable[[Any], Any], from_record: Callable[[dict[str, Any]], T]) -> T:

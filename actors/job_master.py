@@ -1,8 +1,8 @@
 """`JobMaster`: the actor that holds one job.
 
-It is detached, so the job outlives the program that submitted it, and Ray restarts it whenever it dies. All that
-it must not forget is in the checkpoint storage: coming back means reading the log of decisions there, beginning a
-new attempt (which fences the old one) and taking the living subtask actors over.
+It is detached, so the job outlives the program that submitted it, and Ray restarts it whenever it dies. All
+that it must not forget is in the checkpoint storage: coming back means reading the log of decisions there,
+beginning a new attempt (which fences the old one) and taking the living subtask actors over.
 
 Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads.
 """
@@ -93,7 +93,7 @@ class JobMaster:
             self._scheduler.cancel()
 
     async def leave(self) -> None:
-        """End this actor for good; called by itself when the job has ended or belongs to another JobMaster."""
+        """End this actor for good; it calls itself when the job has ended or belongs to another one."""
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     # -- calls of subtasks ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Puts together what a JobMaster knows of its job: the scheduler's view, the actors, the subtasks' counters."""
+"""Puts together what a JobMaster knows: the scheduler's view, the actors, the subtasks' counters."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ class SubtaskMetrics:
     """Publishes the statistics of the attempt that runs in this process, every two seconds.
 
     Names: `penstock_records_in_total`, `penstock_records_out_total`, `penstock_bytes_out_total`,
-    `penstock_checkpoints_total`, `penstock_checkpoints_declined_total`, `penstock_backpressured_seconds_total`,
-    `penstock_busy_seconds_total`, and `penstock_attempts_total`, each with the tags `job` and `subtask`.
+    `penstock_checkpoints_total`, `penstock_checkpoints_declined_total`,
+    `penstock_backpressured_seconds_total`, `penstock_busy_seconds_total`, and `penstock_attempts_total`,
+    each with the tags `job` and `subtask`.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """What the job scheduler decides, carried out on Ray: deploy, run, control, stop.
 
-Everything runs on the JobMaster's event loop. Each subtask that runs has one open `run` call; when its process
-dies the call fails within milliseconds, so nobody needs a heartbeat to see a death.
+Everything runs on the JobMaster's event loop. Each subtask that runs has one open `run` call; when its
+process dies the call fails within milliseconds, so nobody needs a heartbeat to see a death.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`SubtaskActor`: the Ray actor around one subtask.
 
-Its event loop only receives: frames, control, leases. The subtask itself runs in a task thread (`Attempt`). The
-actor outlives attempts: after a failure elsewhere it is deployed again, which saves starting a process.
+Its event loop only receives: frames, control, leases. The subtask itself runs in a task thread (`Attempt`).
+The actor outlives attempts: after a failure elsewhere it is deployed again, which saves starting a process.
 
-It holds a lease. An actor that hears from no JobMaster for `lease_timeout` ends itself, so that no orphan stays on
-the cluster whatever died first.
+It holds a lease. An actor that hears from no JobMaster for `lease_timeout` ends itself, so that no orphan
+stays on the cluster whatever died first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The thread that runs one attempt of a subtask.
 
-The actor's event loop only receives; everything that touches the subtask runs here, in the order in which it was
-posted: building and restoring it, its steps, what arrives from outside. So users' code may block without
-stopping deliveries, and no part of the subtask needs a lock.
+The actor's event loop only receives; everything that touches the subtask runs here, in the order in which
+it was posted: building and restoring it, its steps, what arrives from outside. So users' code may block
+without stopping deliveries, and no part of the subtask needs a lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What subtasks say about checkpoints, and what becomes of it.
 
-Messages cross each other: an acknowledgement may come twice, after its checkpoint has ended, or for an attempt
-that is past. Only the first one in time counts; files that a late one names are deleted if nothing can need them.
+Messages cross each other: an acknowledgement may come twice, after its checkpoint has ended, or for an
+attempt that is past. Only the first one in time counts; files that a late one names are deleted if nothing
+can need them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a snapshot consists of: handles of state, per operator and subtask.
 
-The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata; the
-bytes it stands for are in a file of the checkpoint storage, or inline when they are few.
+The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata;
+the bytes it stands for are in a file of the checkpoint storage, or inline when they are few.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def _assign_operator(
     has_keyed = any(s.keyed for s in state.subtasks.values())
     if has_keyed and state.max_parallelism != vertex.max_parallelism:
         msg = (
-            f"operator {state.operator_id!r} was saved with max_parallelism={state.max_parallelism} and can't be "
-            f"restored with {vertex.max_parallelism}: keys would change their key group"
+            f"operator {state.operator_id!r} was saved with max_parallelism={state.max_parallelism} and "
+            f"can't be restored with {vertex.max_parallelism}: keys would change their key group"
         )
         raise StateMismatchError(msg)
     subtasks = [state.subtasks.get(index) for index in range(state.parallelism)]

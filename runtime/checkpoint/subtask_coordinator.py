@@ -6,7 +6,8 @@ The steps, in this order and for these reasons:
 1. An id that was aborted before its barrier came is not taken: a cancellation marker goes downstream so that
    nobody waits for a barrier that will not come.
 2. Work that must be done in front of the barrier is done (it may still emit).
-3. The barrier goes out on all channels in one step, before the state is taken: downstream can align meanwhile.
+3. The barrier goes out on all channels in one step, before the state is taken: downstream can align
+meanwhile.
 4. The state is taken: a short synchronous half here, the rest beside the task.
 5. The coordinator is told: acknowledged, or declined with the reason.
 

@@ -56,8 +56,8 @@ class RebalanceSelector:
 class KeyGroupSelector:
     """Sends each record to the subtask that owns the key group of its key.
 
-    The subtask of a key is looked up in a bounded cache, so a record costs one call of the user's key function,
-    one dictionary look-up and one append.
+    The subtask of a key is looked up in a bounded cache, so a record costs one call of the user's key
+    function, one dictionary look-up and one append.
     """
 
     def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:

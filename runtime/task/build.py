@@ -8,10 +8,10 @@ from typing import Any
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import create_barrier_handler
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.network.input_gate import InputGate

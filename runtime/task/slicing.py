@@ -1,7 +1,7 @@
 """How many rows make a slice of about ten milliseconds.
 
-Between slices a subtask serves barriers and control. The size follows the measured time per row, so a chain of
-cheap operators takes whole batches and a slow user function is given a few rows, or one, at a time.
+Between slices a subtask serves barriers and control. The size follows the measured time per row, so a chain
+of cheap operators takes whole batches and a slow user function is given a few rows, or one, at a time.
 """
 
 from __future__ import annotations

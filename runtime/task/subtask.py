@@ -9,10 +9,10 @@ A checkpoint is taken only between batches, when no operator is in the middle of
 taken from a channel is then anywhere but in state or in an output. An aligned barrier is met exactly there,
 because it stands between buffers; a source's trigger waits for that moment.
 
-The end of the input: the operators finish, EndOfData goes downstream, and the subtask waits for a checkpoint that
-began after that. Only when that checkpoint is complete, and everything it covers is committed, EndOfPartition
-goes out and the subtask leaves, after every receiver has consumed what it was sent. A job without checkpoints
-leaves at once.
+The end of the input: the operators finish, EndOfData goes downstream, and the subtask waits for a
+checkpoint that began after that. Only when that checkpoint is complete, and everything it covers is
+committed, EndOfPartition goes out and the subtask leaves, after every receiver has consumed what it was
+sent. A job without checkpoints leaves at once.
 """
 
 from __future__ import annotations
