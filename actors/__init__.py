@@ -5,8 +5,8 @@ never import it. What is here for users: handles of jobs that run, and faults fo
 """
 
 from penstock.actors.executor import RayExecutor
-from penstock.actors.fault_injection import SubtaskProcess, kill_process
+from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess, kill_process
 from penstock.actors.job_handle import RayJobHandle
 from penstock.actors.job_report import JobReport
 
-__all__ = ["JobReport", "RayExecutor", "RayJobHandle", "SubtaskProcess", "kill_process"]
+__all__ = ["JobMasterProcess", "JobReport", "RayExecutor", "RayJobHandle", "SubtaskProcess", "kill_process"]

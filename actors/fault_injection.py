@@ -27,8 +27,21 @@ class SubtaskProcess:
     node_id: str
 
 
-def kill_process(process: SubtaskProcess) -> None:
-    """SIGKILL a subtask's process, on whatever node it runs; returns when the signal is sent.
+@dataclass(frozen=True, slots=True)
+class JobMasterProcess:
+    """Where a JobMaster runs.
+
+    Attributes:
+        pid: Process id on its node.
+        node_id: Ray's id of the node.
+    """
+
+    pid: int
+    node_id: str
+
+
+def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
+    """SIGKILL a process of a job, on whatever node it runs; returns when the signal is sent.
 
     Raises:
         ProcessLookupError: It is gone already.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +20,7 @@ import ray
 
 from penstock.actors.archive import save_to_cluster, save_to_storage
 from penstock.actors.background import BackgroundRunner
+from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
 from penstock.actors.job_metrics import JobMetrics
 from penstock.actors.job_report import JobReport
@@ -60,7 +62,8 @@ class JobMaster:
         self._ended = asyncio.Event()
         self._prepared = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reporter = JobReporter(job_id, name, submitted_at)
+        process = JobMasterProcess(os.getpid(), ray.get_runtime_context().get_node_id())
+        self._reporter = JobReporter(job_id, name, submitted_at, process)
         self._job_id = job_id
         self._fleet: SubtaskFleet | None = None
         self._scheduler: JobScheduler | None = None
@@ -181,7 +184,7 @@ class JobMaster:
         if self._fleet is None or self._ended.is_set():
             return
         members = dict(self._fleet.members)
-        calls: list[asyncio.Future[SubtaskStatistics | None]] = [
+        calls: list[asyncio.Future[tuple[int, SubtaskStatistics | None]]] = [
             asyncio.ensure_future(m.handle.renew_lease.remote()) for m in members.values()
         ]
         if not calls:
@@ -191,7 +194,7 @@ class JobMaster:
             call.cancel()
         for subtask, call in zip(members, calls, strict=True):
             if call in done and call.exception() is None:
-                self._reporter.counted(subtask, call.result())
+                self._reporter.counted(subtask, *call.result())
 
     async def _end(self) -> None:
         if self._fleet is not None:

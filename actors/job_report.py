@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from penstock.actors.fault_injection import SubtaskProcess
+from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.operators.protocols import OperatorStatistics
 
@@ -27,6 +27,7 @@ class JobReport:
         history: The job's transitions and their causes, oldest first, one line each.
         storage: Where its checkpoints are; `None` when it takes none.
         processes: Where its subtasks run.
+        master: Where its JobMaster runs; `None` when it has left.
         actor_ids: Ray's ids of all actors that ever ran a part of it, JobMaster first.
     """
 
@@ -42,6 +43,7 @@ class JobReport:
     storage: str | None = None
     processes: tuple[SubtaskProcess, ...] = ()
     actor_ids: tuple[str, ...] = field(default=())
+    master: JobMasterProcess | None = None
 
     def to_record(self) -> dict[str, Any]:
         """The report as plain values for JSON."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from penstock.actors.fault_injection import SubtaskProcess
+from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
 from penstock.actors.job_report import JobReport
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.runtime.checkpoint.coordinator_history import CoordinatorStatistics
@@ -41,10 +41,12 @@ class JobReporter:
         job_id: Its id.
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
+        process: Where the JobMaster runs.
     """
 
-    def __init__(self, job_id: str, name: str, submitted_at: float) -> None:
+    def __init__(self, job_id: str, name: str, submitted_at: float, process: JobMasterProcess) -> None:
         self._job_id = job_id
+        self._process = process
         self._name = name
         self._submitted_at = submitted_at
         self._graph = ""
@@ -52,6 +54,7 @@ class JobReporter:
         self._scheduler: JobScheduler | None = None
         self._fleet: SubtaskFleet | None = None
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
+        self._counted_attempt = 0
         self._begin_failure: str | None = None
         self._ended_at: float | None = None
 
@@ -74,8 +77,13 @@ class JobReporter:
         """The job could not be taken up."""
         self._begin_failure = f"{type(error).__name__}: {error}"
 
-    def counted(self, subtask: SubtaskId, statistics: SubtaskStatistics | None) -> None:
-        """A subtask has told its counters."""
+    def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
+        """A subtask has told its counters; those of an older attempt say nothing about this one."""
+        if self._scheduler is None or attempt != self._scheduler.attempt:
+            return
+        if attempt != self._counted_attempt:
+            self._counters.clear()
+            self._counted_attempt = attempt
         if statistics is not None:
             self._counters[subtask] = statistics
 
@@ -105,6 +113,7 @@ class JobReporter:
             tuple(map(_describe_transition, transitions)),
             self._storage,
             self._processes(),
+            master=self._process,
         )
 
     def _processes(self) -> tuple[SubtaskProcess, ...]:
@@ -132,6 +141,8 @@ class JobReporter:
 
     def _operators(self) -> dict[str, OperatorStatistics]:
         summed: dict[str, OperatorStatistics] = {}
+        if self._scheduler is None or self._counted_attempt != self._scheduler.attempt:
+            return summed
         for statistics in self._counters.values():
             for operator, counters in statistics.operators.items():
                 summed[operator] = _sum(summed.get(operator, OperatorStatistics()), counters)

@@ -98,10 +98,12 @@ class SubtaskActor:
         if self._attempt is not None and self._attempt.outcome is None:
             await self._attempt.stop()
 
-    async def renew_lease(self) -> SubtaskStatistics | None:
-        """The JobMaster lives; it is told the counters."""
+    async def renew_lease(self) -> tuple[int, SubtaskStatistics | None]:
+        """The JobMaster lives; it is told the counters, and of which attempt they are."""
         self._heard_at = time.monotonic()
-        return None if self._attempt is None else self._attempt.statistics()
+        if self._attempt is None:
+            return 0, None
+        return self._attempt.descriptor.attempt, self._attempt.statistics()
 
     async def leave(self) -> None:
         """End this actor."""

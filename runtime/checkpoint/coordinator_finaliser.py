@@ -78,18 +78,17 @@ class CheckpointFinaliser(Generic[T]):
         self._running = job.checkpoint_id
 
         def result(outcome: T) -> None:
-            self._running = None
             job.on_result(outcome)
             self._go_on()
 
         def error(cause: BaseException) -> None:
-            self._running = None
             job.on_error(cause)
             self._go_on()
 
         self._runner.run(job.begin(), result, error)
 
     def _go_on(self) -> None:
+        self._running = None
         self._next()
         self._tell_idle()
 

@@ -16,7 +16,7 @@ Why it is right.
    therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the slot, reads
    it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that record.
 4. *Lost answers.* A put may have happened although it looks failed, or may happen later. The same bytes are
-   put again; a slot that turns out to hold my own bytes is claimed. If nothing helps, `OutcomeUnknownError`
+   put again; a slot that turns out to hold my own record is claimed. If nothing helps, `OutcomeUnknownError`
    says so, and the next record contends for the *same* slot, so the record in doubt gets in now or never.
 5. *Compaction* writes all that matters as one record (`LogCompacted`), in a slot of its own, and then deletes
    older slots. A replay reads backwards up to the newest compaction, so whatever lies in front of it does not
@@ -227,11 +227,12 @@ class DecisionLog:
             if known is not None:
                 return known
             slot = self._view.next_slot
-            if self._put(slot, data):
+            found = self._put(slot, data)
+            if found is None or found == record:
                 self._claimed += 1
                 self._view = self._view.after(record)
                 return Claimed(slot)
-            self._follow(slot)
+            self._follow(slot, found)
 
     def _known(self, record: LogRecord) -> Claim | None:
         """The answer, if the log is known to have it: an earlier try got in without an answer."""
@@ -246,9 +247,8 @@ class DecisionLog:
                     return Claimed(self._view.next_slot - 1)
         return None
 
-    def _follow(self, slot: int) -> None:
-        """Somebody has the slot: take its record into the view, or learn that this attempt is past."""
-        found = self._reader.read(slot)
+    def _follow(self, slot: int, found: LogRecord) -> None:
+        """Another record has the slot: take it into the view, or learn that this attempt is past."""
         if found.attempt > self._attempt:
             self._fenced = Fenced(found.attempt)
         elif found.attempt == self._attempt:
@@ -260,38 +260,42 @@ class DecisionLog:
             )
             raise CorruptSnapshotError(msg)
 
-    def _put(self, slot: int, data: bytes) -> bool:
-        """Claim a slot; `False` if it holds a record of somebody, or another one of ours."""
+    def _put(self, slot: int, data: bytes) -> LogRecord | None:
+        """Claim a slot; `None` when that worked, otherwise what is in it."""
         path = self._paths.log_slot(slot)
         for tried in range(1, PUT_TRIES + 1):
             try:
                 self._storage.put(path, data, create=True)
             except ObjectExistsError:
                 self._conflicts += 1
-                return self._holds(path, data)
+                return self._found(slot)
             except StorageError as error:
                 self._unanswered += 1
                 if tried == PUT_TRIES:
                     msg = f"nobody knows whether a record got into {self._storage.url}/{path}: {error}"
                     raise OutcomeUnknownError(msg) from error
             else:
-                return True
+                return None
         raise AssertionError
 
-    def _holds(self, path: str, data: bytes) -> bool:
+    def _found(self, slot: int) -> LogRecord:
         try:
-            return self._storage.get(path) == data
+            return self._reader.read(slot)
+        except CorruptSnapshotError:
+            raise
         except StorageError as error:
-            msg = f"{self._storage.url}/{path} is taken, but nobody knows by which record: {error}"
+            path = f"{self._storage.url}/{self._paths.log_slot(slot)}"
+            msg = f"{path} is taken, but nobody knows by which record: {error}"
             raise OutcomeUnknownError(msg) from error
 
     def _compact(self, now: float) -> None:
         """Compact; a failure costs space only and is made good by a later compaction."""
         record, slot = self._view.compacted(now), self._view.next_slot
         try:
-            if not self._put(slot, encode_record(record)):
+            found = self._put(slot, encode_record(record))
+            if found is not None and found != record:
                 # It must hold all that is in front of its own slot: in any other slot it would be wrong.
-                self._follow(slot)
+                self._follow(slot, found)
                 return
             self._view = self._view.after(record)
             self._compactions += 1

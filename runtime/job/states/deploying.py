@@ -53,11 +53,15 @@ class Deploying(State):
 
     def deployed(self) -> bool:
         """Let the subtasks restore."""
+        if not self._deploying:
+            return False
         self.job.enter(Initialising(self.job))
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """The deployment failed, or a subtask did in its midst."""
+        """The deployment failed, or a subtask did in its midst; before, it can only be the last attempt's."""
+        if not self._deploying:
+            return False
         self.job.enter(Failing(self.job, cause), str(cause))
         return True
 

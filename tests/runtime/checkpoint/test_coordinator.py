@@ -405,6 +405,21 @@ def test_records_are_written_one_after_the_other():
     ]
 
 
+def test_a_checkpoint_that_expires_while_it_waits_for_its_turn_to_be_written_is_not_written():
+    run = Run(max_concurrent=2, timeout=60)
+    run.trigger()
+    run.trigger(SnapshotKind.SAVEPOINT)
+    run.acknowledge(1)
+    run.acknowledge(2)
+    run.timers.advance(60)
+    [answer] = run.answers
+    assert (answer.checkpoint_id, answer.reason) == (2, Reason.CHECKPOINT_EXPIRED)
+    assert "its turn to be written" in answer.detail
+    run.runner.run_all()
+    assert [record.checkpoint_id for record in run.log.replay().completed] == [1]
+    assert run.coordinator.pending_ids == ()
+
+
 def test_metadata_that_can_not_be_written_fails_it_and_its_files_go():
     run = Run(tolerable_failures=0)
     run.trigger()

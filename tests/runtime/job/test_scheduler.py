@@ -1,4 +1,4 @@
-"""A job from start to end: the real states, coordinator, log and storage; everything else is moved by hand."""
+"""A job from start to end: the real states, coordinator, log and storage; the rest is moved by hand."""
 
 import json
 from dataclasses import dataclass, field
@@ -666,6 +666,20 @@ def test_a_scheduler_whose_job_was_taken_over_leaves_quietly():
     assert new.view().last_attempt == 2
 
 
+def test_a_failed_attempt_that_learns_of_its_successor_does_not_restart():
+    old = Run(restart=FixedDelay(delay=0)).start()
+    old.scheduler.trigger_checkpoint()
+    old.acknowledge(1)
+    old.fail()
+    old.scheduler.on_all_stopped(1)
+    Run(storage=old.storage).start()
+    old.cluster.take()
+    old.runner.run_all()
+    assert old.cluster.take() == [("fenced",)]
+    assert old.state is JobState.FAILING
+    assert old.timers.pending == ()
+
+
 def test_a_restart_finds_out_that_the_job_was_taken_over():
     old = Run(restart=FixedDelay(delay=1)).start()
     old.fail()
@@ -796,6 +810,8 @@ def test_a_failure_after_everything_has_finished_does_no_harm():
     run.scheduler.cancel()
     run.runner.run_all()
     assert run.state is JobState.FINISHED
+    assert run.cluster.take() == [("ended", JobState.FINISHED, "")]
+    assert run.scheduler.status().failures == ()
 
 
 def test_checkpoints_go_on_after_a_source_has_finished():

@@ -1,0 +1,97 @@
+"""The keyed sum in Bytewax; run by its own Python (`python -m bytewax.run bytewax_flow:flow`).
+
+The source hands in batches, the sum keeps its state in Bytewax's recovery store, and the sink drops records and
+writes a line `<seconds> <records>` about every tenth of a second to the file `PENSTOCK_BENCH_OUT`. It ends by
+itself after `PENSTOCK_BENCH_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import bytewax.operators as op
+from bytewax.dataflow import Dataflow
+from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
+from bytewax.outputs import DynamicSink, StatelessSinkPartition
+from workload import add, key_of, reading, with_key
+
+BATCH = int(os.environ.get("PENSTOCK_BENCH_BATCH", "1024"))
+
+
+class Numbers(StatefulSourcePartition[int, int]):
+    """Counts up, a batch at a time, and can go on from where a snapshot says."""
+
+    def __init__(self, resumed: int | None) -> None:
+        self._next = resumed or 0
+        self._ends_at = time.monotonic() + float(os.environ["PENSTOCK_BENCH_SECONDS"])
+
+    def next_batch(self) -> list[int]:
+        """The next batch, until the time is over."""
+        if time.monotonic() > self._ends_at:
+            raise StopIteration
+        first = self._next
+        self._next = first + BATCH
+        return list(map(reading, range(first, first + BATCH)))
+
+    def snapshot(self) -> int:
+        """The next number."""
+        return self._next
+
+
+class NumberSource(FixedPartitionedSource[int, int]):
+    """One partition of numbers."""
+
+    def list_parts(self) -> list[str]:
+        """Its name."""
+        return ["numbers"]
+
+    def build_part(self, step_id: str, for_part: str, resume_state: int | None) -> Numbers:
+        """Its reader."""
+        return Numbers(resume_state)
+
+
+class CountingPartition(StatelessSinkPartition[Any]):
+    """Counts records, tells the count over time, and drops them."""
+
+    def __init__(self) -> None:
+        self._records = 0
+        self._tell_at = 0.0
+        self._file = open(os.environ["PENSTOCK_BENCH_OUT"], "w", buffering=1)  # noqa: SIM115
+
+    def write_batch(self, items: list[Any]) -> None:
+        """Count a batch."""
+        self._records += len(items)
+        now = time.monotonic()
+        if now >= self._tell_at:
+            self._tell_at = now + 0.1
+            self._file.write(f"{now} {self._records}\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class CountingSink(DynamicSink[Any]):
+    """Drops everything."""
+
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> CountingPartition:
+        """The only writer."""
+        return CountingPartition()
+
+
+def running_sum(
+    total: tuple[str, int] | None, pair: tuple[str, int]
+) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The next sum, to keep and to emit."""
+    total = pair if total is None else add(total, pair)
+    return total, total
+
+
+flow = Dataflow("keyed-sum")
+numbers = op.input("numbers", flow, NumberSource())
+pairs = op.map("with_key", numbers, with_key)
+keyed = op.key_on("key", pairs, key_of)
+sums = op.stateful_map("sum", keyed, running_sum)
+op.output("discard", sums, CountingSink())
