@@ -23,6 +23,7 @@ from penstock.actors.messages import (
     SubtaskFailed,
     SubtaskFinished,
     SubtaskOutcome,
+    SubtaskStopped,
     TriggerCheckpoint,
 )
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
@@ -80,6 +81,8 @@ class RayExecution:
         self._on_end = on_end
         self._on_fenced = on_fenced
         self._attempt = 0
+        self._stopped_through = 0
+        self._deployment: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[SubtaskId, FleetMember] = {}
         self.scheduler: JobScheduler | None = None
@@ -89,7 +92,7 @@ class RayExecution:
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """Bring all subtasks up for this attempt; the scheduler is told how it went."""
         self._attempt = attempt
-        self._spawn(self._deploy(attempt, restore))
+        self._deployment = self._spawn(self._deploy(attempt, restore))
 
     def start(self, attempt: int) -> None:
         """Let all subtasks run."""
@@ -100,6 +103,9 @@ class RayExecution:
 
     def stop_all(self, attempt: int) -> None:
         """Stop all subtasks; the scheduler is told when nothing of this attempt runs any more."""
+        self._stopped_through = attempt
+        if self._deployment is not None:
+            self._deployment.cancel()
         self._spawn(self._stop_all(attempt))
 
     def trigger_checkpoint(
@@ -132,17 +138,22 @@ class RayExecution:
 
     async def _deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         try:
+            # Actors that were taken over may still run an older attempt: nothing of it is left when the first
+            # operator of this one is opened.
+            await self._stop_members(attempt - 1)
             members = await self._fleet.ensure_all()
-            loop = asyncio.get_running_loop()
-            descriptors = await loop.run_in_executor(
-                self._pool,
-                describe_tasks,
-                self._job_id,
-                attempt,
-                self._graph,
-                self._config,
-                restore,
-                self._storage,
+            descriptors = await asyncio.wait_for(
+                asyncio.get_running_loop().run_in_executor(
+                    self._pool,
+                    describe_tasks,
+                    self._job_id,
+                    attempt,
+                    self._graph,
+                    self._config,
+                    restore,
+                    self._storage,
+                ),
+                self._config.deployment_timeout,
             )
             answers = await asyncio.wait_for(
                 asyncio.gather(
@@ -199,27 +210,40 @@ class RayExecution:
             )
             scheduler.on_subtask_failed(attempt, subtask, cause)
             return
+        except Exception as error:
+            scheduler.on_subtask_failed(attempt, subtask, _cause_of(error))
+            return
         if isinstance(outcome, SubtaskFailed):
             cause = FailureCause(outcome.error, subtask, outcome.traceback)
             scheduler.on_subtask_failed(attempt, subtask, cause)
         elif isinstance(outcome, SubtaskFinished):
             scheduler.on_subtask_finished(attempt, subtask)
+        elif isinstance(outcome, SubtaskStopped) and attempt > self._stopped_through:
+            cause = FailureCause("it was stopped although the job runs: another attempt has its process", subtask)
+            scheduler.on_subtask_failed(attempt, subtask, cause)
 
     async def _stop_all(self, attempt: int) -> None:
+        await self._stop_members(attempt)
+        self._require_scheduler().on_all_stopped(attempt)
+
+    async def _stop_members(self, attempt: int) -> None:
+        """Stop this attempt and all older ones; whatever does not stop is killed."""
+
         async def stop(subtask: SubtaskId, member: FleetMember) -> None:
             try:
-                await asyncio.wait_for(member.handle.stop.remote(), self._config.cancellation_timeout)
+                await asyncio.wait_for(member.handle.stop.remote(attempt), self._config.cancellation_timeout)
             except TimeoutError:
                 logger.warning(
                     "%s does not stop (stuck in a user's function?): its process is killed", subtask
                 )
                 self._fleet.lose(subtask)
-            except ray.exceptions.RayActorError:
+            except Exception as error:
+                if not isinstance(error, ray.exceptions.RayActorError):
+                    logger.warning("%s can't be stopped, its process is killed: %s", subtask, error)
                 if self._fleet.members.get(subtask) is member:
                     self._fleet.lose(subtask)
 
         await asyncio.gather(*(stop(s, m) for s, m in list(self._fleet.members.items())))
-        self._require_scheduler().on_all_stopped(attempt)
 
     def _control(self, attempt: int, subtasks: Sequence[SubtaskId], message: SubtaskControl) -> None:
         for subtask in subtasks:
@@ -239,15 +263,20 @@ class RayExecution:
             else:
                 return
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            logger.error("a part of job %s failed", self._job_id, exc_info=task.exception())
+            error = task.exception()
+            logger.error("a part of job %s failed", self._job_id, exc_info=error)
+            if error is not None and self.scheduler is not None:
+                # Nobody would ever answer what this part was to answer.
+                self.scheduler.on_deployment_failed(self._attempt, _cause_of(error))
 
     def _require_scheduler(self) -> JobScheduler:
         if self.scheduler is None:

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: Calls that an actor must be able to hold besides deliveries: control, leases, statistics.
 _CONTROL_CALLS = 1_000
+#: Seconds within which an actor that was left behind must answer.
+_TAKE_OVER_TIMEOUT = 10.0
 #: Barriers, markers and ends that may be on their way on one channel besides its credits.
 _EVENTS_PER_CHANNEL = 64
 
@@ -66,7 +68,7 @@ class SubtaskFleet:
         self.members: dict[SubtaskId, FleetMember] = {}
 
     async def adopt(self) -> None:
-        """Find the actors that an earlier JobMaster of this job has left, and end superfluous ones."""
+        """Find the actors that an earlier JobMaster of this job has left; end superfluous and silent ones."""
         for entry in ray.util.list_named_actors(all_namespaces=True):
             if entry["namespace"] != NAMESPACE:
                 continue
@@ -75,13 +77,14 @@ class SubtaskFleet:
                 continue
             subtask, incarnation = parsed
             self._incarnations[subtask] = max(incarnation, self._incarnations.get(subtask, 0))
-            try:
-                handle = ray.get_actor(entry["name"], namespace=NAMESPACE)
-                pid, node = await asyncio.wait_for(self._where(handle), 10)
-            except (ValueError, TimeoutError, ray.exceptions.RayActorError) as error:
-                logger.warning("actor %s can't be taken over: %s", entry["name"], error)
+            member = await self._take_over(entry["name"], incarnation)
+            if member is None:
                 continue
-            self.members[subtask] = FleetMember(handle, entry["name"], incarnation, pid, node)
+            known = self.members.get(subtask)
+            if known is None or known.incarnation < member.incarnation:
+                self.members[subtask], member = member, known
+            if member is not None:
+                ray.kill(member.handle)
 
     async def ensure_all(self) -> dict[SubtaskId, FleetMember]:
         """An actor for every subtask, new ones where needed.
@@ -96,7 +99,12 @@ class SubtaskFleet:
             for subtask_id, (_, _, handle) in created.items()
         }
         if waiting:
-            done, late = await asyncio.wait(waiting, timeout=self._config.deployment_timeout)
+            try:
+                done, late = await asyncio.wait(waiting, timeout=self._config.deployment_timeout)
+            except asyncio.CancelledError:
+                for _, _, handle in created.values():
+                    ray.kill(handle)
+                raise
             for future in late:
                 future.cancel()
             failures = [str(f.exception()) for f in done if f.exception() is not None]
@@ -146,6 +154,19 @@ class SubtaskFleet:
             max_concurrency=channels + _CONTROL_CALLS,
         )
         return name, incarnation, actor.remote(self._job_id, self._config.lease_timeout)
+
+    async def _take_over(self, name: str, incarnation: int) -> FleetMember | None:
+        try:
+            handle = ray.get_actor(name, namespace=NAMESPACE)
+        except ValueError:
+            return None
+        try:
+            pid, node = await asyncio.wait_for(self._where(handle), _TAKE_OVER_TIMEOUT)
+        except (TimeoutError, ray.exceptions.RayActorError) as error:
+            logger.warning("actor %s can't be taken over: it is ended (%s)", name, error)
+            ray.kill(handle)
+            return None
+        return FleetMember(handle, name, incarnation, pid, node)
 
     async def _where(self, handle: ActorHandle[Any]) -> tuple[int, str]:
         where: tuple[int, str] = await handle.where.remote()

@@ -1,10 +1,11 @@
 """The main job: count the words of a text on Ray, lose a process in the middle, and miss nothing.
 
-    make demo
+make demo
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
@@ -17,7 +18,7 @@ from generate_text import generate_text
 from rich.console import Console
 from word_count import kill_one_subtask, paced, word_count
 
-from penstock.actors import RayJobHandle
+from penstock.runtime import JobHandle
 
 CHECKPOINT_INTERVAL = 1.0
 KILL_AFTER = 3
@@ -54,7 +55,7 @@ def compare(text: Path, output: Path) -> tuple[int, int, int]:
     return len(expected) - missing, missing, surplus
 
 
-def seconds_to_first_record(job: RayJobHandle, killed_at: float) -> float | None:
+def seconds_to_first_record(job: JobHandle, killed_at: float) -> float | None:
     """From the kill to the first record that the next attempt reads."""
     while not job.status().is_terminal:
         statistics = job.statistics()
@@ -67,13 +68,16 @@ def seconds_to_first_record(job: RayJobHandle, killed_at: float) -> float | None
 
 def main() -> int:
     """Run the demo; 0 when the result is exact."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--megabytes", type=float, default=6.0, help="size of the text (default: 6)")
+    options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     text, output = FOLDER / "text.txt", FOLDER / "counts"
     console.rule("Penstock: words counted exactly once")
-    generate_text(text)
+    generate_text(text, options.megabytes)
     console.print(f"a text of {text.stat().st_size / 1e6:.1f} MB: {text}")
 
-    source = paced(str(text), CHECKPOINT_INTERVAL, KILL_AFTER)
+    source = paced(str(text), KILL_AFTER)
     env = word_count(source, str(output), 2, CHECKPOINT_INTERVAL, str(FOLDER / "checkpoints"))
     console.print("\nThe job graph\n")
     console.print(env.describe())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-_SYLLABLES = "ka lo mi ren tu vas pe on dri sel gra ne fo il qua bra ster win de ou".split()
+_SYLLABLES = "ka lo mi ren tu vas pe on dri sel gra ne fo il qua bra ster win de ou".split()  # noqa: SIM905
 
 
 def generate_text(path: Path, megabytes: float = 6.0, words: int = 20_000, seed: int = 7) -> None:

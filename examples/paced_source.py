@@ -1,7 +1,8 @@
-"""A user's own connector: a source that reads text files no faster than a given number of bytes per second.
+"""A user's own connector: text files, read a part at a time with a checkpoint in between.
 
-It wraps a `FileSource` and so shows all that a source of one's own needs: `splits`, `reader`, and a reader with
-`poll`, `snapshot` and `close`. It never sleeps; it says when it wants to be asked again.
+It makes a job last for a given number of checkpoints on a machine of any speed, so that a kill can be put
+into its middle. It wraps a `FileSource`; `own_connector.py` shows a source that wraps nothing. It never
+sleeps: it says when it wants to be asked again.
 """
 
 from __future__ import annotations
@@ -10,48 +11,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime import ConnectorContext, FileSource, Polled, SourceReader
+from penstock.runtime import ConnectorContext, FileSource, Polled, RowBatch, SourceReader
+
+#: Seconds until a reader that has read its part is asked again.
+_PATIENCE = 0.05
 
 
 @dataclass(frozen=True)
 class PacedText:
-    """Lines of text files, at `bytes_per_second` over all subtasks together."""
+    """Lines of text files, about `bytes_per_checkpoint` of them from one checkpoint to the next."""
 
-    files: FileSource
-    bytes_per_second: float
+    files: FileSource[str]
+    bytes_per_checkpoint: float
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         """The splits of the files."""
         return self.files.splits(parallelism)
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> PacedReader:
-        """A reader that keeps to its subtask's share of the rate."""
-        share = self.bytes_per_second / context.parallelism
+        """A reader that keeps to its subtask's share."""
+        share = self.bytes_per_checkpoint / context.parallelism
         return PacedReader(self.files.reader(context, splits), context, share)
 
 
 class PacedReader:
-    """Gives a batch, then nothing until the time that the batch may take is over."""
+    """Reads its part, then nothing until the next checkpoint has come by."""
 
-    def __init__(self, reader: SourceReader[str], context: ConnectorContext, bytes_per_second: float) -> None:
+    def __init__(self, reader: SourceReader[str], context: ConnectorContext, part: float) -> None:
         self._reader = reader
         self._clock = context.clock
-        self._bytes_per_second = bytes_per_second
-        self._next_at = context.clock.monotonic()
+        self._part = part
+        self._left = part
 
     def poll(self, max_rows: int) -> Polled[str]:
-        """The next few lines when it is time for them."""
-        now = self._clock.monotonic()
-        if now < self._next_at:
-            return Polled(ready_at=self._next_at)
-        polled = self._reader.poll(min(max_rows, 200))
-        if polled.batch is not None:
-            taken = sum(len(line) + 1 for line in polled.batch.rows)
-            self._next_at = max(self._next_at, now - 1.0) + taken / self._bytes_per_second
+        """The next few lines of the part, or when to ask again."""
+        if self._left <= 0:
+            return Polled(ready_at=self._clock.monotonic() + _PATIENCE)
+        polled = self._reader.poll(min(max_rows, 100))
+        if isinstance(polled.batch, RowBatch):
+            self._left -= sum(len(line.encode()) + 1 for line in polled.batch.rows)
         return polled
 
     def snapshot(self) -> Sequence[Any]:
-        """Where the files stand."""
+        """Where the files stand; a checkpoint is being taken, so the next part may be read."""
+        self._left = min(self._left, 0) + self._part
         return self._reader.snapshot()
 
     def close(self) -> None:

@@ -4,22 +4,30 @@
 
 Every occurrence of a word commits one JSON line `{"word": ..., "count": n}` to the output folder, so each
 (word, 1..n) must stand there exactly once, whatever was killed in between. With a kill asked for, the text is
-read slowly enough for the kill to fall into the middle of the job.
+read in parts with checkpoints in between, so that the kill falls into the middle of the job.
 """
 
 from __future__ import annotations
 
 import argparse
-import glob
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from paced_source import PacedText
+
 from penstock.actors import RayJobHandle, kill_process
-from penstock.runtime import Checkpointing, FileSink, FileSource, FixedDelay, StreamEnvironment
+from penstock.runtime import (
+    Checkpointing,
+    FileSink,
+    FileSource,
+    FixedDelay,
+    JobHandle,
+    PenstockError,
+    Source,
+    StreamEnvironment,
+)
 
 
 def with_one(word: str) -> tuple[str, int]:
@@ -43,7 +51,7 @@ def as_update(pair: tuple[str, int]) -> dict[str, Any]:
 
 
 def word_count(
-    source: FileSource | PacedText, output: str, parallelism: int, checkpoint_interval: float, storage: str
+    source: Source[str], output: str, parallelism: int, checkpoint_interval: float, storage: str
 ) -> StreamEnvironment:
     """The job: lines -> words -> (word, 1) -> running count per word -> one JSON line per update."""
     env = StreamEnvironment(
@@ -64,21 +72,23 @@ def word_count(
     return env
 
 
-def paced(pattern: str, checkpoint_interval: float, checkpoints: int) -> PacedText:
-    """The text, read so slowly that `checkpoints` checkpoints fall into the job, and some more after them."""
-    size = sum(os.path.getsize(name) for name in glob.glob(pattern, recursive=True))
-    seconds = checkpoint_interval * (checkpoints + 3) + 2
-    return PacedText(FileSource.text(pattern, split_size=max(64 * 1024, size // 16)), max(1.0, size / seconds))
+def paced(pattern: str, checkpoints: int) -> PacedText:
+    """The text in so many parts that `checkpoints` checkpoints fall into the job, and a few more."""
+    sizes = {split.path: split.size for split in FileSource.text(pattern).splits(1)}
+    size = sum(sizes.values())
+    files = FileSource.text(pattern, split_size=max(1, size // 32))
+    return PacedText(files, max(1.0, size / (checkpoints + 3)))
 
 
-def kill_one_subtask(job: RayJobHandle, after_checkpoints: int) -> str | None:
+def kill_one_subtask(job: JobHandle, after_checkpoints: int) -> str | None:
     """SIGKILL the process of one subtask once so many checkpoints are complete; which one it was."""
+    assert isinstance(job, RayJobHandle)
     while not job.status().is_terminal:
-        statistics = job.statistics()
-        if statistics.completed_checkpoints >= after_checkpoints:
-            process = next(p for p in job.processes() if p.subtask.vertex == "count")
-            kill_process(process)
-            return f"{process.subtask} (process {process.pid})"
+        if job.statistics().completed_checkpoints >= after_checkpoints:
+            for process in job.processes():
+                if process.subtask.vertex == "count":
+                    kill_process(process)
+                    return f"{process.subtask} (process {process.pid})"
         time.sleep(0.02)
     return None
 
@@ -94,22 +104,29 @@ def main() -> int:
     parser.add_argument("--storage", metavar="URL", help="where checkpoints go (default: beside the output)")
     options = parser.parse_args()
 
+    try:
+        run(options)
+    except PenstockError as error:
+        print(f"word_count: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run the job to its end, killing a process on the way when that is asked for."""
     output = Path(options.output).resolve()
     storage = options.storage or str(output.with_name(f"{output.name}-checkpoints"))
     kills = options.kill_after_checkpoints
-    source: FileSource | PacedText = FileSource.text(options.input)
-    if kills > 0:
-        source = paced(options.input, options.checkpoint_interval, kills)
+    source = paced(options.input, kills) if kills > 0 else FileSource.text(options.input)
     env = word_count(source, str(output), options.parallelism, options.checkpoint_interval, storage)
     if kills <= 0:
         env.run()
-        return 0
+        return
     job = env.submit()
     killed = kill_one_subtask(job, kills)
     print(f"killed {killed}" if killed else "the job ended before the kill", flush=True)
     result = job.wait()
     print(f"{result.status.value} after {result.statistics.restarts} restart(s)")
-    return 0 if killed else 1
 
 
 if __name__ == "__main__":

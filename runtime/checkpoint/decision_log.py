@@ -33,8 +33,7 @@ Why it is right.
 
 What it must never do: say `Claimed` for a record that a replay does not find; say `Fenced` for one that it
 finds; delete the slot of an `AttemptBegun`; take silence of the storage for a refusal.
-
-All methods block. They are called from one thread at a time.
+All methods block, and are called from one thread at a time.
 """
 
 from __future__ import annotations
@@ -79,16 +78,14 @@ class DecisionLog:
 
     Example:
         >>> from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-        >>> storage, paths = MemoryStorage(), SnapshotPaths("job")
-        >>> old, new = DecisionLog(storage, paths), DecisionLog(storage, paths)
+        >>> place = MemoryStorage(), SnapshotPaths("job")
+        >>> old, new = DecisionLog(*place), DecisionLog(*place)
         >>> old.begin_attempt(now=1.0)
         AttemptBegun(attempt=1, restored_checkpoint=None, at=1.0)
         >>> new.begin_attempt(now=2.0)
         AttemptBegun(attempt=2, restored_checkpoint=None, at=2.0)
         >>> old.end("finished", None, now=3.0)
         Fenced(newer_attempt=2)
-        >>> new.end("finished", None, now=3.0)
-        Claimed(slot=2)
     """
 
     def __init__(
@@ -151,10 +148,12 @@ class DecisionLog:
                     raise
                 continue
             if not self._reader.is_compacted_behind(view.next_slot):
-                return self._begun(view, record)
+                self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
+                self._claimed += 1
+                return record
+        where = f"{self._storage.url}/{self._paths.log}"
         msg = (
-            f"no attempt could begin in {self._storage.url}/{self._paths.log}: each slot that the listing "
-            "showed as free was taken; the storage must list what was just written"
+            f"no attempt could begin: {where} lists slots as free that are taken; is the listing up to date?"
         )
         raise StorageError(msg)
 
@@ -201,17 +200,10 @@ class DecisionLog:
             self._compaction_error,
         )
 
-    def _begun(self, view: LogView, record: AttemptBegun) -> AttemptBegun:
-        self._view = view.after(record)
-        self._attempt = record.attempt
-        self._fenced = None
-        self._claimed += 1
-        return record
-
     def _append(self, record: LogRecord) -> Claim:
-        claim = self._claim(record)
-        is_due = self._view.records_since_compaction >= self._compact_every
-        if isinstance(claim, Claimed) and is_due and self._view.ended is None:
+        claim, view = self._claim(record), self._view
+        is_due = view.ended is None and view.records_since_compaction >= self._compact_every
+        if is_due and isinstance(claim, Claimed):
             self._compact(record.at)
         return claim
 
@@ -284,8 +276,9 @@ class DecisionLog:
         except CorruptSnapshotError:
             raise
         except StorageError as error:
-            path = f"{self._storage.url}/{self._paths.log_slot(slot)}"
-            msg = f"{path} is taken, but nobody knows by which record: {error}"
+            msg = (
+                f"slot {slot} of {self._storage.url}/{self._paths.log} is taken, by what is unknown: {error}"
+            )
             raise OutcomeUnknownError(msg) from error
 
     def _compact(self, now: float) -> None:

@@ -20,7 +20,7 @@ class FileHandle:
     """A file of the checkpoint storage.
 
     Attributes:
-        path: Relative to the job's folder.
+        path: Relative to the storage's root, as `SnapshotPaths` formats it.
         size: Bytes.
         checksum: xxh3-128 of the content, hexadecimal.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from ray.util import list_named_actors
 
 from penstock.actors.names import NAMESPACE
 
-#: Tests import their helper modules as `jobs...`; the subtasks' processes get the same path from the driver.
+#: Tests import their helper modules as `jobs...`; the cluster's processes do too.
 _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
@@ -37,13 +38,15 @@ def penstock_actors() -> list[str]:
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[None]:
     """A local cluster of four (nominal) CPUs that listens on loopback only."""
-    ray.init(
-        _node_ip_address="127.0.0.1",
-        num_cpus=4,
-        include_dashboard=False,
-        logging_level=logging.WARNING,
-        log_to_driver=False,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", _HERE, prepend=os.pathsep)
+        ray.init(
+            _node_ip_address="127.0.0.1",
+            num_cpus=4,
+            include_dashboard=False,
+            logging_level=logging.WARNING,
+            log_to_driver=False,
+        )
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.finalize import finalize
@@ -41,6 +41,7 @@ from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock,
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("read", 1), SubtaskId("count", 0))
 
 EVENTS = st.one_of(
+    st.tuples(st.just("whole"), st.booleans()),
     st.tuples(st.just("trigger"), st.booleans()),
     st.tuples(st.just("acknowledge"), st.integers(0, 2), st.integers(0, 3)),
     st.tuples(st.just("acknowledge_all"), st.integers(0, 3)),
@@ -137,7 +138,8 @@ class World:
         return self.snapshots[key]
 
     def acknowledge(self, subtask: SubtaskId, back: int) -> None:
-        if back < len(self.barriers):
+        finished = self.planner.status[subtask] is SubtaskStatus.FINISHED
+        if back < len(self.barriers) and not finished:
             checkpoint_id = sorted(self.barriers)[-1 - back]
             snapshot = self.snapshot(checkpoint_id, subtask)
             self.coordinator.acknowledge(1, subtask, checkpoint_id, snapshot)
@@ -148,6 +150,10 @@ class World:
                 self.asked += 1
                 kind = SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT
                 self.coordinator.trigger(kind, on_answer=self.answered.append)
+            case ("whole", savepoint):
+                self.do(("trigger", savepoint))
+                self.do(("acknowledge_all", 0))
+                self.runner.run_all()
             case ("acknowledge", subtask, back):
                 self.acknowledge(SUBTASKS[subtask], back)
             case ("acknowledge_all", back):
@@ -193,7 +199,7 @@ class World:
 @given(
     max_concurrent=st.integers(1, 3),
     retained=st.integers(1, 2),
-    events=st.lists(EVENTS, max_size=60),
+    events=st.lists(EVENTS, min_size=10, max_size=60),
 )
 def test_laws_hold_under_any_events(max_concurrent: int, retained: int, events: list[Any]) -> None:
     world = World(max_concurrent, retained)

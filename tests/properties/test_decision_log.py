@@ -1,9 +1,9 @@
 """The log of decisions under several writers, crashes between any two storage calls, and lost answers.
 
 Every writer runs in a thread of its own, but only one runs at a time: each storage call waits until the
-schedule, which hypothesis draws, lets it happen, fail, happen without an answer, happen much later, or be the
-last thing that its writer does. After each call a fresh reader must see exactly what all records that ever got
-into a free slot come to.
+schedule, which hypothesis draws, lets it happen, fail, happen without an answer, happen much later, or be
+the last thing that its writer does. After each call a fresh reader must see exactly what all records that
+ever got into a free slot come to.
 """
 
 from __future__ import annotations

@@ -35,10 +35,11 @@ SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))
 RESTARTS = 3
 
 EVENTS = st.one_of(
-    st.tuples(st.sampled_from(["start", "cancel", "come_up", "come_up", "stopped", "checkpoint", "storage"])),
+    st.tuples(st.sampled_from(["come_up", "stopped", "checkpoint", "storage", "go_on"])),
     st.tuples(st.sampled_from(["failed", "deployment_failed"]), st.integers(0, 1)),
     st.tuples(st.sampled_from(["end_of_data", "finished", "decline", "acknowledge"]), st.integers(0, 1)),
-    st.tuples(st.just("acknowledge_all")),
+    st.tuples(st.sampled_from(["acknowledge_all", "whole_checkpoint", "whole_restart", "go_on"])),
+    st.tuples(st.sampled_from(["whole_restart", "go_on", "start", "cancel"])),
     st.tuples(st.just("advance"), st.sampled_from([0.1, 1, 10])),
     st.tuples(st.just("work"), st.integers(0, 1)),
     st.tuples(st.just("work"), st.integers(0, 1)),
@@ -130,6 +131,20 @@ class World:
                 self.runner.run_all()
                 scheduler.on_deployed(scheduler.attempt)
                 scheduler.on_started(scheduler.attempt)
+            case ("go_on",):
+                self.storage.down = False
+                self.do(("stopped",))
+                self.runner.run_all()
+                self.timers.advance(1)
+                self.do(("come_up",))
+            case ("whole_restart",):
+                self.do(("failed", 0))
+                self.do(("go_on",))
+            case ("whole_checkpoint",):
+                self.do(("checkpoint",))
+                if self.running:
+                    self.do(("acknowledge_all",))
+                    self.runner.run_all()
             case ("stopped",):
                 if self.stopping is not None:
                     self.live, self.stopping = None, None
@@ -176,7 +191,7 @@ class World:
 
 
 @settings(deadline=None)
-@given(st.lists(EVENTS, max_size=60))
+@given(st.lists(EVENTS, min_size=10, max_size=60))
 def test_laws_hold_under_any_events(events: list[Any]) -> None:
     world = World()
     world.scheduler.start()

@@ -39,15 +39,22 @@ HANDLES = st.one_of(
         st.text(),
     ),
 )
-RANGES = st.tuples(st.integers(0, 127), st.integers(0, 127)).map(lambda pair: KeyGroupRange(min(pair), max(pair)))
+RANGES = st.tuples(st.integers(0, 127), st.integers(0, 127)).map(
+    lambda pair: KeyGroupRange(min(pair), max(pair))
+)
 KEYED = st.builds(KeyedStateHandle, RANGES, st.lists(HANDLES, max_size=3).map(tuple), st.integers(0, 2**40))
-LISTS = st.builds(OperatorStateHandle, st.text(), st.sampled_from(RedistributionMode), HANDLES, st.integers(0, 9))
+LISTS = st.builds(
+    OperatorStateHandle, st.text(), st.sampled_from(RedistributionMode), HANDLES, st.integers(0, 9)
+)
 SUBTASKS = st.builds(
     OperatorSubtaskState, st.lists(KEYED, max_size=2).map(tuple), st.lists(LISTS, max_size=2).map(tuple)
 )
 NAMES = st.text(st.characters(exclude_categories=()))
 OPERATORS = st.dictionaries(
-    NAMES, st.tuples(st.integers(1, 9), st.integers(1, 128), st.dictionaries(st.integers(0, 9), SUBTASKS, max_size=2))
+    NAMES,
+    st.tuples(
+        st.integers(1, 9), st.integers(1, 128), st.dictionaries(st.integers(0, 9), SUBTASKS, max_size=2)
+    ),
 ).map(lambda found: {name: OperatorState(name, *parts) for name, parts in found.items()})
 CHECKPOINTS = st.builds(
     CompletedCheckpoint,
@@ -81,7 +88,9 @@ def test_a_checkpoint_comes_back_as_it_was(checkpoint: CompletedCheckpoint, path
 def test_a_flipped_bit_anywhere_is_found_and_the_file_is_named(data: st.DataObject) -> None:
     encoded = bytearray(encode_metadata(small()))
     encoded[data.draw(st.integers(0, len(encoded) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(CorruptSnapshotError, match="j/chk-1-1/metadata should be the metadata of a checkpoint"):
+    with pytest.raises(
+        CorruptSnapshotError, match="j/chk-1-1/metadata should be the metadata of a checkpoint"
+    ):
         decode_metadata(bytes(encoded), "j/chk-1-1/metadata")
 
 

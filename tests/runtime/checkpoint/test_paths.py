@@ -13,7 +13,9 @@ PATHS = SnapshotPaths("job-1")
 PLACE = {"checkpoint_id": 7, "attempt": 2, "subtask": 3, "number": 0}
 
 
-@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.", "a b", "a#1", "a\\b", "ä", "a\n"])
+@pytest.mark.parametrize(
+    "path", ["", "/a", "a/", "a//b", "../a", "a/../b", "a/.", "a b", "a#1", "a\\b", "ä", "a\n"]
+)
 def test_a_path_that_some_storage_does_not_take_is_refused(path: str) -> None:
     with pytest.raises(StorageError, match="must be relative"):
         check_path(path)
@@ -35,8 +37,12 @@ def test_a_job_id_that_can_not_name_a_folder_is_refused(job_id: str) -> None:
         SnapshotPaths(job_id)
 
 
-@given(st.text(st.characters(exclude_categories=()), max_size=300), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_every_operator_id_gives_a_path_that_every_storage_takes(name: str, checkpoint_id: int, attempt: int) -> None:
+@given(
+    st.text(st.characters(exclude_categories=()), max_size=300), st.integers(0, 10**6), st.integers(0, 10**6)
+)
+def test_every_operator_id_gives_a_path_that_every_storage_takes(
+    name: str, checkpoint_id: int, attempt: int
+) -> None:
     place = PLACE | {"checkpoint_id": checkpoint_id, "attempt": attempt, "operator_id": name}
     for path in (PATHS.shared_file(**place), PATHS.savepoint_file(**place)):
         assert check_path(path) == path
@@ -92,5 +98,9 @@ def test_what_has_another_owner_is_never_deleted(path: str) -> None:
 
 def test_savepoints_are_found_by_their_metadata() -> None:
     savepoint = PATHS.metadata(SnapshotKind.SYNC_SAVEPOINT, 7, 2)
-    others = [PATHS.metadata(SnapshotKind.CHECKPOINT, 8, 2), "job-1/savepoint-7-2/count-0-0", "job-1/metadata"]
+    others = [
+        PATHS.metadata(SnapshotKind.CHECKPOINT, 8, 2),
+        "job-1/savepoint-7-2/count-0-0",
+        "job-1/metadata",
+    ]
     assert PATHS.savepoint_metadata([*others, savepoint]) == [savepoint]

@@ -1,0 +1,40 @@
+"""The jobs that the benchmarks run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.runtime import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from workload import add, doubled, is_large, key_of, reading, with_key
+
+
+def keyed_sum(storage: Path, parallelism: int, count: int | None = None, **config: object) -> StreamEnvironment:
+    """source -> map -> key_by -> running sum -> nowhere, a checkpoint a second; watch operator `sum`."""
+    env = StreamEnvironment(
+        "keyed-sum",
+        parallelism=parallelism,
+        checkpointing=Checkpointing(every=1.0, storage=str(storage)),
+        config=JobConfig(**config),  # type: ignore[arg-type]
+    )
+    (
+        env.from_source("numbers", GeneratorSource(reading, count=count))
+        .map(with_key)
+        .key_by(key_of)
+        .reduce("sum", add)
+        .sink("discard", DiscardSink())
+    )
+    return env
+
+
+def chain(storage: Path, count: int | None = None) -> StreamEnvironment:
+    """source -> map -> filter -> map -> nowhere in one chain, a checkpoint a second; watch `with_key`."""
+    env = StreamEnvironment("chain", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
+    (
+        env.from_source("numbers", GeneratorSource(reading, count=count))
+        .map(with_key, id="with_key")
+        .filter(is_large)
+        .map(doubled)
+        .sink("discard", DiscardSink())
+    )
+    return env

@@ -1,0 +1,242 @@
+"""What all benchmarks share: watching a job run, machine and versions, tables and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import ray
+from penstock.actors import RayJobHandle
+from penstock.runtime import StreamEnvironment
+
+_POLL = 0.25
+_START_TIMEOUT = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A running job at one moment.
+
+    Attributes:
+        at: Monotonic seconds.
+        records: Records that the watched operator has taken.
+        memory: Resident bytes of all its subtasks' processes.
+    """
+
+    at: float
+    records: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """The steady part of a job's run.
+
+    Attributes:
+        samples: What was seen, oldest first; start-up and warm-up are not in it.
+        checkpoints: Checkpoints that completed meanwhile.
+    """
+
+    samples: tuple[Sample, ...]
+    checkpoints: int
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        first, last = self.samples[0], self.samples[-1]
+        return (last.records - first.records) / (last.at - first.at)
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a benchmark writes into its JSON file.
+
+    Attributes:
+        ratios: What is compared, larger or smaller as their names say.
+        rates: Records a second.
+        seconds: Durations.
+        details: Anything else, to understand the others.
+    """
+
+    ratios: dict[str, float] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, path: str | None, versions: Mapping[str, str]) -> None:
+        """Write them to a file; nothing happens without a path."""
+        if path is None:
+            return
+        record = {
+            "ratios": self.ratios,
+            "rates": self.rates,
+            "seconds": self.seconds,
+            "details": self.details,
+            "versions": dict(versions),
+            "machine": machine(),
+        }
+        Path(path).write_text(json.dumps(record, indent=2) + "\n")
+
+
+def options(description: str | None, **defaults: float) -> argparse.ArgumentParser:
+    """The command line of a benchmark: `--json` and one option for each default."""
+    parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
+    parser.add_argument("--json", metavar="FILE", help="write the figures there")
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default {default:g}")
+    return parser
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for checkpoints and results that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def running(env: StreamEnvironment, operator: str) -> Iterator[RayJobHandle]:
+    """A job, from its first record on; cancelled at the end."""
+    job = env.submit()
+    assert isinstance(job, RayJobHandle)
+    try:
+        deadline = time.monotonic() + _START_TIMEOUT
+        while sample(job, operator).records == 0:
+            report = job.report()
+            if report.status.is_terminal or time.monotonic() > deadline:
+                msg = f"{env.name} is {report.status.value} and has no records yet: {report.failure}"
+                raise RuntimeError(msg)
+            time.sleep(0.1)
+        yield job
+    finally:
+        job.cancel()
+        while not job.status().is_terminal:
+            time.sleep(0.05)
+
+
+def watch(job: RayJobHandle, operator: str, warm_up: float, seconds: float) -> Steady:
+    """Look at a running job for some seconds, after others that do not count."""
+    time.sleep(warm_up)
+    samples = [sample(job, operator)]
+    before = job.statistics().completed_checkpoints
+    while samples[-1].at - samples[0].at < seconds:
+        time.sleep(_POLL)
+        samples.append(sample(job, operator))
+    return Steady(tuple(samples), job.statistics().completed_checkpoints - before)
+
+
+def steady(env: StreamEnvironment, operator: str, warm_up: float, seconds: float) -> Steady:
+    """Run a job and return its steady part."""
+    with running(env, operator) as job:
+        return watch(job, operator, warm_up, seconds)
+
+
+def sample(job: RayJobHandle, operator: str) -> Sample:
+    """A job right now."""
+    asked = time.monotonic()
+    report = job.report()
+    at = (asked + time.monotonic()) / 2
+    counters = report.statistics.operators.get(operator)
+    records = 0 if counters is None else counters.records_in
+    return Sample(at, records, sum(resident_bytes(process.pid) for process in report.processes))
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident memory of a process; 0 where that can't be told."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def per_second(count: int, work: Any) -> float:
+    """Records a second of `work(count)`."""
+    begun = time.perf_counter()
+    work(count)
+    return count / (time.perf_counter() - begun)
+
+
+def middle(values: Iterable[float]) -> float:
+    """The median."""
+    return statistics.median(values)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Smallest and largest, for a table."""
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """A quantile of sorted values."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def versions(**more: str) -> dict[str, str]:
+    """Versions of what is measured."""
+    named = {name: version(name) for name in ("penstock", "ray", "msgpack", "pyarrow", "numpy")}
+    return {"python": platform.python_version(), **named, **more}
+
+
+def machine() -> dict[str, Any]:
+    """What it ran on, and how busy that was with other things."""
+    return {
+        "cpus": os.cpu_count(),
+        "processor": _processor(),
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table that also reads well as plain text.
+
+    Example:
+        >>> print(table(["what", "rows/s"], [["loop", 12]]))
+        | what | rows/s |
+        | :--- | -----: |
+        | loop |     12 |
+    """
+    texts = [list(map(str, headings)), *(list(map(str, row)) for row in rows)]
+    widths = [max(4, *(len(row[column]) for row in texts)) for column in range(len(headings))]
+    rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = [texts[0], rule, *texts[1:]]
+    return "\n".join(
+        "| "
+        + " | ".join(
+            text.ljust(width) if column == 0 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        + " |"
+        for line in lines
+    )
+
+
+def rows_a_second(rate: float) -> str:
+    """A rate for a table."""
+    return f"{rate / 1e6:.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
+
+
+def shut_down() -> None:
+    """End the local cluster that the jobs ran on."""
+    if ray.is_initialized():
+        ray.shutdown()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")

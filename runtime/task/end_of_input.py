@@ -1,0 +1,111 @@
+"""How a subtask ends.
+
+The operators finish and EndOfData goes downstream: from then on there are no records, but there may be
+transactions that wait for their commit. So the subtask waits for a checkpoint that began after that. When it
+is complete, everything is committed; EndOfPartition goes out and the subtask leaves, after its receivers have
+consumed everything and all its senders have left. Without checkpoints it leaves at once.
+
+While it leaves it still takes part in checkpoints, in silence: behind EndOfPartition nothing may be sent, and
+receivers count that as the barrier. It must take part, because a sender may need one more checkpoint before
+it can leave itself: when channels are not aligned, a sender's barrier may have been in front of its EndOfData
+and yet belong to a checkpoint that was taken here after the end.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from penstock.runtime.operators.chain import OperatorChain, Work
+from penstock.runtime.record.elements import END_OF_TIME, EndOfData, EndOfPartition, Watermark
+from penstock.runtime.task.event_time import EventTime
+from penstock.runtime.task.gateway import SubtaskGateway
+from penstock.runtime.task.outputs import SubtaskOutputs
+
+
+class Phase(Enum):
+    """Where a subtask is in its life."""
+
+    RUNNING = "running"
+    ENDED = "waiting for the checkpoint of its end"
+    LEAVING = "waiting for its receivers"
+    FINISHED = "finished"
+
+
+class EndOfInput:
+    """Takes a subtask from the end of its input to its own; see the module's text.
+
+    Args:
+        chain: The operators.
+        event_time: Brings the last watermark through.
+        outputs: Where ends go.
+        gateway: Told of the end of data.
+        takes_checkpoints: Whether the job takes checkpoints.
+
+    Attributes:
+        phase: How far it is.
+    """
+
+    def __init__(
+        self,
+        chain: OperatorChain,
+        event_time: EventTime,
+        outputs: SubtaskOutputs,
+        gateway: SubtaskGateway,
+        *,
+        takes_checkpoints: bool,
+    ) -> None:
+        self._chain = chain
+        self._event_time = event_time
+        self._outputs = outputs
+        self._gateway = gateway
+        self._takes_checkpoints = takes_checkpoints
+        self._first_checkpoint: int | None = None
+        self.phase = Phase.RUNNING
+
+    @property
+    def may_send(self) -> bool:
+        """Whether anything may still be sent: not behind EndOfPartition."""
+        return self.phase in (Phase.RUNNING, Phase.ENDED)
+
+    def finish(self, drain: bool) -> Work:
+        """Finish the operators and say so.
+
+        Args:
+            drain: Whether event time goes to its end first.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        if drain:
+            yield from self._event_time.advance(Watermark(END_OF_TIME))
+        yield from self._chain.end_of_data()
+        self._outputs.broadcast_event(EndOfData(drain))
+        self.phase = Phase.ENDED
+        self._gateway.end_of_data()
+        if not self._takes_checkpoints:
+            self._leave()
+
+    def checkpoint_taken(self, checkpoint_id: int) -> None:
+        """The state was taken: if that was after the end, the completion of this checkpoint is enough."""
+        if self.phase is Phase.ENDED and self._first_checkpoint is None:
+            self._first_checkpoint = checkpoint_id
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete and committed: leave if it covers the end."""
+        first = self._first_checkpoint
+        if self.phase is Phase.ENDED and first is not None and checkpoint_id >= first:
+            self._leave()
+
+    def try_to_finish(self, *, exhausted: bool) -> bool:
+        """Finish if the subtask is leaving and nobody waits for it; whether it did.
+
+        Args:
+            exhausted: Whether all input channels have ended.
+        """
+        if self.phase is Phase.LEAVING and exhausted and self._outputs.are_drained:
+            self.phase = Phase.FINISHED
+        return self.phase is Phase.FINISHED
+
+    def _leave(self) -> None:
+        self.phase = Phase.LEAVING
+        self._outputs.broadcast_event(EndOfPartition())

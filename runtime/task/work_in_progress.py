@@ -1,0 +1,115 @@
+"""What a subtask is in the middle of: a batch, an advance of event time, or the end of its input.
+
+Work is a generator that pauses after every batch that left the chain. It is left alone when a slice's time is
+over or an output has no credit, and is gone on with in a later step. A batch is cut into slices; what follows
+it (the end of the input) waits until it is worked off. Only when nothing is in progress may a checkpoint be
+taken: what is half done lives in generators, and those are in no snapshot.
+"""
+
+from __future__ import annotations
+
+from penstock.runtime.operators.chain import OperatorChain, Work
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import Batch
+from penstock.runtime.task.outputs import SubtaskOutputs
+from penstock.runtime.task.slicing import BatchRemainder, SliceSizer, SlicingStatistics
+
+
+class WorkInProgress:
+    """Works off one thing after the other, slice by slice; see the module's text.
+
+    Args:
+        chain: Processes batches.
+        outputs: Work stops while one of them has no credit.
+        clock: Time.
+        duration: Intended seconds of a slice.
+    """
+
+    def __init__(self, chain: OperatorChain, outputs: SubtaskOutputs, clock: Clock, duration: float) -> None:
+        self._chain = chain
+        self._outputs = outputs
+        self._monotonic = clock.monotonic
+        self._duration = duration
+        self._sizer = SliceSizer(duration)
+        self._work: Work | None = None
+        self._slice_rows = 0
+        self._spent = 0.0
+        self._remainder: BatchRemainder | None = None
+        self._following: Work | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is half done."""
+        return self._work is None and self._remainder is None and self._following is None
+
+    @property
+    def slice_rows(self) -> int:
+        """Rows that the next slice would have."""
+        return self._sizer.rows
+
+    def begin_batch(self, batch: Batch) -> None:
+        """Take a batch on; nothing else may be in progress."""
+        if len(batch):
+            self._remainder = BatchRemainder(batch)
+
+    def then(self, work: Work) -> None:
+        """Take work on that is done when the batch, if there is one, is worked off."""
+        self._following = work
+
+    def go_on(self, begun: float) -> None:
+        """Work until everything is done, the time is over, or an output has no credit.
+
+        Args:
+            begun: Monotonic time at which the step began.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        monotonic, now = self._monotonic, begun
+        deadline = begun + self._duration
+        while (work := self._current()) is not None:
+            resumed = now
+            for _ in work:
+                now = monotonic()
+                if now >= deadline or not self._outputs.are_available:
+                    self._spent += now - resumed
+                    return
+            now = monotonic()
+            self._ended(now - resumed)
+            if now >= deadline:
+                return
+
+    def close(self) -> None:
+        """Give up what is half done, so that users' `finally` blocks run now.
+
+        Raises:
+            OperatorError: One of them failed.
+        """
+        works = (self._work, self._following)
+        self._work = self._following = self._remainder = None
+        for work in works:
+            if work is not None:
+                work.close()
+
+    def statistics(self) -> SlicingStatistics:
+        """Counters of the slicing."""
+        return self._sizer.statistics()
+
+    def _current(self) -> Work | None:
+        """What to go on with: the slice under way, the next slice, or what follows the batch."""
+        if self._work is None:
+            if self._remainder is not None:
+                batch = self._remainder.take(self._sizer.rows)
+                if self._remainder.is_empty:
+                    self._remainder = None
+                self._slice_rows = len(batch)
+                self._work = self._chain.process(batch)
+            else:
+                self._work, self._following = self._following, None
+        return self._work
+
+    def _ended(self, seconds: float) -> None:
+        self._sizer.observe(self._slice_rows, self._spent + seconds)
+        self._work = None
+        self._slice_rows = 0
+        self._spent = 0.0

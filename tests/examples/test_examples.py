@@ -1,0 +1,126 @@
+"""Every example runs, and does what it says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import own_connector
+import process_function
+import pytest
+from conftest import EXAMPLES, Runner
+from generate_text import generate_text
+
+
+def updates(output: Path) -> Counter[tuple[str, int]]:
+    """How often each update was committed; what a reader of folders would not see is left out."""
+    lines = [
+        json.loads(line)
+        for file in output.iterdir()
+        if not file.name.startswith((".", "_"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    return Counter((line["word"], line["count"]) for line in lines)
+
+
+def each_occurrence(text: Path) -> Counter[tuple[str, int]]:
+    """The updates that the text must lead to, each once."""
+    counts = Counter(text.read_text(encoding="utf-8").split())
+    return Counter((word, n) for word, total in counts.items() for n in range(1, total + 1))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A text of a tenth of a megabyte with some words that are not ASCII."""
+    file = tmp_path / "texts" / "a.txt"
+    generate_text(file, megabytes=0.1)
+    with file.open("a", encoding="utf-8") as more:
+        more.write("Grüße aus\tKöln  \n\n naïve café\n" * 50)
+    return file
+
+
+@pytest.mark.ray
+def test_word_count_counts_every_occurrence_once(run_example: Runner, tmp_path: Path, text: Path) -> None:
+    run = run_example("word_count.py", "--input", text, "--output", tmp_path / "out", "--parallelism", 3)
+
+    assert run.code == 0, run.output
+    assert updates(tmp_path / "out") == each_occurrence(text)
+    assert [file.name for file in (tmp_path / "out").iterdir() if file.name.startswith((".", "_"))] == []
+
+
+@pytest.mark.ray
+def test_word_count_survives_a_kill(run_example: Runner, tmp_path: Path, text: Path) -> None:
+    out, pattern = tmp_path / "out", text.parent / "*.txt"
+    options = ("--checkpoint-interval", 0.5, "--kill-after-checkpoints", 2)
+    run = run_example("word_count.py", "--input", pattern, "--output", out, *options)
+
+    assert run.code == 0, run.output
+    assert "killed count[" in run.output
+    assert "finished after 1 restart(s)" in run.output
+    assert updates(out) == each_occurrence(text)
+    assert [file.name for file in out.iterdir() if file.name.startswith((".", "_"))] == []
+
+
+@pytest.mark.ray
+def test_word_count_names_what_is_missing(run_example: Runner, tmp_path: Path) -> None:
+    run = run_example("word_count.py", "--input", tmp_path / "none*.txt", "--output", tmp_path / "out")
+
+    assert run.code == 1
+    assert "operator 'lines'" in run.output
+    assert f"{tmp_path}/none*.txt" in run.output
+    assert "Traceback" not in run.output
+
+
+@pytest.mark.ray
+def test_the_demo_is_exact(run_example: Runner) -> None:
+    run = run_example("demo.py", "--megabytes", 0.5)
+
+    assert run.code == 0, run.output
+    for told in ("reduce(add)", "SIGKILL of count[", "recovered", "1 restart(s)", "0 missing, 0 too many"):
+        assert told in run.output
+
+
+@pytest.mark.ray
+def test_own_connectors_move_every_row_once(run_example: Runner, tmp_path: Path) -> None:
+    database = tmp_path / "readings.db"
+    run = run_example("own_connector.py", "--database", database, "--readings", 20_000)
+
+    assert run.code == 0, run.output
+    assert "20000 of 20000 readings published" in run.output
+    with closing(sqlite3.connect(database)) as result:
+        published = Counter(record for (record,) in result.execute("SELECT record FROM published"))
+        readings = result.execute("SELECT sensor, celsius FROM readings").fetchall()
+        assert result.execute("SELECT count(*) FROM published_staged").fetchone() == (0,)
+    assert published == Counter(json.dumps(own_connector.fahrenheit(reading)) for reading in readings)
+
+
+@pytest.mark.ray
+def test_the_process_function_raises_each_alarm_once(run_example: Runner, tmp_path: Path) -> None:
+    count = 20_000
+    run = run_example("process_function.py", "--output", tmp_path / "alarms", "--readings", count)
+
+    expected: Counter[str] = Counter()
+    hot: Counter[str] = Counter()
+    for sensor, celsius in map(process_function.reading, range(count)):
+        hot[sensor] = hot[sensor] + 1 if celsius > 60 else 0
+        if hot[sensor] == 3:
+            hot[sensor] = 0
+            expected[sensor] += 1
+    assert run.code == 0, run.output
+    assert process_function.committed_alarms(tmp_path / "alarms") == expected
+    assert f"sensor-9: {expected['sensor-9']} alarms" in run.output
+
+
+def test_every_example_is_run_or_is_a_part_of_one() -> None:
+    tests = Path(__file__).read_text(encoding="utf-8")
+    imported: set[str] = set()
+    for example in EXAMPLES.glob("*.py"):
+        for node in ast.walk(ast.parse(example.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                imported.add(f"{node.module}.py")
+    for example in EXAMPLES.glob("*.py"):
+        assert example.name in imported or f'run_example("{example.name}"' in tests, example.name

@@ -1,0 +1,118 @@
+"""Watching and hurting a job from outside, always with a deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import ray
+from ray.util import list_named_actors
+
+from penstock.actors import JobReport, RayJobHandle, kill_process
+from penstock.actors.names import NAMESPACE, parse_subtask_name, subtask_prefix
+from penstock.runtime import JobResult, JobStatus, StreamEnvironment
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+#: Seconds for anything that a test waits for; far more than it takes.
+PATIENCE = 90.0
+_POLL = 0.02
+
+
+def submit(env: StreamEnvironment) -> RayJobHandle:
+    """Submit, with the handle's own type."""
+    handle = env.submit()
+    assert isinstance(handle, RayJobHandle)
+    return handle
+
+
+def eventually(what: str, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {patience:g} s: {what}"
+        time.sleep(_POLL)
+
+
+def wait_until(job: RayJobHandle, what: str, condition: Callable[[JobReport], bool]) -> JobReport:
+    """Wait until the report of a job that has not ended says something."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        report = job.report()
+        if condition(report):
+            return report
+        seen = f"{report.status.value}, {report.statistics}, {report.failure}, {report.history}"
+        assert not report.status.is_terminal, f"the job ended before {what}: {seen}"
+        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s: {seen}"
+        time.sleep(_POLL)
+
+
+def after_checkpoints(job: RayJobHandle, count: int) -> JobReport:
+    """Wait until so many checkpoints are complete."""
+    return wait_until(
+        job, f"{count} checkpoint(s)", lambda report: report.statistics.completed_checkpoints >= count
+    )
+
+
+def when_records_flow(job: RayJobHandle, operator: str, records: int = 1) -> JobReport:
+    """Wait until an operator has taken so many records in the running attempt."""
+
+    def flows(report: JobReport) -> bool:
+        seen = report.statistics.operators.get(operator)
+        return seen is not None and max(seen.records_in, seen.records_out) >= records
+
+    return wait_until(job, f"{records} record(s) in {operator}", flows)
+
+
+def kill_subtask(job: RayJobHandle, vertex: str, index: int = 0) -> int:
+    """SIGKILL the process of a subtask; its pid."""
+    process = next(p for p in job.processes() if p.subtask == SubtaskId(vertex, index))
+    kill_process(process)
+    return process.pid
+
+
+def kill_master(job: RayJobHandle) -> int:
+    """SIGKILL the process of the JobMaster; its pid."""
+    process = job.report().master
+    assert process is not None, "the JobMaster has left"
+    kill_process(process)
+    return process.pid
+
+
+def finish(job: RayJobHandle) -> JobResult:
+    """Wait for the job to finish; no subtask's actor may be left then."""
+    result = job.wait(PATIENCE)
+    assert result.status is JobStatus.FINISHED
+    assert_no_subtasks(job)
+    return result
+
+
+def assert_no_subtasks(job: RayJobHandle, patience: float = 5.0) -> None:
+    """No subtask actor of the job lives, or will in a moment (Ray ends actors asynchronously)."""
+    deadline = time.monotonic() + patience
+    while left := subtask_actors(job):
+        assert time.monotonic() < deadline, f"actors left after the end of the job: {left}"
+        time.sleep(_POLL)
+
+
+def subtask_actors(job: RayJobHandle) -> list[str]:
+    """Names of the living subtask actors of a job."""
+    prefix = subtask_prefix(job.job_id)
+    return sorted(a["name"] for a in penstock_actors() if a["name"].startswith(prefix))
+
+
+def penstock_actors() -> list[dict[str, str]]:
+    """All living actors of Penstock's namespace."""
+    return [a for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE]
+
+
+def subtask_statistics(job: RayJobHandle) -> dict[SubtaskId, SubtaskStatistics]:
+    """What the living subtasks count right now."""
+    found = {}
+    for name in subtask_actors(job):
+        parsed = parse_subtask_name(job.job_id, name)
+        assert parsed is not None
+        counters = ray.get(ray.get_actor(name, namespace=NAMESPACE).renew_lease.remote())
+        if counters is not None:
+            found[parsed[0]] = counters
+    return found

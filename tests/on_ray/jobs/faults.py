@@ -1,0 +1,124 @@
+"""User code that fails on purpose, once: what has happened is remembered in marker files outside the job."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.runtime import Batch, CommitPermit, ConnectorContext, FileSink, SinkWriter
+
+
+def first_time(marker: str) -> bool:
+    """True exactly once for each marker, whatever process asks."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def kill_this_process() -> None:
+    """As if the machine had lost power."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class RaisesOnce:
+    """A map function that raises when it sees a record for the first time."""
+
+    record: Any
+    marker: str
+
+    def __call__(self, record: Any) -> Any:
+        if record == self.record and first_time(self.marker):
+            msg = f"no luck with {record!r}"
+            raise ValueError(msg)
+        return record
+
+
+@dataclass(frozen=True)
+class RaisesAlways:
+    """A map function that raises whenever it sees a record; counts how often in a file."""
+
+    record: Any
+    counter: str
+
+    def __call__(self, record: Any) -> Any:
+        if record == self.record:
+            with Path(self.counter).open("a") as file:
+                file.write("x")
+            msg = f"can't stand {record!r}"
+            raise ValueError(msg)
+        return record
+
+
+@dataclass(frozen=True)
+class DeadlySink:
+    """A file sink one of whose writers SIGKILLs a process in the midst of its two phases, once.
+
+    Attributes:
+        inner: Does the work.
+        at: `after prepare`, `before commit` or `after commit`.
+        marker: Exists when it has happened.
+        arm: The kill happens only when this file exists; it may hold the pid of another process that is to
+            die first.
+        itself: Whether the writer's own process is to die.
+        subtask: Which writer.
+    """
+
+    inner: FileSink
+    at: str
+    marker: str
+    arm: str
+    itself: bool = True
+    subtask: int = 0
+
+    def writer(self, context: ConnectorContext) -> DeadlyWriter:
+        return DeadlyWriter(self, self.inner.writer(context), context.subtask == self.subtask)
+
+
+class DeadlyWriter:
+    """Hands everything on to the writer of the inner sink."""
+
+    def __init__(self, sink: DeadlySink, inner: SinkWriter[Any], deadly: bool) -> None:
+        self._sink = sink
+        self._inner = inner
+        self._deadly = deadly
+
+    def write(self, batch: Batch) -> None:
+        self._inner.write(batch)
+
+    def prepare_commit(self) -> Sequence[Any]:
+        prepared = self._inner.prepare_commit()
+        if prepared:
+            self._at("after prepare")
+        return prepared
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        self._at("before commit")
+        self._inner.commit(committables, permit)
+        self._at("after commit")
+
+    def abort(self, committables: Sequence[Any]) -> None:
+        self._inner.abort(committables)
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        self._inner.remove_leftovers(permit)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _at(self, moment: str) -> None:
+        sink = self._sink
+        if not self._deadly or moment != sink.at or not Path(sink.arm).exists():
+            return
+        if first_time(sink.marker):
+            victim = Path(sink.arm).read_text().strip()
+            if victim:
+                os.kill(int(victim), signal.SIGKILL)
+            if sink.itself:
+                kill_this_process()

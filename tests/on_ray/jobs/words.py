@@ -1,0 +1,105 @@
+"""The word count that most tests run: its functions are user code in a module of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from penstock.runtime import (
+    Checkpointing,
+    DataStream,
+    FileSink,
+    FixedDelay,
+    GeneratorSource,
+    JobConfig,
+    Sink,
+    Source,
+    StreamEnvironment,
+)
+
+
+def line(i: int) -> str:
+    """The i-th line: a word that everybody has, a frequent one and a rare one."""
+    return f"the w{i % 13} r{i * 7 % 997}"
+
+
+def lines(count: int) -> list[str]:
+    """The first lines."""
+    return [line(i) for i in range(count)]
+
+
+def with_one(word: str) -> tuple[str, int]:
+    return word, 1
+
+
+def word_of(pair: tuple[str, int]) -> str:
+    return pair[0]
+
+
+def add(total: tuple[str, int], one: tuple[str, int]) -> tuple[str, int]:
+    return total[0], total[1] + one[1]
+
+
+def as_update(pair: tuple[str, int]) -> dict[str, Any]:
+    return {"word": pair[0], "count": pair[1]}
+
+
+def paced_lines(count: int, rate: float) -> GeneratorSource[str]:
+    """Lines at `rate` a second over all subtasks."""
+    return GeneratorSource(line, count=count, rate=rate)
+
+
+def environment(
+    tmp_path: Path,
+    *,
+    every: float | timedelta | None = 0.25,
+    parallelism: int = 1,
+    config: JobConfig | None = None,
+    restarts: int = 5,
+    **checkpointing: Any,
+) -> StreamEnvironment:
+    """An environment with checkpoints in the test's folder; `every=None` takes none."""
+    return StreamEnvironment(
+        "words",
+        parallelism=parallelism,
+        checkpointing=None
+        if every is None
+        else Checkpointing(every=every, storage=str(tmp_path / "checkpoints"), **checkpointing),
+        restart=FixedDelay(attempts=restarts, delay=0.1) if every is not None else None,
+        config=config,
+    )
+
+
+def counted(
+    stream: DataStream[str],
+    sink: Sink[Any],
+    *,
+    update: Callable[[tuple[str, int]], dict[str, Any]] = as_update,
+    sink_parallelism: int | None = None,
+) -> None:
+    """lines -> words -> running count per word -> one record per update -> sink.
+
+    With a parallelism of its own the sink is a vertex of its own, otherwise it is chained to the count.
+    """
+    updates = stream.flat_map(str.split).map(with_one).key_by(word_of).reduce("count", add).map(update)
+    if sink_parallelism is None:
+        updates.sink("updates", sink)
+    else:
+        updates.rebalance().sink("updates", sink, parallelism=sink_parallelism)
+
+
+def word_count(
+    tmp_path: Path,
+    source: Source[str],
+    *,
+    sink: Sink[Any] | None = None,
+    sink_parallelism: int | None = None,
+    **options: Any,
+) -> StreamEnvironment:
+    """The whole job; it commits to the folder `out`."""
+    env = environment(tmp_path, **options)
+    stream = env.from_source("lines", source)
+    counted(stream, sink or FileSink.json(tmp_path / "out"), sink_parallelism=sink_parallelism)
+    return env

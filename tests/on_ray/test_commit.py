@@ -1,0 +1,108 @@
+"""Kills between the two phases of the commit, and between a checkpoint's completion and its notification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jobs.driving import after_checkpoints, eventually, finish, submit
+from jobs.faults import DeadlySink
+from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.words import lines, paced_lines, word_count
+
+from penstock.runtime import FileSink
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT, RATE = 9_000, 3_000.0
+
+
+def deadly(tmp_path: Path, at: str, *, itself: bool = True) -> DeadlySink:
+    inner = FileSink.json(tmp_path / "out")
+    return DeadlySink(inner, at, str(tmp_path / "killed"), str(tmp_path / "armed"), itself)
+
+
+@pytest.mark.parametrize("at", ["after prepare", "before commit", "after commit"])
+def test_a_sink_killed_between_its_phases_commits_exactly_once(tmp_path: Path, at: str) -> None:
+    """After the pre-commit, with a completed checkpoint but nothing visible, and just after the commit."""
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), sink=deadly(tmp_path, at)))
+    before = after_checkpoints(job, 2)
+    (tmp_path / "armed").touch()
+
+    result = finish(job)
+
+    assert (tmp_path / "killed").exists(), "nothing was killed: the test proves nothing"
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert result.statistics.restarts == 1
+    assert result.statistics.completed_checkpoints > before.statistics.completed_checkpoints
+
+
+@pytest.mark.parametrize("at", ["after prepare", "before commit"])
+def test_a_kill_around_the_very_first_commit_commits_exactly_once(tmp_path: Path, at: str) -> None:
+    (tmp_path / "armed").touch()
+    job = submit(
+        word_count(tmp_path, paced_lines(6_000, RATE), sink=deadly(tmp_path, at), sink_parallelism=2)
+    )
+
+    result = finish(job)
+
+    assert (tmp_path / "killed").exists()
+    assert_exactly_once(tmp_path / "out", lines(6_000))
+    assert result.statistics.restarts == 1
+
+
+@pytest.mark.parametrize("itself", [False, True], ids=["master only", "master and sink"])
+def test_a_job_master_killed_while_a_commit_begins(tmp_path: Path, itself: bool) -> None:
+    """The checkpoint is complete; of two sink writers one may never hear it from this JobMaster."""
+    sink = deadly(tmp_path, "before commit", itself=itself)
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), sink=sink, sink_parallelism=2))
+    before = after_checkpoints(job, 2)
+    assert before.master is not None
+    arm(tmp_path, before.master.pid)
+
+    result = finish(job)
+
+    assert (tmp_path / "killed").exists()
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert result.statistics.restarts == 1
+    after = job.report()
+    assert after.master is None or after.master.pid != before.master.pid
+
+
+def test_a_kill_at_the_last_commit_of_a_bounded_job(tmp_path: Path) -> None:
+    """The input has ended; the checkpoint of the end is complete and nothing of it is visible."""
+    job = submit(
+        word_count(tmp_path, paced_lines(3_000, RATE), sink=deadly(tmp_path, "before commit"), every=60.0)
+    )
+    (tmp_path / "armed").touch()
+
+    result = finish(job)
+
+    assert (tmp_path / "killed").exists()
+    assert_exactly_once(tmp_path / "out", lines(3_000))
+    assert result.statistics.restarts == 1
+    assert result.statistics.completed_checkpoints == 2
+
+
+def test_a_job_master_killed_at_the_last_commit_of_a_bounded_job(tmp_path: Path) -> None:
+    sink = deadly(tmp_path, "before commit", itself=False)
+    job = submit(word_count(tmp_path, paced_lines(3_000, RATE), sink=sink, every=60.0))
+    master = job.report().master
+    assert master is not None
+    arm(tmp_path, master.pid)
+
+    result = finish(job)
+
+    assert (tmp_path / "killed").exists()
+    eventually("committed", lambda: any((tmp_path / "out").glob("[!._]*")))
+    assert_exactly_once(tmp_path / "out", lines(3_000))
+    assert result.statistics.restarts == 1
+
+
+def arm(tmp_path: Path, pid: int) -> None:
+    """From now on the writer kills this process; renamed so that it is never seen half written."""
+    whole = tmp_path / "arming"
+    whole.write_text(str(pid))
+    whole.rename(tmp_path / "armed")
