@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import time
@@ -14,10 +15,13 @@ from penstock.actors.cluster import connect
 from penstock.actors.graph_shipping import pack_job
 from penstock.actors.job_handle import RayJobHandle
 from penstock.actors.job_master import JobMaster
+from penstock.actors.job_reporter import NO_CHECKPOINTS
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
+
+logger = logging.getLogger(__name__)
 
 _START_TIMEOUT = 60.0
 #: Calls that a JobMaster holds at the same time: reports of subtasks, waiting clients, status.
@@ -60,6 +64,8 @@ class RayExecutor:
                 "the cluster has no free worker process (look at `ray status`)"
             )
             raise DeploymentError(msg) from error
+        if config.checkpointing is None:
+            logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
         return RayJobHandle(job_id, job.name)
 
 

@@ -7,10 +7,12 @@ its driver has gone still gets them; large ones would have died with the driver.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import ray.cloudpickle as cloudpickle
 
+from penstock.actors.main_classes import main_classes
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
@@ -21,12 +23,13 @@ _LIMIT: Final = 9 * 1024 * 1024
 
 
 def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
-    """Pickle a job into chunks.
+    """Pickle a job into chunks, with the classes that only this program knows.
 
     Raises:
         GraphError: Something of the user's can't be pickled, or the job is too large; the message names the
             operator and the user's line.
     """
+    job = replace(job, classes=main_classes())
     try:
         data = _dumps((job, config))
     except Exception as error:

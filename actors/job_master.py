@@ -4,7 +4,12 @@ It is detached, so the job outlives the program that submitted it, and Ray resta
 that it must not forget is in the checkpoint storage: coming back means reading the log of decisions there,
 beginning a new attempt (which fences the old one) and taking the living subtask actors over.
 
+Without checkpoints nothing is in storage: what the job had done is not known, nor which attempt its subtasks
+run, so a JobMaster that comes back fails such a job instead of beginning it again over its own output.
+
 Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads.
+An error in the scheduler itself leaves it in an unknown state: the process ends, and Ray brings up another
+one that reads the log. Anything else would leave a job that says it runs and does nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
 
-from penstock.actors.archive import save_to_cluster, save_to_storage
+from penstock.actors.archive import load_from_cluster, save_to_cluster, save_to_storage
 from penstock.actors.background import BackgroundRunner
 from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
@@ -32,6 +38,7 @@ from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.job.scheduler import JobScheduler
@@ -62,6 +69,8 @@ class JobMaster:
         self._ended = asyncio.Event()
         self._prepared = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Tells this process from others of the same actor, which share its name and its calls.
+        self._incarnation = secrets.token_hex(8)
         process = JobMasterProcess(os.getpid(), ray.get_runtime_context().get_node_id())
         self._reporter = JobReporter(job_id, name, submitted_at, process)
         self._job_id = job_id
@@ -95,9 +104,11 @@ class JobMaster:
         if self._scheduler is not None:
             self._scheduler.cancel()
 
-    async def leave(self) -> None:
-        """End this actor for good; it calls itself when the job has ended or belongs to another one."""
-        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+    async def leave(self, incarnation: str) -> bool:
+        """End this actor for good; a process calls itself, and `False` says that another one got the call."""
+        if incarnation == self._incarnation:
+            ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+        return False
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
@@ -106,6 +117,9 @@ class JobMaster:
         scheduler = self._scheduler
         if scheduler is None:
             return
+        self._guard(lambda: self._take(scheduler, attempt, report))
+
+    def _take(self, scheduler: JobScheduler, attempt: int, report: SubtaskReport) -> None:
         match report:
             case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
                 scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
@@ -136,6 +150,9 @@ class JobMaster:
             self._storage = await self._loop.run_in_executor(self._pool, self._open_storage, url)
         self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
         await fleet.adopt()
+        if not self._reporter.has_storage and ray.get_runtime_context().was_current_actor_reconstructed:
+            await self._end_again()
+            return
         me = ray.get_runtime_context().current_actor
         execution = RayExecution(
             self._job_id,
@@ -156,12 +173,26 @@ class JobMaster:
             execution,
             self._storage,
             clock,
-            LoopTimers(self._loop),
+            LoopTimers(self._loop, self._guard),
             BackgroundRunner(self._pool, self._post),
         )
         self._reporter.observe(self._scheduler, fleet)
         self._spawn(self._renew_leases())
         self._scheduler.start()
+
+    async def _end_again(self) -> None:
+        """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""
+        record = load_from_cluster(self._job_id)
+        if record is None or not JobReport.from_record(record).status.is_terminal:
+            msg = (
+                "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is "
+                "not known. Look at what its sinks have written, then submit it again; with "
+                "JobConfig(checkpointing=...) it would have gone on"
+            )
+            raise DeploymentError(msg)
+        if self._fleet is not None:
+            await self._fleet.leave()
+        self._leave_at_once()
 
     def _open_storage(self, url: str) -> SnapshotStorage:
         storage = open_storage(url)
@@ -219,10 +250,24 @@ class JobMaster:
         self._leave_at_once()
 
     def _leave_at_once(self) -> None:
-        ray.get_runtime_context().current_actor.leave.remote()
+        self._spawn(self._leave())
+
+    async def _leave(self) -> None:
+        left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
+        if left is False:
+            logger.error("another process is the JobMaster of %s: this one ends", self._job_id)
+            os._exit(1)
 
     def _post(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(callback)
+        self._loop.call_soon_threadsafe(self._guard, callback)
+
+    def _guard(self, callback: Callable[[], None]) -> None:
+        """Run what touches the scheduler; its failure ends the process (see the module's text)."""
+        try:
+            callback()
+        except Exception:
+            logger.critical("the scheduler of job %s failed: its JobMaster ends", self._job_id, exc_info=True)
+            os._exit(1)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -28,6 +28,7 @@ class JobReport:
         storage: Where its checkpoints are; `None` when it takes none.
         processes: Where its subtasks run.
         master: Where its JobMaster runs; `None` when it has left.
+        warnings: What its user must be told, oldest first.
         actor_ids: Ray's ids of all actors that ever ran a part of it, JobMaster first.
     """
 
@@ -44,6 +45,7 @@ class JobReport:
     processes: tuple[SubtaskProcess, ...] = ()
     actor_ids: tuple[str, ...] = field(default=())
     master: JobMasterProcess | None = None
+    warnings: tuple[str, ...] = ()
 
     def to_record(self) -> dict[str, Any]:
         """The report as plain values for JSON."""
@@ -54,6 +56,7 @@ class JobReport:
         record["status"] = self.status.value
         record["history"] = list(self.history)
         record["actor_ids"] = list(self.actor_ids)
+        record["warnings"] = list(self.warnings)
         statistics = asdict(self.statistics)
         statistics["status"] = self.statistics.status.value
         record["statistics"] = statistics
@@ -82,5 +85,6 @@ class JobReport:
             statistics=JobStatistics(**statistics),
             history=tuple(given.pop("history")),
             actor_ids=tuple(given.pop("actor_ids")),
+            warnings=tuple(given.pop("warnings")),
             **given,
         )

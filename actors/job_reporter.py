@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import UTC, datetime
 
@@ -19,6 +20,14 @@ from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.task.statistics import SubtaskStatistics
+
+logger = logging.getLogger(__name__)
+
+#: Said to whoever submits such a job, and in its reports.
+NO_CHECKPOINTS = (
+    "it takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has ended. "
+    "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
+)
 
 _STATUS = {
     JobState.CREATED: JobStatus.CREATED,
@@ -56,6 +65,7 @@ class JobReporter:
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
         self._counted_attempt = 0
         self._begin_failure: str | None = None
+        self._warnings: dict[str, None] = {}
         self._ended_at: float | None = None
 
     @property
@@ -67,6 +77,8 @@ class JobReporter:
         """The job has been unpacked."""
         self._graph = describe(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
+        if config.checkpointing is None:
+            self._warn(NO_CHECKPOINTS)
 
     def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
         """The job has been taken up."""
@@ -99,6 +111,8 @@ class JobReporter:
             status = _STATUS[seen.state]
             failure = _describe_failure(seen.failures[-1].root) if seen.failures else None
             transitions = seen.transitions
+            if seen.warning is not None:
+                self._warn(seen.warning)
         if status.is_terminal and self._ended_at is None:
             self._ended_at = time.time()
         return JobReport(
@@ -114,7 +128,13 @@ class JobReporter:
             self._storage,
             self._processes(),
             master=self._process,
+            warnings=tuple(self._warnings),
         )
+
+    def _warn(self, warning: str) -> None:
+        if warning not in self._warnings:
+            self._warnings[warning] = None
+            logger.warning("job %s: %s", self._job_id, warning)
 
     def _processes(self) -> tuple[SubtaskProcess, ...]:
         if self._fleet is None:

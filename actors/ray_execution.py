@@ -30,7 +30,8 @@ from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
 from penstock.actors.task_descriptors import describe_tasks
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.errors import DeploymentError, PenstockError
+from penstock.runtime.checkpoint.state_assignment import StateMismatchError
+from penstock.runtime.errors import CorruptSnapshotError, DeploymentError, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.failure import FailureCause
@@ -138,8 +139,7 @@ class RayExecution:
 
     async def _deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         try:
-            # Actors that were taken over may still run an older attempt: nothing of it is left when the first
-            # operator of this one is opened.
+            # An actor that was taken over may run an older attempt: it ends before this one opens.
             await self._stop_members(attempt - 1)
             members = await self._fleet.ensure_all()
             descriptors = await asyncio.wait_for(
@@ -163,7 +163,10 @@ class RayExecution:
                 self._config.deployment_timeout,
             )
         except TimeoutError:
-            msg = f"the subtasks were not ready within {self._config.deployment_timeout:g} s"
+            msg = (
+                f"the subtasks were not ready within {self._config.deployment_timeout:g} s: listing splits, "
+                "the reading of state or an operator's opening takes longer than deployment_timeout"
+            )
             self._deployment_failed(attempt, FailureCause(msg))
             return
         except Exception as error:
@@ -183,7 +186,7 @@ class RayExecution:
         if answer is None:
             return None
         if isinstance(answer, SubtaskFailed):
-            return FailureCause(answer.error, subtask, answer.traceback)
+            return FailureCause(answer.error, subtask, answer.traceback, answer.recoverable)
         if isinstance(answer, ray.exceptions.RayActorError):
             self._fleet.lose(subtask)
             return FailureCause("its process died while it was deployed", subtask)
@@ -214,12 +217,14 @@ class RayExecution:
             scheduler.on_subtask_failed(attempt, subtask, _cause_of(error))
             return
         if isinstance(outcome, SubtaskFailed):
-            cause = FailureCause(outcome.error, subtask, outcome.traceback)
+            cause = FailureCause(outcome.error, subtask, outcome.traceback, outcome.recoverable)
             scheduler.on_subtask_failed(attempt, subtask, cause)
         elif isinstance(outcome, SubtaskFinished):
             scheduler.on_subtask_finished(attempt, subtask)
         elif isinstance(outcome, SubtaskStopped) and attempt > self._stopped_through:
-            cause = FailureCause("it was stopped although the job runs: another attempt has its process", subtask)
+            cause = FailureCause(
+                "it was stopped although the job runs: another attempt has its process", subtask
+            )
             scheduler.on_subtask_failed(attempt, subtask, cause)
 
     async def _stop_all(self, attempt: int) -> None:
@@ -291,4 +296,5 @@ def _first_line(error: BaseException) -> str:
 
 def _cause_of(error: BaseException) -> FailureCause:
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-    return FailureCause(what, None, "".join(traceback.format_exception(error)))
+    recoverable = not isinstance(error, CorruptSnapshotError | StateMismatchError)
+    return FailureCause(what, None, "".join(traceback.format_exception(error)), recoverable)

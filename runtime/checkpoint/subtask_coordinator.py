@@ -115,8 +115,7 @@ class SubtaskCheckpointCoordinator:
             return False
         self._last_id = checkpoint_id
         was_aborted = checkpoint_id in self._aborted
-        for known in [i for i in self._aborted if i <= checkpoint_id]:
-            del self._aborted[known]
+        self._forget_aborted()
         if was_aborted:
             self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
             return False
@@ -133,7 +132,7 @@ class SubtaskCheckpointCoordinator:
     def abort_on_barrier(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         """The input gave a checkpoint up: decline it and let nobody downstream wait for it."""
         self._last_id = max(self._last_id, checkpoint_id)
-        self._aborted.pop(checkpoint_id, None)
+        self._forget_aborted()
         self._decline(checkpoint_id, reason, "the alignment was given up")
         self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
@@ -196,6 +195,18 @@ class SubtaskCheckpointCoordinator:
         self._responder.decline(checkpoint_id, reason, detail)
 
     def _abandon(self, running: _Running) -> None:
-        running.task.abandon()
+        must_remove = running.task.abandon()
         if running.work is not None:
             running.work.cancel()
+        if must_remove:
+            # Written, but the callback that says so has not come yet, and now never will.
+            self._runner.run(running.task.remove, _nobody_waits, _nobody_waits)
+
+    def _forget_aborted(self) -> None:
+        """Drop abort notices of checkpoints that can't come any more."""
+        for known in [i for i in self._aborted if i <= self._last_id]:
+            del self._aborted[known]
+
+
+def _nobody_waits(_: object) -> None:
+    """The outcome of a removal changes nothing."""

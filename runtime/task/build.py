@@ -69,8 +69,8 @@ class _Builder:
         self._paths = SnapshotPaths(descriptor.job_id)
         checkpointing = descriptor.config.checkpointing
         pickles_state = checkpointing is None or checkpointing.allow_pickle
-        self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state)
-        self._batches = BatchCodec(descriptor.config.allow_pickle)
+        self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state, descriptor.classes)
+        self._batches = BatchCodec(descriptor.config.allow_pickle, descriptor.classes)
         self._locations = locations_of(self._vertex.operators, descriptor.id.index, self._vertex.parallelism)
 
     def build(self, runner: AsyncRunner) -> Subtask:

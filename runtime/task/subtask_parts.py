@@ -72,6 +72,11 @@ class SubtaskParts:
         return self.descriptor.config.checkpointing is not None
 
     @property
+    def slice_duration(self) -> float:
+        """Intended seconds of a piece of work."""
+        return self.descriptor.config.slice_duration
+
+    @property
     def location(self) -> OperatorLocation:
         """Where this subtask is, for errors."""
         vertex = self.descriptor.subtask.vertex
@@ -103,6 +108,18 @@ class SubtaskParts:
         return SubtaskSnapshotTask(
             checkpoint_id, operators, self.backends, lambda operator: self.files(checkpoint_id, operator)
         )
+
+    def close(self) -> None:
+        """Close the source and the operators.
+
+        Raises:
+            OperatorError: One of them could not be closed; all others were.
+        """
+        try:
+            if self.source is not None:
+                self.source.close()
+        finally:
+            self.chain.close()
 
     def operator_statistics(self) -> dict[str, OperatorStatistics]:
         """Counters by operator id."""

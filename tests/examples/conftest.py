@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,25 +20,15 @@ if str(EXAMPLES) not in sys.path:
 _PATIENCE = 200
 
 
-@dataclass(frozen=True)
-class Run:
-    """A program that has ended."""
+@pytest.fixture
+def run_example(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs an example in the test's own folder and gives how it ended, with all that it said in `stdout`."""
 
-    code: int
-    output: str
-
-
-@dataclass(frozen=True)
-class Runner:
-    """Runs Python programs in a folder."""
-
-    folder: Path
-
-    def __call__(self, program: str, *arguments: str | Path | float) -> Run:
+    def run(program: str, *arguments: str | Path | float) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
         process = subprocess.Popen(
             [sys.executable, EXAMPLES / program, *map(str, arguments)],
-            cwd=self.folder,
+            cwd=tmp_path,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -46,15 +36,11 @@ class Runner:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=_PATIENCE)
+            said, _ = process.communicate(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            pytest.fail(f"{program} still ran after {_PATIENCE} s; it said:\n{output}")
-        return Run(process.returncode, output)
+            said, _ = process.communicate()
+            pytest.fail(f"{program} still ran after {_PATIENCE} s; it said:\n{said}")
+        return subprocess.CompletedProcess(process.args, process.returncode, said)
 
-
-@pytest.fixture
-def run_example(tmp_path: Path) -> Runner:
-    """Runs an example in the test's own folder."""
-    return Runner(tmp_path)
+    return run

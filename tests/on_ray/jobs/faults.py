@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,18 @@ class RaisesAlways:
                 file.write("x")
             msg = f"can't stand {record!r}"
             raise ValueError(msg)
+        return record
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A map function that never comes back."""
+
+    marker: str
+
+    def __call__(self, record: Any) -> Any:
+        first_time(self.marker)
+        threading.Event().wait()
         return record
 
 

@@ -18,6 +18,11 @@ from penstock.runtime import (
     Source,
     StreamEnvironment,
 )
+from penstock.runtime.job.restart import RestartConfig
+
+
+#: What a job does after a failure unless a test says otherwise.
+RESTART = FixedDelay(attempts=5, delay=0.1)
 
 
 def line(i: int) -> str:
@@ -57,17 +62,17 @@ def environment(
     every: float | timedelta | None = 0.25,
     parallelism: int = 1,
     config: JobConfig | None = None,
-    restarts: int = 5,
+    restart: RestartConfig = RESTART,
     **checkpointing: Any,
 ) -> StreamEnvironment:
-    """An environment with checkpoints in the test's folder; `every=None` takes none."""
+    """An environment with checkpoints in the test's folder; `every=None` takes none and never restarts."""
     return StreamEnvironment(
         "words",
         parallelism=parallelism,
         checkpointing=None
         if every is None
         else Checkpointing(every=every, storage=str(tmp_path / "checkpoints"), **checkpointing),
-        restart=FixedDelay(attempts=restarts, delay=0.1) if every is not None else None,
+        restart=restart if every is not None else None,
         config=config,
     )
 
