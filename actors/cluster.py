@@ -1,13 +1,14 @@
 """Joining a Ray cluster, or starting a local one that listens on loopback only.
 
 Ray turns `_node_ip_address="127.0.0.1"` into the machine's own address, and then its servers listen on every
-interface. Only when it is told that no cluster of several machines is wanted does it take 127.0.0.1 at its word, and
-each of its servers binds to loopback. Ray has that switch for macOS and Windows
-(`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`); here it is set while a local cluster starts, and while one is joined by its
-loopback address, which Ray would rewrite too. Addresses of other machines are not touched by it.
+interface. Only when it is told that no cluster of several machines is wanted does it take 127.0.0.1 at its
+word, and each of its servers binds to loopback. Ray has that switch for macOS and Windows
+(`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`); here it is set while a local cluster starts, and while one is joined by
+its loopback address, which Ray would rewrite too. It changes nothing for addresses of other machines.
 
-Token authentication stays as Ray has it: on for local clusters, with the token in `~/.ray/auth_token`. Ray does not
-send the token to an address that was given explicitly; here it is sent to clusters that run on this machine.
+Token authentication stays as Ray has it: on for local clusters, with the token in `~/.ray/auth_token`. Ray
+does not send the token to an address that was given explicitly; here it is sent to clusters that run on this
+machine.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _PROBE_TIMEOUT: Final = 5.0
 def connect() -> None:
     """Make sure that this process is in a Ray cluster.
 
-    A process that already is stays there. Inside `ray job submit`, or with `RAY_ADDRESS` set, the cluster named
-    there is joined, and without it one that `ray start` has started on this machine. Where there is none, a local
-    cluster is started for this process, on loopback.
+    A process that already is stays there. Inside `ray job submit`, or with `RAY_ADDRESS` set, the cluster
+    named there is joined, and without it one that `ray start` has started on this machine. Where there is
+    none, a local cluster is started for this process, on loopback.
 
     Raises:
         DeploymentError: The cluster named by `RAY_ADDRESS` can't be reached.
@@ -90,31 +91,39 @@ def _only_cluster_here() -> str:
     started = services.find_bootstrap_address(None)
     if started is not None and _answers(started):
         return str(started)
-    here = sorted(services.find_gcs_addresses())
+    here = _clusters_here()
     if not here:
         msg = (
-            "no Ray cluster runs on this machine: run this on a node of the cluster, or name the cluster with "
-            "--address HOST:PORT or RAY_ADDRESS"
+            "no Ray cluster runs on this machine: run this on a node of the cluster, or name the cluster "
+            "with --address HOST:PORT or RAY_ADDRESS"
         )
         raise DeploymentError(msg)
     if len(here) > 1:
-        msg = f"{len(here)} Ray clusters run on this machine ({', '.join(here)}): choose with --address or RAY_ADDRESS"
+        msg = (
+            f"{len(here)} Ray clusters run on this machine ({', '.join(here)}): "
+            "choose one with --address or RAY_ADDRESS"
+        )
         raise DeploymentError(msg)
     return here[0]
+
+
+def _clusters_here() -> list[str]:
+    addresses: frozenset[str] = services.find_gcs_addresses()  # type: ignore[no-untyped-call]
+    return sorted(addresses)
 
 
 def _join(address: str, what: str, advice: str) -> None:
     if "://" not in address and not _answers(address):
         msg = f"no Ray cluster answers at {what}: {advice}"
         raise DeploymentError(msg)
-    if address in services.find_gcs_addresses():
+    if address in _clusters_here():
         _use_token_of_this_machine()
     try:
         with _as_single_machine(), _without_authentication_notice():
             ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.AuthenticationError) as error:
-        reason = str(error).strip().splitlines()
-        msg = f"the Ray cluster at {what} can't be joined ({reason[0] if reason else type(error).__name__}): {advice}"
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        msg = f"the Ray cluster at {what} can't be joined ({reason}): {advice}"
         raise DeploymentError(msg) from error
 
 

@@ -8,6 +8,7 @@ import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -17,6 +18,7 @@ from penstock.actors.job_handle import RayJobHandle
 from penstock.actors.job_master import JobMaster
 from penstock.actors.job_reporter import NO_CHECKPOINTS
 from penstock.actors.names import NAMESPACE, master_name
+from penstock.actors.script_modules import ship_script_modules
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
@@ -39,22 +41,20 @@ class RayExecutor:
             DeploymentError: The JobMaster does not come up.
         """
         config = with_storage(config)
+        ship_script_modules()
         chunks = pack_job(job, config)
         connect()
         job_id = make_job_id(job.name)
-        master = (
-            ray.remote(JobMaster)
-            .options(
-                name=master_name(job_id),
-                namespace=NAMESPACE,
-                lifetime="detached",
-                num_cpus=0,
-                max_restarts=-1,
-                max_task_retries=0,
-                max_concurrency=_MASTER_CALLS,
-            )
-            .remote(job_id, job.name, time.time(), *chunks)
-        )
+        actor: Any = ray.remote(JobMaster)
+        master = actor.options(
+            name=master_name(job_id),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=_MASTER_CALLS,
+        ).remote(job_id, job.name, time.time(), *chunks)
         try:
             ray.get(master.ready.remote(), timeout=_START_TIMEOUT)
         except ray.exceptions.GetTimeoutError as error:

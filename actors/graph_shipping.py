@@ -37,7 +37,8 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
     if len(data) > _LIMIT:
         msg = (
             f"the job graph is {len(data) / 1e6:.1f} MB when pickled, more than {_LIMIT / 1e6:.0f} MB: "
-            "a user's function or source carries data with it. Read the data in the source, or keep it in a file"
+            "a user's function or source carries data with it. Read the data in the source, or keep it in "
+            "a file"
         )
         raise GraphError(msg)
     return [data[i : i + _CHUNK] for i in range(0, len(data), _CHUNK)]
@@ -73,8 +74,8 @@ def _explain(job: JobGraph, error: Exception) -> GraphError:
                 where = f", defined at {operator.defined_at}" if operator.defined_at else ""
                 return GraphError(
                     f"operator '{operator.id}' ({operator.name}){where} can't be sent to the cluster: "
-                    f"{reason}. Its function must not hold on to open files, locks or connections; open them in the "
-                    "operator (for example in KeyedProcessFunction.open)"
+                    f"{reason}. Its function must not hold on to open files, locks or connections; open them "
+                    "in the operator (for example in KeyedProcessFunction.open)"
                 )
     for edge in job.edges:
         try:

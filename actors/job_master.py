@@ -20,7 +20,7 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import ray
 
@@ -38,7 +38,7 @@ from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.errors import DeploymentError
+from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.job.scheduler import JobScheduler
@@ -51,6 +51,10 @@ logger = logging.getLogger(__name__)
 _LEASE_INTERVAL = 2.0
 #: Seconds for which an ended job still answers, so that nobody who waits is cut off.
 _FAREWELL = 5.0
+
+
+#: Seconds between tries of a JobMaster that came back and can't read its storage; ten minutes together.
+_STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 
 
 class JobMaster:
@@ -132,13 +136,26 @@ class JobMaster:
 
     async def _begin(self, chunks: tuple[bytes, ...]) -> None:
         try:
-            await self._prepare(chunks)
+            await self._prepare_patiently(chunks)
         except Exception as error:
             logger.exception("job %s can't be taken up", self._job_id)
             self._reporter.failed_to_begin(error)
             await self._end()
         finally:
             self._prepared.set()
+
+    async def _prepare_patiently(self, chunks: tuple[bytes, ...]) -> None:
+        """Take the job up; a process that comes back waits for a storage that is away for a while."""
+        returned = ray.get_runtime_context().was_current_actor_reconstructed
+        for delay in _STORAGE_RETRIES if returned else ():
+            try:
+                await self._prepare(chunks)
+            except StorageError as error:
+                logger.warning("job %s can't be taken up yet: %s", self._job_id, error)
+                await asyncio.sleep(delay)
+            else:
+                return
+        await self._prepare(chunks)
 
     async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
         job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)

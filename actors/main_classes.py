@@ -1,9 +1,9 @@
 """The classes that only the user's program knows: those defined in its `__main__`.
 
-In a worker `__main__` is Ray's own module, so a dataclass or enum of the user's script, or of a notebook cell, is
-found there by nobody. Functions bring such classes along by value, but a codec looks classes up by name. So they
-travel with the job, and each subtask's codec is handed them. They are pickled together with the graph: only then
-are they the same objects as those that the user's functions make and test for.
+In a worker `__main__` is Ray's own module, so a dataclass or enum of the user's script, or of a notebook, is
+found there by nobody. Functions bring such classes along by value, but a codec looks classes up by name. So
+they travel with the job, and each subtask's codec is handed them. They are pickled together with the graph;
+only then are they the same objects as those that the user's functions make and test for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def main_classes() -> tuple[type, ...]:
 
     A class that can't be pickled is left out: most jobs don't use it, and one that does is told by the codec.
     """
-    names = ["__main__", *sorted(cloudpickle.list_registry_pickle_by_value())]
+    by_value: set[str] = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
+    names = ["__main__", *sorted(by_value)]
     modules = (sys.modules.get(name) for name in names)
     return tuple(cls for module in modules if module is not None for cls in classes_of(module) if _fits(cls))
 

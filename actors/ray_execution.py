@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
+from penstock.actors.failure_causes import cause_of, first_line, for_first_attempt
 from penstock.actors.messages import (
     NotifyAborted,
     NotifyComplete,
@@ -30,8 +30,7 @@ from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
 from penstock.actors.task_descriptors import describe_tasks
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.checkpoint.state_assignment import StateMismatchError
-from penstock.runtime.errors import CorruptSnapshotError, DeploymentError, PenstockError
+from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.failure import FailureCause
@@ -170,23 +169,24 @@ class RayExecution:
             self._deployment_failed(attempt, FailureCause(msg))
             return
         except Exception as error:
-            self._deployment_failed(attempt, _cause_of(error))
+            self._deployment_failed(attempt, for_first_attempt(attempt, cause_of(error), error))
             return
         causes = [
             cause
             for descriptor, answer in zip(descriptors, answers, strict=True)
-            if (cause := self._deploy_failure(descriptor.id, answer)) is not None
+            if (cause := self._deploy_failure(attempt, descriptor.id, answer)) is not None
         ]
         if causes:
             self._deployment_failed(attempt, causes[0])
         elif self.scheduler is not None:
             self.scheduler.on_deployed(attempt)
 
-    def _deploy_failure(self, subtask: SubtaskId, answer: object) -> FailureCause | None:
+    def _deploy_failure(self, attempt: int, subtask: SubtaskId, answer: object) -> FailureCause | None:
         if answer is None:
             return None
         if isinstance(answer, SubtaskFailed):
-            return FailureCause(answer.error, subtask, answer.traceback, answer.recoverable)
+            cause = FailureCause(answer.error, subtask, answer.traceback, answer.recoverable)
+            return for_first_attempt(attempt, cause, answer.location)
         if isinstance(answer, ray.exceptions.RayActorError):
             self._fleet.lose(subtask)
             return FailureCause("its process died while it was deployed", subtask)
@@ -208,13 +208,13 @@ class RayExecution:
             if self._fleet.members.get(subtask) is member:
                 self._fleet.lose(subtask)
             cause = FailureCause(
-                f"its process died (pid {member.pid} on node {member.node_id[:8]}): {_first_line(error)}",
+                f"its process died (pid {member.pid} on node {member.node_id[:8]}): {first_line(error)}",
                 subtask,
             )
             scheduler.on_subtask_failed(attempt, subtask, cause)
             return
         except Exception as error:
-            scheduler.on_subtask_failed(attempt, subtask, _cause_of(error))
+            scheduler.on_subtask_failed(attempt, subtask, cause_of(error))
             return
         if isinstance(outcome, SubtaskFailed):
             cause = FailureCause(outcome.error, subtask, outcome.traceback, outcome.recoverable)
@@ -281,20 +281,10 @@ class RayExecution:
             logger.error("a part of job %s failed", self._job_id, exc_info=error)
             if error is not None and self.scheduler is not None:
                 # Nobody would ever answer what this part was to answer.
-                self.scheduler.on_deployment_failed(self._attempt, _cause_of(error))
+                self.scheduler.on_deployment_failed(self._attempt, cause_of(error))
 
     def _require_scheduler(self) -> JobScheduler:
         if self.scheduler is None:
             msg = "the execution was used before its scheduler was set"
             raise DeploymentError(msg)
         return self.scheduler
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-def _cause_of(error: BaseException) -> FailureCause:
-    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-    recoverable = not isinstance(error, CorruptSnapshotError | StateMismatchError)
-    return FailureCause(what, None, "".join(traceback.format_exception(error)), recoverable)

@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from penstock.runtime.network.buffer_budget import BufferBudget
-from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import (
     ArrowBatch,
+    Batch,
     Buffer,
     CheckpointBarrier,
     Event,
@@ -33,6 +33,14 @@ from penstock.runtime.record.elements import (
 
 #: Hands a frame to the network: its first sequence number and its encoded elements.
 SendFrame: TypeAlias = Callable[[int, list[bytes]], None]
+
+
+class BatchEncoder(Protocol):
+    """Encodes batches; a `BatchCodec`, or what stands in front of one."""
+
+    def encode(self, batch: Batch) -> Buffer:
+        """Encode a batch."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,7 @@ class ResultSubpartition:
         budget: When an open buffer is full.
     """
 
-    def __init__(self, codec: BatchCodec, send: SendFrame, credits: int, budget: BufferBudget) -> None:
+    def __init__(self, codec: BatchEncoder, send: SendFrame, credits: int, budget: BufferBudget) -> None:
         self._codec = codec
         self._send = send
         self._credits = credits
@@ -104,6 +112,8 @@ class ResultSubpartition:
 
     def add_rows(self, rows: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Add records; buffers that get full are closed and sent while there are credits."""
+        if not rows:
+            return
         if self._rows and (timestamps is None) != (self._timestamps is None):
             self._close()
         self._rows.extend(rows)

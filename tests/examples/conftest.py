@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,19 @@ _PATIENCE = 200
 
 
 @pytest.fixture
-def run_example(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def ray_folder() -> Iterator[str]:
+    """Where Ray finds no other cluster; its sockets need a short path, so it is not in pytest's folder."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+@pytest.fixture
+def run_example(tmp_path: Path, ray_folder: str) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs an example in the test's own folder and gives how it ended, with all that it said in `stdout`."""
 
     def run(program: str, *arguments: str | Path | float) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        environment["RAY_TMPDIR"] = ray_folder
         process = subprocess.Popen(
             [sys.executable, EXAMPLES / program, *map(str, arguments)],
             cwd=tmp_path,

@@ -135,6 +135,7 @@ def cluster() -> Iterator[Cluster]:
         environment |= {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token_file),
+            "RAY_TMPDIR": folder,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         }
         options = {
@@ -148,7 +149,6 @@ def cluster() -> Iterator[Cluster]:
             "--runtime-env-agent-port": runtime_env,
             "--metrics-export-port": metrics,
             "--num-cpus": 4,
-            "--temp-dir": folder,
         }
         words = [str(word) for option in options.items() for word in option]
         with (Path(folder) / "said").open("w+") as said:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,17 @@ def stopped_checkpoints(tmp_path: Path, **options: Any) -> RayJobHandle:
     after_checkpoints(job, 3)
     (tmp_path / "closed").touch()
     wait_until(job, "a blocked operator", lambda r: (tmp_path / "closed.reached").exists())
+    wait_until_nothing_completes(job)
     return job
+
+
+def wait_until_nothing_completes(job: RayJobHandle) -> None:
+    """A checkpoint whose barrier was past the gate may still complete."""
+    seen, since = -1, time.monotonic()
+    while time.monotonic() < since + 1.0:
+        completed = job.statistics().completed_checkpoints
+        if completed != seen:
+            seen, since = completed, time.monotonic()
 
 
 def test_a_damaged_checkpoint_fails_the_job_and_is_named(tmp_path: Path) -> None:
@@ -92,8 +103,8 @@ def test_a_damaged_checkpoint_fails_the_job_and_is_named(tmp_path: Path) -> None
     damaged = newest_metadata(tmp_path, job)
     flip_a_byte(damaged)
     before = committed_updates(tmp_path / "out")
-    (tmp_path / "closed").unlink()
     kill_master(job)
+    (tmp_path / "closed").unlink()
 
     message = failure_of(job)
 
@@ -110,8 +121,8 @@ def test_a_damaged_state_file_fails_the_job_and_is_named(tmp_path: Path) -> None
     assert shared
     for file in shared:
         flip_a_byte(file)
-    (tmp_path / "closed").unlink()
     kill_subtask(job, "count")
+    (tmp_path / "closed").unlink()
 
     message = failure_of(job)
 
@@ -124,8 +135,8 @@ def test_an_older_checkpoint_will_do_when_the_user_allows_it(tmp_path: Path) -> 
     damaged = newest_metadata(tmp_path, job)
     newest = int(damaged.parent.name.split("-")[1])
     flip_a_byte(damaged)
-    (tmp_path / "closed").unlink()
     kill_master(job)
+    (tmp_path / "closed").unlink()
 
     after = wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2 and r.warnings != ())
 
