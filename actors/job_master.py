@@ -33,6 +33,7 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.job_reporter import JobReporter
 from penstock.actors.loop_timers import LoopTimers
 from penstock.actors.messages import Acknowledged, Declined, ReachedEndOfData, SubtaskReport
+from penstock.actors.output_capture import capture_job_master
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
@@ -78,6 +79,7 @@ class JobMaster:
         process = JobMasterProcess(os.getpid(), ray.get_runtime_context().get_node_id())
         self._reporter = JobReporter(job_id, name, submitted_at, process)
         self._job_id = job_id
+        capture_job_master(job_id)
         self._fleet: SubtaskFleet | None = None
         self._scheduler: JobScheduler | None = None
         self._storage: SnapshotStorage = MemoryStorage()
@@ -161,6 +163,9 @@ class JobMaster:
         job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
         graph = build_execution_graph(job)
         self._reporter.describe(job, config)
+        earlier = load_from_cluster(self._job_id)
+        if earlier is not None:
+            self._reporter.carry_on(JobReport.from_record(earlier))
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
             url = checkpointing.storage

@@ -6,16 +6,16 @@ import logging
 import time
 from datetime import UTC, datetime
 
+from penstock.actors.failure_text import failure_text
 from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
-from penstock.actors.job_report import JobReport
+from penstock.actors.job_report import JobReport, OperatorInfo, operators_of
 from penstock.actors.subtask_fleet import SubtaskFleet
-from penstock.runtime.checkpoint.coordinator_history import CoordinatorStatistics
+from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
-from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -28,6 +28,12 @@ NO_CHECKPOINTS = (
     "it takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has ended. "
     "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
 )
+
+#: Checkpoints that a report tells one by one.
+_CHECKPOINTS_SHOWN = 20
+
+#: Lines of history of earlier JobMasters that are kept.
+_EARLIER_HISTORY = 100
 
 _STATUS = {
     JobState.CREATED: JobStatus.CREATED,
@@ -59,6 +65,7 @@ class JobReporter:
         self._name = name
         self._submitted_at = submitted_at
         self._graph = ""
+        self._operators_of_job: tuple[OperatorInfo, ...] = ()
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
         self._fleet: SubtaskFleet | None = None
@@ -67,6 +74,7 @@ class JobReporter:
         self._begin_failure: str | None = None
         self._warnings: dict[str, None] = {}
         self._ended_at: float | None = None
+        self._earlier: JobReport | None = None
 
     @property
     def has_storage(self) -> bool:
@@ -76,9 +84,16 @@ class JobReporter:
     def describe(self, job: JobGraph, config: JobConfig) -> None:
         """The job has been unpacked."""
         self._graph = describe(job)
+        self._operators_of_job = operators_of(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
         if config.checkpointing is None:
             self._warn(NO_CHECKPOINTS)
+
+    def carry_on(self, earlier: JobReport) -> None:
+        """Another process was the JobMaster before: this is the last that it is known to have said."""
+        self._earlier = earlier
+        for warning in earlier.warnings:
+            self._warn(warning)
 
     def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
         """The job has been taken up."""
@@ -104,13 +119,18 @@ class JobReporter:
         status = JobStatus.CREATED
         failure: str | None = None
         transitions: tuple[Transition, ...] = ()
+        checkpoints: CoordinatorStatistics | None = None
+        history: tuple[CheckpointRecord, ...] = ()
         if self._begin_failure is not None:
             status, failure = JobStatus.FAILED, self._begin_failure
         elif self._scheduler is not None:
             seen = self._scheduler.status()
             status = _STATUS[seen.state]
-            failure = _describe_failure(seen.failures[-1].root) if seen.failures else None
+            failure = failure_text(seen.failures[-1].root) if seen.failures else None
             transitions = seen.transitions
+            checkpoints, history = seen.checkpoints, seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
+            if self._earlier is not None:
+                history = (*self._earlier.checkpoint_history, *history)[-_CHECKPOINTS_SHOWN:]
             if seen.warning is not None:
                 self._warn(seen.warning)
         if status.is_terminal and self._ended_at is None:
@@ -124,11 +144,24 @@ class JobReporter:
             self._statistics(status),
             self._graph,
             failure,
-            tuple(map(_describe_transition, transitions)),
+            self._history(transitions),
             self._storage,
             self._processes(),
             master=self._process,
             warnings=tuple(self._warnings),
+            operators=self._operators_of_job,
+            checkpoints=checkpoints,
+            checkpoint_history=history,
+        )
+
+    def _history(self, transitions: tuple[Transition, ...]) -> tuple[str, ...]:
+        own = tuple(map(_describe_transition, transitions))
+        if self._earlier is None:
+            return own
+        return (
+            *self._earlier.history[-_EARLIER_HISTORY:],
+            "the JobMaster died, another process took over",
+            *own,
         )
 
     def _warn(self, warning: str) -> None:
@@ -149,12 +182,14 @@ class JobReporter:
             return JobStatistics(status)
         seen = self._scheduler.status()
         checkpoints = seen.checkpoints
+        earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
+        completed, failed = (0, 0) if checkpoints is None else (checkpoints.completed, checkpoints.failed)
         return JobStatistics(
             status,
             attempt=seen.attempt,
             restarts=seen.restarts,
-            completed_checkpoints=0 if checkpoints is None else checkpoints.completed,
-            failed_checkpoints=0 if checkpoints is None else checkpoints.failed,
+            completed_checkpoints=earlier.completed_checkpoints + completed,
+            failed_checkpoints=earlier.failed_checkpoints + failed,
             last_checkpoint_id=_known_id(checkpoints),
             operators=self._operators(),
         )
@@ -192,7 +227,3 @@ def _describe_transition(step: Transition) -> str:
     at = datetime.fromtimestamp(step.at, UTC).strftime("%H:%M:%S.%f")[:-3]
     cause = f": {step.cause}" if step.cause else ""
     return f"{at} {step.source.value} -> {step.target.value}{cause}"
-
-
-def _describe_failure(cause: FailureCause) -> str:
-    return f"{cause}\n{cause.traceback}" if cause.traceback else str(cause)

@@ -12,10 +12,13 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 import ray
 import ray.cloudpickle as cloudpickle
-from ray._private.ray_constants import RAY_JOB_CONFIG_JSON_ENV_VAR
+
+#: Where `ray job submit` leaves the job's runtime environment for `ray.init`.
+_JOB_CONFIG: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def ship_script_modules() -> None:
@@ -42,5 +45,5 @@ def _has_working_dir() -> bool:
     """Whether the program runs, or is about to run, in a Ray job with a `working_dir`."""
     if ray.is_initialized():
         return "working_dir" in ray.get_runtime_context().runtime_env
-    submitted = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
+    submitted = json.loads(os.environ.get(_JOB_CONFIG, "{}"))
     return "working_dir" in submitted.get("runtime_env", {})

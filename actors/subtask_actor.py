@@ -29,6 +29,7 @@ from penstock.actors.attempt import Attempt, describe_failure
 from penstock.actors.deliveries import DeliveryAnswer
 from penstock.actors.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.actors.metrics import SubtaskMetrics
+from penstock.actors.output_capture import capture_subtask
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
@@ -59,6 +60,7 @@ class SubtaskActor:
         self._loop = asyncio.get_running_loop()
         self._watchdog = self._loop.create_task(self._watch_lease())
         self._metrics = SubtaskMetrics()
+        self._output = capture_subtask(job_id)
 
     async def where(self) -> tuple[int, str]:
         """Process id and node id: what a message about this actor needs."""
@@ -92,7 +94,10 @@ class SubtaskActor:
             return SubtaskStopped()
         current.start(peers)
         self._metrics.begin(self._job_id, str(current.descriptor.id), current.statistics)
-        return await current.run()
+        outcome = await current.run()
+        if self._output is not None:
+            self._output.flush()
+        return outcome
 
     async def deliver(self, attempt: int, channel: int, first: int, elements: list[bytes]) -> DeliveryAnswer:
         """Take a frame of a channel; the return is the sender's credit."""

@@ -93,8 +93,8 @@ class ResultPartition:
             return
         if isinstance(batch, ArrowBatch):
             if len(self.subpartitions) == 1:
-                for part in self._arrow_parts(batch):
-                    self.subpartitions[0].add_arrow(part)
+                for piece in self._arrow_parts(batch):
+                    self.subpartitions[0].add_arrow(piece)
                 return
             batch = RowBatch(batch.batch.to_pylist())
         for channel, part in self._selector.select(batch):
@@ -102,7 +102,9 @@ class ResultPartition:
 
     def _broadcast(self, batch: Batch) -> None:
         """Encode once, send everywhere; so rows do not wait in the open buffer of each channel."""
-        parts = batch.slices(self._buffer_rows) if isinstance(batch, RowBatch) else self._arrow_parts(batch)
+        parts: Iterator[Batch] = (
+            batch.slices(self._buffer_rows) if isinstance(batch, RowBatch) else self._arrow_parts(batch)
+        )
         for part in parts:
             buffer = self._codec.encode(part)
             for subpartition in self.subpartitions:

@@ -5,7 +5,8 @@ does so, and when, decides the job. Who takes part and what a checkpoint consist
 `CheckpointPlanner`.
 
 Files go as soon as the rules allow it, which is when a fault in sharing them shows: the newest completed
-checkpoint is kept, and those that a running one was told to build on; everything else is deleted.
+checkpoint is kept, and those that a running one was told to build on; everything else is deleted. So is a
+savepoint that is not the newest any more, as its user may do.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class StepCheckpoints:
         self._planner: CheckpointPlanner | None = None
         self._attempt = 0
         self._next_id = 1
+        self._base_id = -1
         self._kept: dict[int, CompletedCheckpoint] = {}
         self._files: set[str] = set()
         self.running: dict[int, RunningCheckpoint] = {}
@@ -83,8 +85,8 @@ class StepCheckpoints:
         plan = self._plan.plan()
         if isinstance(plan, NotAllRunning):
             return None
-        confirmed = -1 if self.newest is None else self.newest.checkpoint_id
-        barrier = CheckpointBarrier(self._next_id, self._clock.now(), CheckpointOptions(kind), confirmed)
+        options = CheckpointOptions(kind)
+        barrier = CheckpointBarrier(self._next_id, self._clock.now(), options, self._base_id)
         self._next_id += 1
         started = self.running[barrier.checkpoint_id] = RunningCheckpoint(barrier, plan)
         return started
@@ -118,6 +120,8 @@ class StepCheckpoints:
             checkpoint_id, self._attempt, kind, operators, running.barrier.timestamp, now
         )
         self._kept[checkpoint_id] = self.newest
+        if not kind.is_savepoint:
+            self._base_id = checkpoint_id
         self.completed += 1
         self._delete_files()
         return self._unfinished(running)
@@ -158,11 +162,10 @@ class StepCheckpoints:
         return tuple(subtask for subtask in running.plan.commit if subtask in unfinished)
 
     def _delete_files(self) -> None:
-        bases = {running.barrier.confirmed_id for running in self.running.values()}
+        needed = {running.barrier.confirmed_id for running in self.running.values()} | {self._base_id}
         if self.newest is not None:
-            bases.add(self.newest.checkpoint_id)
-        self._files.update(file.path for file in self.files())
-        self._kept = {known: c for known, c in self._kept.items() if known in bases}
+            needed.add(self.newest.checkpoint_id)
+        self._kept = {known: c for known, c in self._kept.items() if known in needed}
         gone = self._files - {file.path for file in self.files()}
         self._storage.delete(sorted(gone))
         self._files -= gone

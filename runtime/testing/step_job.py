@@ -221,7 +221,7 @@ class StepJob:
         return moves
 
     def _background(self) -> list[Move]:
-        tasks = [task for task in self.tasks.values() if not task.is_finished]
+        tasks = self.tasks.values()
         waiting: list[Move] = [partial(self._do_work, task) for task in tasks if task.runner.waiting]
         return waiting + [partial(self._tell_outcome, task) for task in tasks if task.runner.done]
 

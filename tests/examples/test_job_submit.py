@@ -200,26 +200,18 @@ def test_who_has_no_token_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     assert "oken" in run.stdout
 
 
-@pytest.mark.parametrize("program", ["word_count.py", "examples/word_count.py"])
-def test_the_word_count_survives_a_kill_when_it_is_submitted(
-    cluster: Cluster, tmp_path: Path, program: str
+def test_the_word_count_survives_a_kill_when_the_checkout_is_submitted(
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     generate_text(tmp_path / "a.txt", megabytes=0.1)
-    working_dir = tmp_path / "checkout"
-    (working_dir / "examples").mkdir(parents=True)
+    checkout = tmp_path / "checkout"
+    (checkout / "examples").mkdir(parents=True)
     for example in (ROOT / "examples").glob("*.py"):
-        (working_dir / "examples" / example.name).write_bytes(example.read_bytes())
-    if "/" not in program:
-        working_dir /= "examples"
+        (checkout / "examples" / example.name).write_bytes(example.read_bytes())
+    places = ("--input", tmp_path / "*.txt", "--output", tmp_path / "out")
     options = ("--checkpoint-interval", 0.5, "--kill-after-checkpoints", 1, "--parallelism", 1)
 
-    run = cluster.submit(
-        working_dir,
-        "python",
-        program,
-        *("--input", tmp_path / "*.txt", "--output", tmp_path / "out", *options),
-        outside=tmp_path,
-    )
+    run = cluster.submit(checkout, "python", "examples/word_count.py", *places, *options, outside=tmp_path)
 
     assert run.returncode == 0, run.stdout
     assert "killed count[0]" in run.stdout

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from jobs.driving import (
 )
 from jobs.faults import RaisesAlways
 from jobs.oracle import assert_exactly_once, committed_rows, committed_updates, expected_updates
-from jobs.words import counted, environment, line, lines, paced_lines, word_count
+from jobs.words import counted, environment, line, lines, paced_lines, wide_line, word_count
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import (
     FileSink,
     FileSource,
     FixedDelay,
+    GeneratorSource,
     GraphError,
     JobConfig,
     JobFailedError,
@@ -75,12 +77,12 @@ def flip_a_byte(file: Path) -> None:
     file.write_bytes(data)
 
 
-def stopped_checkpoints(tmp_path: Path, **options: Any) -> RayJobHandle:
+def stopped_checkpoints(tmp_path: Path, text: Callable[[int], str] = line, **options: Any) -> RayJobHandle:
     """A running job whose checkpoints come no more, so that its newest one stays the newest."""
     gate = bad_input.Gate(str(tmp_path / "closed"))
     env = environment(tmp_path, every=0.2, **options)
-    stream = env.from_source("lines", paced_lines(100_000, 3_000.0)).map(gate)
-    counted(stream, FileSink.json(tmp_path / "out"))
+    source = GeneratorSource(text, count=100_000, rate=3_000.0)
+    counted(env.from_source("lines", source).map(gate), FileSink.json(tmp_path / "out"))
     job = submit(env)
     after_checkpoints(job, 3)
     (tmp_path / "closed").touch()
@@ -116,9 +118,9 @@ def test_a_damaged_checkpoint_fails_the_job_and_is_named(tmp_path: Path) -> None
 
 
 def test_a_damaged_state_file_fails_the_job_and_is_named(tmp_path: Path) -> None:
-    job = stopped_checkpoints(tmp_path)
+    job = stopped_checkpoints(tmp_path, wide_line)
     shared = sorted((tmp_path / "checkpoints" / job.job_id / "shared").glob("*-count-*"))
-    assert shared
+    assert shared, "the state is so small that it stands in the metadata"
     for file in shared:
         flip_a_byte(file)
     kill_subtask(job, "count")
@@ -253,7 +255,7 @@ def test_a_function_that_always_raises_fails_the_job(tmp_path: Path, restarts: i
     assert job.statistics().restarts == restarts
     assert (tmp_path / "raised").read_text() == "x" * (restarts + 1)
     committed = committed_updates(tmp_path / "out")
-    assert 0 < committed.total()
+    assert committed.total() > 0
     assert committed <= expected_updates(lines(2_000))
 
 

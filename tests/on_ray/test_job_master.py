@@ -50,7 +50,14 @@ def test_a_killed_job_master_comes_back_and_finishes_the_job(tmp_path: Path) -> 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []
     assert result.statistics.restarts == 1
-    assert result.statistics.completed_checkpoints > before.statistics.completed_checkpoints
+    assert before.statistics.last_checkpoint_id is not None
+    assert result.statistics.last_checkpoint_id is not None
+    assert result.statistics.last_checkpoint_id > before.statistics.last_checkpoint_id
+    assert result.statistics.completed_checkpoints >= 3
+    history = job.report().history
+    died = history.index("the JobMaster died, another process took over")
+    assert any("-> deploying" in step for step in history[:died])
+    assert any("-> finished" in step for step in history[died:])
 
 
 def test_a_job_master_killed_before_the_first_checkpoint_begins_again(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from penstock.runtime import (
 )
 from penstock.runtime.job.restart import RestartConfig
 
-
 #: What a job does after a failure unless a test says otherwise.
 RESTART = FixedDelay(attempts=5, delay=0.1)
 
@@ -28,6 +27,11 @@ RESTART = FixedDelay(attempts=5, delay=0.1)
 def line(i: int) -> str:
     """The i-th line: a word that everybody has, a frequent one and a rare one."""
     return f"the w{i % 13} r{i * 7 % 997}"
+
+
+def wide_line(i: int) -> str:
+    """Long words, for state that is too large for a checkpoint's metadata."""
+    return f"the {i % 499:0200d}"
 
 
 def lines(count: int) -> list[str]:
