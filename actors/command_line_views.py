@@ -157,7 +157,7 @@ def _state(state: str) -> Text:
 
 
 def _indented(part: RenderableType) -> Padding:
-    return Padding(part, (0, 0, 0, 2))
+    return Padding(part, (0, 0, 0, 2), expand=False)
 
 
 def _moment(seconds: float) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from penstock.actors import RayJobHandle
+from penstock.actors import RayJobHandle, start_local
 from penstock.runtime import StreamEnvironment
 
 _POLL = 0.25
@@ -94,8 +94,23 @@ def options(description: str | None, **defaults: float) -> argparse.ArgumentPars
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
     for name, default in defaults.items():
-        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default {default:g}")
+        parser.add_argument(f"--{name.replace(chr(95), chr(45))}", type=type(default), default=default, help=f"default {default:g}")
     return parser
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """A local cluster of its own.
+
+    Ray gives its workers a low priority (nice 15). Here they get the normal one, so that whatever else runs on the
+    machine disturbs all contenders alike.
+    """
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    start_local(num_cpus=os.cpu_count())
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 @contextmanager
@@ -226,12 +241,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def rows_a_second(rate: float) -> str:
     """A rate for a table."""
     return f"{rate / 1e6:.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
-
-
-def shut_down() -> None:
-    """End the local cluster that the jobs ran on."""
-    if ray.is_initialized():
-        ray.shutdown()
 
 
 def _processor() -> str:

@@ -8,13 +8,14 @@ import pytest
 from jobs.driving import (
     after_checkpoints,
     finish,
+    kill_master,
     kill_subtask,
     submit,
     subtask_actors,
     wait_until,
     when_records_flow,
 )
-from jobs.faults import RaisesOnce
+from jobs.faults import RaisesOnce, SlowToOpen
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import counted, environment, line, lines, paced_lines, word_count
 
@@ -81,15 +82,23 @@ def test_a_kill_while_the_job_restarts_is_survived(tmp_path: Path) -> None:
     assert 2 <= result.statistics.restarts <= 3
 
 
-def test_a_kill_while_the_job_is_deployed_for_the_first_time_is_survived(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(6_000, RATE), parallelism=2))
-    wait_until(job, "a subtask", lambda report: len(report.processes) == 4)
-    assert job.statistics().completed_checkpoints == 0
-    kill_subtask(job, "lines", 1)
+@pytest.mark.parametrize("victim", ["lines", "count", "master"])
+def test_a_kill_while_the_job_is_deployed_is_survived(tmp_path: Path, victim: str) -> None:
+    """One subtask is being opened and the others are ready when a process dies."""
+    closed = tmp_path / "closed"
+    closed.touch()
+    job = submit(word_count(tmp_path, SlowToOpen(paced_lines(3_000, RATE), str(closed))))
+    before = wait_until(job, "the opening", lambda r: (tmp_path / "closed.reached").exists())
+    assert before.status is JobStatus.DEPLOYING
+    if victim == "master":
+        kill_master(job)
+    else:
+        kill_subtask(job, victim)
+    closed.unlink()
 
     result = finish(job)
 
-    assert_exactly_once(tmp_path / "out", lines(6_000))
+    assert_exactly_once(tmp_path / "out", lines(3_000))
     assert result.statistics.restarts == 1
 
 
@@ -115,6 +124,8 @@ def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     counted(env.from_source("lines", paced_lines(COUNT, RATE)).map(bad), FileSink.json(tmp_path / "out"))
     job = submit(env)
     actors = wait_until(job, "the actors", lambda report: len(report.processes) == 2).processes
+    again = wait_until(job, "the second attempt", lambda report: report.statistics.attempt == 2)
+    assert again.processes == actors, "living actors are kept"
 
     result = finish(job)
 
@@ -125,7 +136,6 @@ def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     history = "\n".join(job.report().history)
     assert "no luck with" in history
     assert "test_recovery.py" in history
-    assert actors, "the living actors are kept"
 
 
 def test_a_finished_source_stays_finished_after_a_kill(tmp_path: Path) -> None:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime import Batch, CommitPermit, ConnectorContext, FileSink, SinkWriter
+from penstock.runtime import (
+    Batch,
+    CommitPermit,
+    ConnectorContext,
+    FileSink,
+    GeneratorSource,
+    SinkWriter,
+    SourceReader,
+)
+
+_POLL = 0.02
 
 
 def first_time(marker: str) -> bool:
@@ -67,6 +78,23 @@ class Stuck:
         first_time(self.marker)
         threading.Event().wait()
         return record
+
+
+@dataclass(frozen=True)
+class SlowToOpen:
+    """A source whose reader is not made while a file exists; says in another file that it waits."""
+
+    inner: GeneratorSource[str]
+    closed: str
+
+    def splits(self, parallelism: int) -> Sequence[Any]:
+        return self.inner.splits(parallelism)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SourceReader[str]:
+        while Path(self.closed).exists():
+            first_time(self.closed + ".reached")
+            time.sleep(_POLL)
+        return self.inner.reader(context, splits)
 
 
 @dataclass(frozen=True)
