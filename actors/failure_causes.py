@@ -23,7 +23,15 @@ def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> Fai
 
 
 def cause_of(error: BaseException) -> FailureCause:
-    """An error that no subtask has reported; damaged or unfitting state will not mend by itself."""
+    """An error that no subtask has reported; damaged or unfitting state will not mend by itself.
+
+    An error that names an operator brings the user's traceback along; Penstock's own would only hide it.
+    """
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     recoverable = not isinstance(error, CorruptSnapshotError | StateMismatchError)
-    return FailureCause(what, None, "".join(traceback.format_exception(error)), recoverable)
+    trace = error.cause_text if isinstance(error, OperatorError) else _formatted(error)
+    return FailureCause(what, None, trace, recoverable)
+
+
+def _formatted(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))

@@ -184,7 +184,7 @@ class JobMaster:
             fleet,
             me,
             self._pool,
-            on_end=lambda: self._spawn(self._end()),
+            on_end=self._on_end,
             on_fenced=self._leave_at_once,
         )
         clock = SystemClock()
@@ -249,6 +249,10 @@ class JobMaster:
             if call in done and call.exception() is None:
                 self._reporter.counted(subtask, *call.result())
 
+    def _on_end(self, cause: str) -> None:
+        self._reporter.ended(cause)
+        self._spawn(self._end())
+
     async def _end(self) -> None:
         if self._fleet is not None:
             await self._refresh_counters()
@@ -275,7 +279,10 @@ class JobMaster:
         self._spawn(self._leave())
 
     async def _leave(self) -> None:
-        left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
+        try:
+            left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
+        except ray.exceptions.RayActorError:
+            return  # this process is the one that leaves
         if left is False:
             logger.error("another process is the JobMaster of %s: this one ends", self._job_id)
             os._exit(1)

@@ -55,7 +55,7 @@ class JobReport:
         duration: Seconds since then, or until the end.
         statistics: What it has done.
         graph: The job graph as a picture in plain text.
-        failure: The root cause, when it failed or is restarting.
+        failure: The root cause of its last failure, also when it has recovered from it.
         history: The job's transitions and their causes, oldest first, one line each.
         storage: Where its checkpoints are; `None` when it takes none.
         processes: Where its subtasks run.

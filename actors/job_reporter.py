@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from penstock.actors.failure_text import failure_text
@@ -74,6 +75,7 @@ class JobReporter:
         self._begin_failure: str | None = None
         self._warnings: dict[str, None] = {}
         self._ended_at: float | None = None
+        self._cause_of_end: str | None = None
         self._earlier: JobReport | None = None
 
     @property
@@ -90,7 +92,10 @@ class JobReporter:
             self._warn(NO_CHECKPOINTS)
 
     def carry_on(self, earlier: JobReport) -> None:
-        """Another process was the JobMaster before: this is the last that it is known to have said."""
+        """Another process was the JobMaster before: this is the last that it is known to have said.
+
+        When that was the end of the job there is nothing to add to it.
+        """
         self._earlier = earlier
         for warning in earlier.warnings:
             self._warn(warning)
@@ -104,6 +109,10 @@ class JobReporter:
         """The job could not be taken up."""
         self._begin_failure = f"{type(error).__name__}: {error}"
 
+    def ended(self, cause: str) -> None:
+        """The job has reached its last state; the cause matters when it has failed."""
+        self._cause_of_end = cause
+
     def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
         """A subtask has told its counters; those of an older attempt say nothing about this one."""
         if self._scheduler is None or attempt != self._scheduler.attempt:
@@ -116,6 +125,8 @@ class JobReporter:
 
     def report(self) -> JobReport:
         """The job right now."""
+        if self._earlier is not None and self._earlier.status.is_terminal:
+            return replace(self._earlier, master=self._process)
         status = JobStatus.CREATED
         failure: str | None = None
         transitions: tuple[Transition, ...] = ()
@@ -126,7 +137,10 @@ class JobReporter:
         elif self._scheduler is not None:
             seen = self._scheduler.status()
             status = _STATUS[seen.state]
-            failure = failure_text(seen.failures[-1].root) if seen.failures else None
+            if seen.failures:
+                failure = failure_text(seen.failures[-1].root)
+            elif status is JobStatus.FAILED:  # in the life of an earlier JobMaster
+                failure = self._cause_of_end
             transitions = seen.transitions
             checkpoints, history = seen.checkpoints, seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
             if self._earlier is not None:
@@ -182,15 +196,16 @@ class JobReporter:
             return JobStatistics(status)
         seen = self._scheduler.status()
         checkpoints = seen.checkpoints
+        known = _known_id(checkpoints)
         earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
         completed, failed = (0, 0) if checkpoints is None else (checkpoints.completed, checkpoints.failed)
         return JobStatistics(
             status,
-            attempt=seen.attempt,
-            restarts=seen.restarts,
+            attempt=max(seen.attempt, earlier.attempt),
+            restarts=max(seen.restarts, earlier.restarts),
             completed_checkpoints=earlier.completed_checkpoints + completed,
             failed_checkpoints=earlier.failed_checkpoints + failed,
-            last_checkpoint_id=_known_id(checkpoints),
+            last_checkpoint_id=earlier.last_checkpoint_id if known is None else known,
             operators=self._operators(),
         )
 

@@ -19,12 +19,14 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import ray
+from ray.util.annotations import RayDeprecationWarning
 
 from penstock.actors.log_names import JOB_MASTER, log_file_name
 from penstock.actors.names import parse_subtask_name
@@ -226,5 +228,7 @@ def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> O
     except OSError as error:
         logging.getLogger(__name__).warning("`penstock logs` gets nothing of this process: %s", error)
         return None
+    # Ray warns of its own use of itself, which is nothing to a job's user.
+    warnings.filterwarnings("ignore", category=RayDeprecationWarning)
     redirect(file)
     return file

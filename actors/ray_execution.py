@@ -55,7 +55,7 @@ class RayExecution:
         fleet: Its actors.
         master: The JobMaster's own handle, for the subtasks to report to.
         pool: Threads for blocking work.
-        on_end: Told when the job has ended.
+        on_end: Told when the job has ended, and why if it has failed.
         on_fenced: Told when another JobMaster has taken the job over.
     """
 
@@ -68,7 +68,7 @@ class RayExecution:
         fleet: SubtaskFleet,
         master: ActorHandle[Any],
         pool: ThreadPoolExecutor,
-        on_end: Callable[[], None],
+        on_end: Callable[[str], None],
         on_fenced: Callable[[], None],
     ) -> None:
         self._job_id = job_id
@@ -128,7 +128,7 @@ class RayExecution:
 
     def job_ended(self, state: JobState, cause: str) -> None:
         """The job has reached its last state."""
-        self._on_end()
+        self._on_end(cause)
 
     def fenced(self) -> None:
         """Another JobMaster owns the job and its subtasks: leave without touching anything."""

@@ -14,7 +14,6 @@ stays on the cluster whatever died first.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import time
@@ -26,6 +25,7 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.attempt import Attempt, describe_failure
+from penstock.actors.cycle_collector import spare_long_lived_objects
 from penstock.actors.deliveries import DeliveryAnswer
 from penstock.actors.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.actors.metrics import SubtaskMetrics
@@ -35,10 +35,6 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)
-
-#: Containers that may live more than at the last collection before the next one, and how many collections
-#: of a younger generation pass before an older one is looked at.
-_COLLECT_AFTER = (100_000, 50, 50)
 
 
 class SubtaskActor:
@@ -84,7 +80,7 @@ class SubtaskActor:
         except Exception as error:
             attempt.outcome = describe_failure(error)
             return attempt.outcome
-        _spare_long_lived_objects()
+        spare_long_lived_objects()
         return None
 
     async def run(self, attempt: int, peers: Mapping[SubtaskId, ActorHandle[Any]]) -> SubtaskOutcome:
@@ -149,16 +145,3 @@ class SubtaskActor:
                 logger.error("heard from no JobMaster of job %s for %.0f s: leaving", self._job_id, silent)
                 # The task thread may be stuck in users' code, so the process is ended, not asked.
                 os._exit(1)
-
-
-def _spare_long_lived_objects() -> None:
-    """Keep the cycle collector away from what a subtask does all the time.
-
-    A batch is thousands of small containers that die together; by default each one of them would bring about
-    several collections, and now and then a walk over every module and all state (measured: half of the time of
-    a chain of cheap operators). What exists now is not looked at again; cycles made later are still found.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)

@@ -14,7 +14,7 @@ _HERE = Path(__file__).resolve().parent
 _ENVIRONMENT = _HERE.parent / ".venv-bytewax"
 _PYTHON = _ENVIRONMENT / "bin" / "python"
 #: Records in a batch of its source: of 64 to 16,384 it is about the fastest.
-BATCH = 512
+BATCH = 256
 #: Seconds until a worker that was given so many more than it needs is taken for stuck.
 _PATIENCE = 120.0
 

@@ -13,6 +13,7 @@ from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockErr
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.task.descriptor import TaskDescriptor
 
@@ -63,6 +64,5 @@ def _list_splits(vertex: JobVertex) -> Sequence[Any]:
     except PenstockError as error:
         raise OperatorError(location, str(error)) from error
     except Exception as error:
-        raise OperatorError(
-            location, f"could not list its splits: {type(error).__name__}: {error}"
-        ) from error
+        doing = f"source {type(spec.source).__name__}: splits"
+        raise operator_error(location, doing, error) from error

@@ -4,8 +4,8 @@ Every subtask of an execution graph runs as the real step function, with the rea
 checkpoint files. Between them is a network in which frames are delayed, overtake each other and arrive twice;
 beside them is work that is finished late, and a master whose messages come in any order. A *move* is the
 smallest thing that can happen: one step, one arrival, one piece of background work. `move` makes one that is
-chosen by a function that the job is given, so a seeded generator replays a run exactly; `finish` makes fair
-moves until the job has ended, and fails when nothing can happen any more.
+chosen by a function that the job is given, so a seeded generator replays a run exactly; `finish` moves until
+the job has ended, and fails when nothing can happen any more.
 
 Tasks are stepped as their actors would do it, only when the last step left more to do, something arrived, or
 the time that they named has come. So a wake-up that was forgotten shows as a job that stands still.
@@ -25,13 +25,11 @@ from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.subtask import Subtask
+from penstock.runtime.testing.choices import Choose, seeded
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_checkpoints import StepCheckpoints
 from penstock.runtime.testing.step_network import StepNetwork, StepNetworkStatistics
 from penstock.runtime.testing.step_task import StepTask
-
-#: Chooses one of so many possibilities, counted from 0.
-Choose: TypeAlias = Callable[[int], int]
 
 Move: TypeAlias = Callable[[], None]
 
@@ -68,7 +66,7 @@ class StepJob:
         graph: The job.
         config: Its settings. Timers of the master (interval, timeout) do not run here.
         storage: For checkpoints.
-        choose: Decides what happens next; the first possibility by default.
+        choose: Decides what happens next; `seeded(0)` by default.
         clock: Time; it moves only when nothing else can happen, or when the job's user moves it.
 
     Raises:
@@ -86,12 +84,12 @@ class StepJob:
         graph: ExecutionGraph,
         config: JobConfig,
         storage: SnapshotStorage,
-        choose: Choose = lambda possibilities: 0,
+        choose: Choose | None = None,
         clock: ManualClock | None = None,
     ) -> None:
         self._graph = graph
         self._config = config
-        self._choose = choose
+        self._choose = choose or seeded(0)
         self._attempt = self._moves = self._given_up = 0
         self.clock = clock or ManualClock()
         self.storage = storage
@@ -107,8 +105,6 @@ class StepJob:
     def subtask(self, vertex: str, index: int = 0) -> Subtask:
         """A subtask of the current attempt."""
         return self.tasks[SubtaskId(vertex, index)].subtask
-
-    # -- moves --------------------------------------------------------------------------------------------
 
     def move(self) -> bool:
         """Make one move of those that are possible, or let time pass; `False` when nothing can happen.
@@ -206,8 +202,6 @@ class StepJob:
             self._network.statistics(),
         )
 
-    # -- what is possible ---------------------------------------------------------------------------------
-
     def _due_steps(self) -> list[Move]:
         return [partial(self._step, task) for task in self.tasks.values() if task.is_due]
 
@@ -279,8 +273,6 @@ class StepJob:
         task = self.tasks[subtask]
         if not task.is_finished:
             task.mail.append(lambda: message(task.subtask))
-
-    # -- attempts -----------------------------------------------------------------------------------------
 
     def _begin_attempt(self) -> None:
         self._attempt += 1

@@ -56,7 +56,7 @@ def test_a_function_that_holds_a_lock_is_named_with_its_operator_and_line() -> N
 
 def test_a_key_function_that_can_not_travel_is_named_by_what_it_keys() -> None:
     lock = threading.Lock()
-    with pytest.raises(GraphError, match="operator 'sum'.*lock"):
+    with pytest.raises(GraphError, match=r"operator 'sum'.*lock"):
         pack_job(graph(key=lambda n: (lock, n)[1]), JobConfig())
 
 

@@ -16,9 +16,11 @@ from jobs.driving import (
     PATIENCE,
     after_checkpoints,
     assert_no_subtasks,
+    eventually,
     finish,
     kill_master,
     kill_subtask,
+    penstock_actors,
     submit,
     wait_until,
 )
@@ -156,11 +158,15 @@ def test_an_older_checkpoint_will_do_when_the_user_allows_it(tmp_path: Path) -> 
 def test_a_source_file_that_is_not_there(tmp_path: Path) -> None:
     source = FileSource.text(str(tmp_path / "nowhere" / "*.txt"))
 
-    message = failure_of(submit(word_count(tmp_path, source, restart=NoRestart())))
+    job = submit(word_count(tmp_path, source, restart=NoRestart()))
+    message = failure_of(job)
 
     assert "operator 'lines'" in message
     assert "jobs/words.py" in message
     assert f"no file matches '{tmp_path}/nowhere/*.txt'" in message
+    kill_master(job)
+    eventually("the end of the JobMaster that came back", lambda: penstock_actors() == [], patience=30.0)
+    assert job.report().failure == message, "the reason outlives the JobMaster"
 
 
 def records_and_bad_ones(tmp_path: Path) -> tuple[list[str], list[str]]:

@@ -16,8 +16,8 @@ from penstock.runtime import (
     CommitPermit,
     ConnectorContext,
     FileSink,
-    GeneratorSource,
     SinkWriter,
+    Source,
     SourceReader,
 )
 
@@ -69,6 +69,17 @@ class RaisesAlways:
 
 
 @dataclass(frozen=True)
+class Slow:
+    """A map function that takes its time, so that what is before it has no credit."""
+
+    seconds: float
+
+    def __call__(self, record: Any) -> Any:
+        time.sleep(self.seconds)
+        return record
+
+
+@dataclass(frozen=True)
 class Stuck:
     """A map function that never comes back."""
 
@@ -84,7 +95,7 @@ class Stuck:
 class SlowToOpen:
     """A source whose reader is not made while a file exists; says in another file that it waits."""
 
-    inner: GeneratorSource[str]
+    inner: Source[str]
     closed: str
 
     def splits(self, parallelism: int) -> Sequence[Any]:

@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from jobs.lasting import Lasting
+
 from penstock.runtime import (
     Checkpointing,
     DataStream,
@@ -55,9 +57,9 @@ def as_update(pair: tuple[str, int]) -> dict[str, Any]:
     return {"word": pair[0], "count": pair[1]}
 
 
-def paced_lines(count: int, rate: float) -> GeneratorSource[str]:
-    """Lines at `rate` a second over all subtasks."""
-    return GeneratorSource(line, count=count, rate=rate)
+def paced_lines(count: int, rate: float, attempt: int = 1) -> Source[str]:
+    """Lines at `rate` a second over all subtasks, which do not end before this attempt of the job."""
+    return Lasting(GeneratorSource(line, count=count, rate=rate), attempt)
 
 
 def environment(
