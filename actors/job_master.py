@@ -48,7 +48,7 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at the subtasks: renews their leases and refreshes counters.
+#: Longest time between two looks at the subtasks, in seconds: renews their leases and refreshes counters.
 _LEASE_INTERVAL = 2.0
 #: Seconds for which an ended job still answers, so that nobody who waits is cut off.
 _FAREWELL = 5.0
@@ -160,12 +160,12 @@ class JobMaster:
         await self._prepare(chunks)
 
     async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
-        job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
-        graph = build_execution_graph(job)
-        self._reporter.describe(job, config)
         earlier = load_from_cluster(self._job_id)
         if earlier is not None:
             self._reporter.carry_on(JobReport.from_record(earlier))
+        job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
+        graph = build_execution_graph(job)
+        self._reporter.describe(job, config)
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
             url = checkpointing.storage
@@ -199,7 +199,7 @@ class JobMaster:
             BackgroundRunner(self._pool, self._post),
         )
         self._reporter.observe(self._scheduler, fleet)
-        self._spawn(self._renew_leases())
+        self._spawn(self._renew_leases(min(_LEASE_INTERVAL, config.lease_timeout / 4)))
         self._scheduler.start()
 
     async def _end_again(self) -> None:
@@ -221,7 +221,7 @@ class JobMaster:
         write_proof(storage, SnapshotPaths(self._job_id).same_storage, self._job_id)
         return storage
 
-    async def _renew_leases(self) -> None:
+    async def _renew_leases(self, interval: float) -> None:
         metrics = JobMetrics(self._job_id)
         while not self._ended.is_set():
             await self._refresh_counters()
@@ -229,7 +229,7 @@ class JobMaster:
             metrics.publish(report.statistics)
             save_to_cluster(self._job_id, report.to_record())
             try:
-                await asyncio.wait_for(self._ended.wait(), _LEASE_INTERVAL)
+                await asyncio.wait_for(self._ended.wait(), interval)
             except TimeoutError:
                 continue
 

@@ -127,6 +127,8 @@ class JobReporter:
         """The job right now."""
         if self._earlier is not None and self._earlier.status.is_terminal:
             return replace(self._earlier, master=self._process)
+        if self._earlier is not None and self._scheduler is None and self._begin_failure is None:
+            return self._taking_over(self._earlier)
         status = JobStatus.CREATED
         failure: str | None = None
         transitions: tuple[Transition, ...] = ()
@@ -166,6 +168,18 @@ class JobReporter:
             operators=self._operators_of_job,
             checkpoints=checkpoints,
             checkpoint_history=history,
+        )
+
+    def _taking_over(self, earlier: JobReport) -> JobReport:
+        """What is known until the log has been read: the job is where it was, and nobody runs it."""
+        restarting = JobStatus.RESTARTING
+        return replace(
+            earlier,
+            status=restarting,
+            duration=max(0.0, time.time() - self._submitted_at),
+            statistics=replace(earlier.statistics, status=restarting),
+            processes=(),
+            master=self._process,
         )
 
     def _history(self, transitions: tuple[Transition, ...]) -> tuple[str, ...]:

@@ -79,6 +79,7 @@ class LogReader:
 
     Attributes:
         silent_nodes: Nodes that did not answer the last time, by the beginning of their ids.
+        nodes: Tells which nodes to ask.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class LogReader:
         self._subtask = subtask
         self._read_to: dict[str, int] = {}
         self.silent_nodes: tuple[str, ...] = ()
+        self.nodes = alive_nodes
 
     def read(self) -> list[LogLine]:
         """The lines since the last call, in the order of their times; blocks while nodes are asked."""
@@ -110,9 +112,8 @@ class LogReader:
 
     def _new_parts(self) -> Iterator[FilePart]:
         here = ray.get_runtime_context().get_node_id()
-        known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        nodes = [str(node["NodeID"]) for node in known if node["Alive"]]
-        asked = {node: _ask(node, self._pattern, self._read_to) for node in nodes if node != here}
+        nodes = self.nodes()
+        asked = {node: ask_node(node, self._pattern, self._read_to) for node in nodes if node != here}
         if here in nodes:
             yield from read_files(self._pattern, self._read_to)
         silent = []
@@ -142,7 +143,14 @@ def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None
     return parts
 
 
-def _ask(node: str, pattern: str, read_to: dict[str, int]) -> Any:
+def alive_nodes() -> list[str]:
+    """Ray's ids of the nodes that are there."""
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [str(node["NodeID"]) for node in known if node["Alive"]]
+
+
+def ask_node(node: str, pattern: str, read_to: dict[str, int]) -> Any:
+    """Run `read_files` on a node; the reference of its answer."""
     on_node = NodeAffinitySchedulingStrategy(node, soft=False)
     task = ray.remote(num_cpus=0, max_retries=1)(read_files).options(scheduling_strategy=on_node)
     return task.remote(pattern, read_to)

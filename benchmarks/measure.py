@@ -106,11 +106,14 @@ def options(description: str | None, **defaults: float) -> argparse.ArgumentPars
 
 @contextmanager
 def cluster() -> Iterator[None]:
-    """A local cluster of its own.
+    """A local cluster of its own, unless this process is in one already.
 
     Ray gives its workers a low priority (nice 15). Here they get the normal one, so that whatever else runs
     on the machine disturbs all contenders alike.
     """
+    if ray.is_initialized():
+        yield
+        return
     os.environ.setdefault("RAY_worker_niceness", "0")
     start_local(num_cpus=os.cpu_count())
     try:

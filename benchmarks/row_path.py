@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bytewax_worker
-from jobs import chain, keyed_sum
 from measure import (
     Figures,
     Steady,
@@ -31,6 +30,7 @@ from measure import (
     table,
     versions,
 )
+from measured_jobs import chain, keyed_sum
 from workload import bare_chain, bare_keyed_sum
 
 LOOP, CHAIN_LOOP = "bare loop, keyed sum", "bare loop, chain"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from jobs import keyed_sum
 from measure import (
     Figures,
     cluster,
@@ -25,6 +24,7 @@ from measure import (
     table,
     versions,
 )
+from measured_jobs import keyed_sum
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

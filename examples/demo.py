@@ -88,7 +88,7 @@ def main() -> int:
     console.print(f"job {job.job_id}, a checkpoint every {CHECKPOINT_INTERVAL:g} s")
     killed = kill_one_subtask(job, KILL_AFTER)
     killed_at = time.monotonic()
-    console.print(f"after {KILL_AFTER} checkpoints: SIGKILL of {killed}")
+    console.print(f"after {KILL_AFTER} checkpoints: SIGKILL of {killed}; Ray reports the death, too")
     recovery = seconds_to_first_record(job, killed_at)
     if recovery is not None:
         console.print(f"recovered: the first record {recovery:.1f} s after the kill")

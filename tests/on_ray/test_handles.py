@@ -21,6 +21,8 @@ from jobs.talking import talking_job
 
 from penstock.actors import RayJobHandle
 from penstock.actors import job as find_job
+from penstock.actors.log_names import log_file_pattern
+from penstock.actors.logs import ask_node, read_files
 from penstock.runtime import (
     DiscardSink,
     JobCancelledError,
@@ -98,9 +100,10 @@ def test_a_handle_waits_for_a_job_master_that_is_being_brought_back(tmp_path: Pa
     after_checkpoints(job, 1)
     kill_master(job)
     # At this moment nobody answers; each of these waits for the next JobMaster.
-    assert job.statistics().attempt >= 1
-    assert "numbers" in job.describe()
-    assert not job.status().is_terminal
+    report = job.report()
+    assert report.statistics.attempt >= 1
+    assert report.status in (JobStatus.RESTARTING, JobStatus.DEPLOYING, JobStatus.RUNNING)
+    assert "numbers" in report.graph
     kill_master(job)
     job.cancel()
     with pytest.raises(JobCancelledError):
@@ -182,3 +185,26 @@ def test_what_a_source_prints_while_splits_are_listed_is_the_job_masters(tmp_pat
     job = submit(env)
     finish(job)
     assert "listing" in [line.text for line in job.logs(operator="job-master")]
+
+
+def test_lines_of_another_node_come_by_a_task_that_is_bound_to_it(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, 500, 2_000.0))
+    finish(job)
+    pattern = log_file_pattern(job.job_id)
+    node = ray.get_runtime_context().get_node_id()
+    parts = ray.get(ask_node(node, pattern, {}), timeout=PATIENCE)
+    read = {part.name: part.end for part in parts}
+    assert any(b"printed 0" in part.data for part in parts)
+    assert sorted(part.name for part in parts) == sorted(part.name for part in read_files(pattern, {}))
+    again = ray.get(ask_node(node, pattern, read), timeout=PATIENCE)
+    assert not any(b"printed" in part.data for part in again)
+
+
+def test_a_node_that_is_gone_is_told_and_does_not_hide_the_others(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, 500, 2_000.0))
+    finish(job)
+    reader = job.log_reader()
+    gone = "ab" * 28
+    reader.nodes = lambda: [gone, ray.get_runtime_context().get_node_id()]
+    assert any("printed 0" in line.text for line in reader.read())
+    assert reader.silent_nodes == (gone[:8],)

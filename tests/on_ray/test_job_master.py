@@ -26,7 +26,7 @@ from jobs.driving import (
     wait_until,
 )
 from jobs.oracle import assert_exactly_once, hidden_files
-from jobs.words import lines, paced_lines, word_count
+from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
 from penstock.actors.names import NAMESPACE, master_name
@@ -38,7 +38,8 @@ COUNT, RATE = 4_500, 3_000.0
 
 
 def test_a_killed_job_master_comes_back_and_finishes_the_job(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), parallelism=2))
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, source, parallelism=2))
     before = after_checkpoints(job, 2)
     kill_master(job)
 
@@ -48,6 +49,7 @@ def test_a_killed_job_master_comes_back_and_finishes_the_job(tmp_path: Path) -> 
     assert before.master is not None
     assert after.master.pid != before.master.pid
 
+    (tmp_path / "go").touch()
     result = finish(job)
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []
@@ -156,7 +158,7 @@ def test_a_job_goes_on_when_its_driver_exits(tmp_path: Path) -> None:
             import sys
             from pathlib import Path
 
-            from jobs.words import paced_lines, word_count
+            from jobs.words import NEVER, paced_lines, word_count
 
             job = word_count(Path(sys.argv[1]), paced_lines(4_500, 3_000.0, attempt=2)).submit()
             print(job.job_id)

@@ -21,7 +21,7 @@ from jobs.driving import (
 )
 from jobs.faults import RaisesOnce, SlowToOpen
 from jobs.oracle import assert_exactly_once, hidden_files
-from jobs.words import counted, environment, line, lines, paced_lines, word_count
+from jobs.words import NEVER, counted, environment, line, lines, paced_lines, word_count
 
 from penstock.actors import JobReport
 from penstock.runtime import FileSink, JobConfig, JobStatus
@@ -49,9 +49,9 @@ def test_a_killed_subtask_costs_nothing(tmp_path: Path, vertex: str) -> None:
 
 
 def test_a_kill_before_the_first_checkpoint_starts_from_the_beginning(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2), every=1.0, parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2), every=4.0))
     before = when_records_flow(job, "count", 100)
-    kill_subtask(job, "count", 1)
+    kill_subtask(job, "count")
     assert before.statistics.completed_checkpoints == 0
 
     result = finish(job)
@@ -129,7 +129,7 @@ def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path:
     job = submit(
         word_count(
             tmp_path,
-            paced_lines(COUNT, RATE, attempt=2),
+            paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go"),
             sink_parallelism=1,
             config=config,
             timeout=1.5,
@@ -142,6 +142,7 @@ def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path:
     wait_until(job, "the second attempt", runs_again)
     with contextlib.suppress(ProcessLookupError):
         os.kill(frozen.pid, signal.SIGCONT)
+    (tmp_path / "go").touch()
 
     result = finish(job)
 
@@ -155,14 +156,13 @@ def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path:
 def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     env = environment(tmp_path)
     bad = RaisesOnce(line(2_000), str(tmp_path / "raised"))
-    counted(
-        env.from_source("lines", paced_lines(COUNT, RATE, attempt=2)).map(bad),
-        FileSink.json(tmp_path / "out"),
-    )
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    counted(env.from_source("lines", source).map(bad), FileSink.json(tmp_path / "out"))
     job = submit(env)
     actors = wait_until(job, "the actors", lambda report: len(report.processes) == 2).processes
     again = wait_until(job, "the second attempt", lambda report: report.statistics.attempt == 2)
     assert again.processes == actors, "living actors are kept"
+    (tmp_path / "go").touch()
 
     result = finish(job)
 
@@ -179,10 +179,8 @@ def test_a_finished_source_stays_finished_after_a_kill(tmp_path: Path) -> None:
     """One source of a union ends long before the other; checkpoints go on, then a process is killed."""
     env = environment(tmp_path)
     short = env.from_collection("short", lines(50))
-    counted(
-        short.union(env.from_source("long", paced_lines(COUNT, RATE, attempt=2))),
-        FileSink.json(tmp_path / "out"),
-    )
+    long = env.from_source("long", paced_lines(COUNT, RATE, attempt=2))
+    counted(short.union(long), FileSink.json(tmp_path / "out"))
     job = submit(env)
     wait_until(
         job,

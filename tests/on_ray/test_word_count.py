@@ -22,7 +22,7 @@ from jobs.oracle import (
     expected_updates,
     hidden_files,
 )
-from jobs.words import lines, paced_lines, word_count
+from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.runtime import CheckpointingMode, FileSource, JobFailedError, JobStatus
 
@@ -51,11 +51,13 @@ def test_every_word_is_counted_exactly_once(tmp_path: Path, parallelism: int) ->
 def test_a_job_without_checkpoints_commits_at_its_end_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    source = paced_lines(3_000, 3_000.0, attempt=NEVER, release=tmp_path / "go")
     with caplog.at_level(logging.WARNING, logger="penstock"):
-        job = submit(word_count(tmp_path, paced_lines(3_000, 3_000.0), every=None, parallelism=2))
+        job = submit(word_count(tmp_path, source, every=None, parallelism=2))
     assert "it takes no checkpoints" in caplog.text
     when_records_flow(job, "updates", 100)
     assert committed_rows(tmp_path / "out") == []
+    (tmp_path / "go").touch()
 
     result = finish(job)
 

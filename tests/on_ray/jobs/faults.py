@@ -53,14 +53,14 @@ class RaisesOnce:
 
 
 @dataclass(frozen=True)
-class RaisesAlways:
-    """A map function that raises whenever it sees a record; counts how often in a file."""
+class RaisesFrom:
+    """A map function that raises on every record once a file exists; counts how often in another one."""
 
-    record: Any
+    armed: str
     counter: str
 
     def __call__(self, record: Any) -> Any:
-        if record == self.record:
+        if Path(self.armed).exists():
             with Path(self.counter).open("a") as file:
                 file.write("x")
             msg = f"can't stand {record!r}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from penstock.runtime import ConnectorContext, GeneratorSource, Polled, SourceReader
@@ -21,10 +22,12 @@ class Lasting(Generic[T]):
     Attributes:
         inner: Makes the records.
         attempt: From this attempt on it is read at full speed.
+        release: When this file exists, too.
     """
 
     inner: GeneratorSource[T]
     attempt: int
+    release: str | None = None
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         return self.inner.splits(parallelism)
@@ -33,16 +36,19 @@ class Lasting(Generic[T]):
         reader = self.inner.reader(context, splits)
         if context.attempt >= self.attempt or self.inner.count is None:
             return reader
-        return TricklingReader(reader, context, self.inner.count * 2 // 3)
+        return TricklingReader(reader, context, self.inner.count * 2 // 3, self.release)
 
 
 class TricklingReader(Generic[T]):
     """Reads on slowly when a number of records is reached."""
 
-    def __init__(self, reader: SourceReader[T], context: ConnectorContext, slow_from: int) -> None:
+    def __init__(
+        self, reader: SourceReader[T], context: ConnectorContext, slow_from: int, release: str | None
+    ) -> None:
         self._reader = reader
         self._clock = context.clock
         self._slow_from = slow_from
+        self._release = release
         self._next_at = 0.0
 
     def poll(self, max_rows: int) -> Polled[T]:
@@ -52,6 +58,8 @@ class TricklingReader(Generic[T]):
         now = self._clock.monotonic()
         if now < self._next_at:
             return Polled(ready_at=self._next_at)
+        if self._release is not None and Path(self._release).exists():
+            return self._reader.poll(max_rows)
         self._next_at = now + _TRICKLE
         return self._reader.poll(1)
 

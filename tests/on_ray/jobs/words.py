@@ -25,6 +25,9 @@ from penstock.runtime.job.restart import RestartConfig
 #: What a job does after a failure unless a test says otherwise.
 RESTART = FixedDelay(attempts=5, delay=0.1)
 
+#: An attempt that no job of these tests begins: its source ends only when it is released.
+NEVER = 1_000
+
 
 def line(i: int) -> str:
     """The i-th line: a word that everybody has, a frequent one and a rare one."""
@@ -57,9 +60,14 @@ def as_update(pair: tuple[str, int]) -> dict[str, Any]:
     return {"word": pair[0], "count": pair[1]}
 
 
-def paced_lines(count: int, rate: float, attempt: int = 1) -> Source[str]:
-    """Lines at `rate` a second over all subtasks, which do not end before this attempt of the job."""
-    return Lasting(GeneratorSource(line, count=count, rate=rate), attempt)
+def paced_lines(count: int, rate: float, attempt: int = 1, release: Path | None = None) -> Source[str]:
+    """Lines at `rate` a second over all subtasks.
+
+    They do not end before this attempt of the job, unless the file `release` exists.
+    """
+    return Lasting(
+        GeneratorSource(line, count=count, rate=rate), attempt, None if release is None else str(release)
+    )
 
 
 def environment(

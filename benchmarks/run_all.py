@@ -1,0 +1,104 @@
+"""Runs all benchmarks and puts what they print into `RESULTS.md`.
+
+    python benchmarks/run_all.py --json results.json
+
+Each benchmark's part of `RESULTS.md` stands between two marks and is replaced; the text around it stays.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from measure import machine, options, versions
+
+_HERE: Final = Path(__file__).resolve().parent
+RESULTS: Final = _HERE / "RESULTS.md"
+
+#: The benchmarks, and what makes them short enough to see only that they work.
+BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
+    "row_path": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1", "--records", "20000"],
+    "latency": ["--seconds", "2"],
+    "step_on": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1"],
+    "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
+}
+
+
+def run(name: str, arguments: Sequence[str], figures: Path) -> str:
+    """Run one benchmark as a program of its own; what it printed."""
+    command = [sys.executable, str(_HERE / f"{name}.py"), "--json", str(figures), *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def replace_part(text: str, name: str, printed: str) -> str:
+    r"""The text with one benchmark's part replaced.
+
+    Raises:
+        ValueError: The marks of this part are not in the text.
+
+    Example:
+        >>> replace_part("<!-- a -->old<!-- end of a -->", "a", "new")
+        '<!-- a -->\nnew\n<!-- end of a -->'
+    """
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        msg = f"RESULTS.md has no place for {name}: write {begin} and {end} where its figures go"
+        raise ValueError(msg)
+    return f"{before}{begin}\n{printed}\n{end}{after}"
+
+
+def described() -> str:
+    """When and on what."""
+    seen = machine()
+    named = ", ".join(f"{name} {version}" for name, version in versions().items())
+    on = f"{seen.cpus} CPUs ({seen.processor}), {seen.system}"
+    return f"Measured on {datetime.now(UTC):%d %B %Y}, {on}; {named}."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, collect, write."""
+    parser = options(__doc__)
+    parser.add_argument("--results", metavar="FILE", default=str(RESULTS), help="the file with the tables")
+    parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="see that they run; the figures mean nothing")
+    parser.add_argument("--without-bytewax", action="store_true", help="do not install or run Bytewax")
+    given = parser.parse_args(arguments)
+    results = Path(given.results)
+    collected: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.only:
+            print(f"== {name}", file=sys.stderr, flush=True)
+            options_of = list(BENCHMARKS[name]) if given.quick else []
+            if name == "row_path" and given.without_bytewax:
+                options_of.append("--without-bytewax")
+            figures = Path(folder) / f"{name}.json"
+            printed = run(name, options_of, figures)
+            print(printed, end="\n\n", flush=True)
+            collected[name] = json.loads(figures.read_text())
+            results.write_text(replace_part(results.read_text(), name, printed))
+    results.write_text(replace_part(results.read_text(), "machine", described()))
+    if given.json is not None:
+        merged = {
+            kind: {
+                f"{name}.{key}": value
+                for name, each in collected.items()
+                for key, value in each[kind].items()
+            }
+            for kind in ("ratios", "rates", "seconds")
+        }
+        newest = next(iter(collected.values()))
+        record = {**merged, "versions": newest["versions"], "machine": newest["machine"]}
+        Path(given.json).write_text(json.dumps(record, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Every benchmark runs, tiny, and writes its figures; the figures themselves mean nothing here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from penstock.actors import start_local
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+if str(BENCHMARKS) not in sys.path:
+    sys.path.append(str(BENCHMARKS))
+
+run_all = importlib.import_module("run_all")
+
+
+@pytest.fixture(scope="module")
+def benchmark_cluster() -> Iterator[None]:
+    """One cluster for all benchmarks of this module; started by itself, each makes its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(BENCHMARKS), prepend=os.pathsep)
+        start_local(num_cpus=2)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run a benchmark and give the figures that it wrote."""
+    written = folder / "figures.json"
+    extra = ["--without-bytewax"] if name == "row_path" else []
+    arguments = ["--json", str(written), *run_all.BENCHMARKS[name], *extra]
+    assert importlib.import_module(name).main(arguments) == 0
+    assert "| :---" in said.readouterr().out, f"{name} printed no table"
+    figures: dict[str, Any] = json.loads(written.read_text())
+    numbers = [*figures["ratios"].values(), *figures["rates"].values(), *figures["seconds"].values()]
+    assert numbers, f"{name} wrote no figures"
+    assert all(math.isfinite(number) and number > 0 for number in numbers), figures
+    assert figures["versions"]["penstock"]
+    assert figures["machine"]["cpus"] >= 1
+    return figures
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("benchmark_cluster")
+def test_the_row_path_is_measured_beside_a_bare_loop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("row_path", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {
+        "keyed_sum_1x1_vs_bare_loop",
+        "chained_vs_bare_loop",
+        "memory_growth",
+    }
+    early, late = figures["details"]["memory"]
+    assert late["records"] > early["records"] > 0
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("benchmark_cluster")
+def test_latency_and_idle_checkpoints_are_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("latency", tmp_path, capsys)
+
+    assert "aligned checkpoint when idle, 1x1, p50" in figures["seconds"]
+    assert "record at 10,000/s, buffer timeout 5 ms, p99" in figures["seconds"]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("benchmark_cluster")
+def test_both_ways_to_run_a_subtask_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = run_tiny("step_on", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {"thread_vs_loop_1x1", "thread_vs_loop_2x2"}
+
+
+def test_run_all_replaces_a_benchmarks_part_of_the_results_and_nothing_else(tmp_path: Path) -> None:
+    results, merged = tmp_path / "RESULTS.md", tmp_path / "all.json"
+    results.write_text(run_all.RESULTS.read_text())
+
+    options = ["--quick", "--only", "large_state", "--results", str(results), "--json", str(merged)]
+    assert run_all.main(options) == 0
+
+    before, after = run_all.RESULTS.read_text(), results.read_text()
+    assert "| 20,000 keys" in after
+    assert headings(after) == headings(before)
+    assert "large_state.stopped_large_vs_small_state" in json.loads(merged.read_text())["ratios"]
+
+
+def test_results_have_a_place_for_every_benchmark() -> None:
+    text = run_all.RESULTS.read_text()
+
+    for name in [*run_all.BENCHMARKS, "machine"]:
+        assert f"<!-- {name} -->" in text
+        assert f"<!-- end of {name} -->" in text
+
+
+def test_figures_without_a_place_are_an_error_that_names_the_marks() -> None:
+    with pytest.raises(ValueError, match="<!-- row_path -->"):
+        run_all.replace_part("no marks here", "row_path", "figures")
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("#")]
