@@ -117,7 +117,11 @@ class RayJobHandle:
         with Progress() if progress else nullcontext() as shown:
             if shown is not None:
                 watchers.append(shown.update)
-            report = self._wait(seconds, watchers)
+            try:
+                report = self._wait(seconds, watchers)
+            except KeyboardInterrupt as stop:
+                stop.add_note(f"job {self._job_id} was not cancelled; `cancel()` of its handle ends it")
+                raise
         return self._result(report)
 
     def _wait(self, seconds: float | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:

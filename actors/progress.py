@@ -151,8 +151,7 @@ class TerminalDisplay:
 
     def show(self, line: str, status: JobStatus) -> None:
         """Redraw the line."""
-        text = Text(line, style=_COLOURS.get(status, ""), no_wrap=True, overflow="ellipsis")
-        self._live.update(text, refresh=True)
+        self._live.update(Text(line, style=_COLOURS.get(status, "")), refresh=True)
 
     def close(self) -> None:
         """Leave the last line where it is."""

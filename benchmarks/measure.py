@@ -125,7 +125,7 @@ def cluster() -> Iterator[None]:
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A folder for checkpoints and results that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 

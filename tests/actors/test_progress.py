@@ -140,13 +140,15 @@ def test_a_terminal_shows_one_line_that_is_redrawn(monkeypatch: pytest.MonkeyPat
     assert screen.getvalue().count("\n") == 1
 
 
-def test_a_narrow_terminal_gets_one_line_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_breaks_the_line_and_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    display = TerminalDisplay(Console(file=screen, force_terminal=True, width=30))
-    display.show(ProgressText().line(report(1), 0.0), JobStatus.RUNNING)
+    display = TerminalDisplay(Console(file=screen, force_terminal=True, width=30, color_system=None))
+    line = ProgressText().line(report(1), 0.0)
+    display.show(line, JobStatus.RUNNING)
     display.close()
-    assert screen.getvalue().count("\n") == 1
+    shown = screen.getvalue().rpartition("\x1b[2K")[2].replace("\x1b[?25h", "")
+    assert " ".join(shown.split()) == line
 
 
 def test_a_program_that_prints_into_a_pipe_keeps_its_own_output(monkeypatch: pytest.MonkeyPatch) -> None:
