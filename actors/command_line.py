@@ -173,7 +173,9 @@ def _print_json(value: object) -> None:
 
 def _console() -> Console:
     console = Console(highlight=False, markup=False, emoji=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)
+    return (
+        console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)
+    )
 
 
 def _first_line(error: BaseException) -> str:

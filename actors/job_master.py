@@ -197,6 +197,7 @@ class JobMaster:
             clock,
             LoopTimers(self._loop, self._guard),
             BackgroundRunner(self._pool, self._post),
+            known_attempt=0 if earlier is None else JobReport.from_record(earlier).statistics.attempt,
         )
         self._reporter.observe(self._scheduler, fleet)
         self._spawn(self._renew_leases(min(_LEASE_INTERVAL, config.lease_timeout / 4)))

@@ -118,11 +118,13 @@ class DecisionLog:
         """
         return self._reader.replay()
 
-    def begin_attempt(self, now: float) -> AttemptBegun | JobEnded:
+    def begin_attempt(self, now: float, known_attempt: int = 0) -> AttemptBegun | JobEnded:
         """Take the job over from whoever has it; gives how the job ended when it has.
 
         Args:
             now: Wall-clock seconds.
+            known_attempt: An attempt that is known to have begun. A log without it was deleted, and to begin
+                again from nothing would write everything a second time.
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing.
@@ -131,6 +133,7 @@ class DecisionLog:
         unanswered = 0
         for _ in range(BEGIN_TRIES):
             view = self._reader.replay()
+            self._refuse_if_lost(view, known_attempt)
             if view.ended is not None:
                 self._view = view
                 return view.ended
@@ -156,6 +159,17 @@ class DecisionLog:
             f"no attempt could begin: {where} lists slots as free that are taken; is the listing up to date?"
         )
         raise StorageError(msg)
+
+    def _refuse_if_lost(self, found: LogView, known_attempt: int) -> None:
+        if found.next_slot >= self._view.next_slot and found.last_attempt >= known_attempt:
+            return
+        expected = max(known_attempt, self._view.last_attempt)
+        msg = (
+            f"{self._storage.url}/{self._paths.log} has lost records: attempt {expected} of the job had begun, "
+            f"and the log ends with attempt {found.last_attempt}. Put the files back, and see that nothing "
+            "but Penstock deletes files there"
+        )
+        raise CorruptSnapshotError(msg)
 
     def complete(self, record: CheckpointCompleted) -> Claim:
         """Make a checkpoint exist.

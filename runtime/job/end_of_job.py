@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.job_ledger import LostToOther
 from penstock.runtime.job.job_state import JobState
 
@@ -50,7 +51,8 @@ class EndOfJob:
                 self._delete_files(state, then)
 
         def failed(error: BaseException) -> None:
-            if tried < len(RETRIES):
+            is_damaged = isinstance(error, CorruptSnapshotError)  # waiting does not mend it
+            if tried < len(RETRIES) and not is_damaged:
                 job.timers.call_later(RETRIES[tried], lambda: self.record(state, cause, then, tried + 1))
             else:
                 then(f"its end could not be recorded: {type(error).__name__}: {error}")

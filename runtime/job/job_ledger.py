@@ -77,14 +77,22 @@ class JobLedger:
         job_id: Which.
         storage: Where they are.
         checkpointing: How checkpoints are kept; `None` when none are taken.
+        known_attempt: An attempt that is known to have begun; a log without it was deleted.
     """
 
-    def __init__(self, job_id: str, storage: SnapshotStorage, checkpointing: Checkpointing | None) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        storage: SnapshotStorage,
+        checkpointing: Checkpointing | None,
+        known_attempt: int = 0,
+    ) -> None:
         self.paths = SnapshotPaths(job_id)
         self._storage = storage
         self._checkpointing = checkpointing
         self._log = DecisionLog(storage, self.paths)
         self._owned: int | None = None
+        self._known_attempt = known_attempt
 
     def begin_attempt(self, now: float, previous: int) -> BeginOutcome:
         """Write a new attempt into the log and load what it starts from.
@@ -95,13 +103,13 @@ class JobLedger:
 
         Raises:
             StorageError: The storage could not be read or written.
-            CorruptSnapshotError: The checkpoint to start from is damaged.
+            CorruptSnapshotError: The checkpoint to start from is damaged, or the log has lost records.
         """
         if self._owned is not None and self._log.replay().last_attempt > self._owned:
             return LostToOther()
         # Whatever fails from here on may leave a record of this JobMaster behind.
         self._owned = None
-        begun = self._log.begin_attempt(now)
+        begun = self._log.begin_attempt(now, self._known_attempt)
         if isinstance(begun, JobEnded):
             return EndedBefore(JobState(begun.state), begun.cause or "")
         start = self._load(begun, previous, now)
@@ -124,8 +132,10 @@ class JobLedger:
         Raises:
             StorageError: It could not be written.
         """
-        if self._log.statistics().attempt == 0 and isinstance(self._log.begin_attempt(now), JobEnded):
-            return None
+        if self._log.statistics().attempt == 0:
+            begun = self._log.begin_attempt(now, self._known_attempt)
+            if isinstance(begun, JobEnded):
+                return None
         outcome = self._log.end(state.value, cause or None, now)
         return LostToOther() if isinstance(outcome, Fenced) else None
 

@@ -53,6 +53,8 @@ class JobScheduler:
         clock: Time.
         timers: Delays and timeouts.
         runner: Runs what blocks.
+        known_attempt: An attempt that is known to have begun, by another JobMaster; 0 for none. A log without
+            it was deleted, and the job fails.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -68,6 +70,7 @@ class JobScheduler:
         clock: Clock,
         timers: TimerService,
         runner: AsyncRunner,
+        known_attempt: int = 0,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
@@ -75,7 +78,7 @@ class JobScheduler:
         self._job_id = job_id
         self._graph = graph
         self._storage = storage if storage is not None else MemoryStorage()
-        self._ledger = JobLedger(job_id, self._storage, config.checkpointing)
+        self._ledger = JobLedger(job_id, self._storage, config.checkpointing, known_attempt)
         self._job = JobContext(
             gateway=gateway,
             ledger=self._ledger,

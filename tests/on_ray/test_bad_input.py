@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections import Counter
@@ -150,6 +151,36 @@ def test_an_older_checkpoint_will_do_when_the_user_allows_it(tmp_path: Path) -> 
     committed = committed_updates(tmp_path / "out")
     read = max(n for word, n in committed if word == "the")
     assert {n for word, n in committed if word == "the"} == set(range(1, read + 1)), "lost updates"
+
+
+def test_a_storage_that_is_lost_while_the_job_runs_fails_the_job(tmp_path: Path) -> None:
+    """Somebody deletes the job's folder: starting again from nothing would write everything twice."""
+    job = stopped_checkpoints(tmp_path)
+    before = committed_updates(tmp_path / "out")
+    shutil.rmtree(tmp_path / "checkpoints" / job.job_id)
+    kill_subtask(job, "count")
+    (tmp_path / "closed").unlink()
+
+    message = failure_of(job)
+
+    assert job.job_id in message
+    committed = committed_updates(tmp_path / "out")
+    assert before <= committed
+    assert committed <= expected_updates(lines(100_000))
+
+
+@pytest.mark.long
+def test_a_storage_that_becomes_unwritable_while_the_job_runs_fails_the_job(tmp_path: Path) -> None:
+    """It takes half a minute: the end of the job is tried to be recorded that long."""
+    job = submit(word_count(tmp_path, paced_lines(100_000, 3_000.0), tolerable_failures=0))
+    eventually("a commit", lambda: committed_rows(tmp_path / "out") != [])
+    (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
+    (tmp_path / "checkpoints").write_text("a file stands where the folder should be")
+
+    message = failure_of(job)
+
+    assert str(tmp_path / "checkpoints") in message
+    assert committed_updates(tmp_path / "out") <= expected_updates(lines(100_000))
 
 
 # -- sources ------------------------------------------------------------------------------------------------

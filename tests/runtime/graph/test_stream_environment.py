@@ -139,6 +139,14 @@ def test_run_waits_as_long_as_it_is_told(executor: Any, discard: Any) -> None:
     result = env.run("tonight", timeout=5)
     assert (result.name, result.status) == ("tonight", JobStatus.FINISHED)
     assert executor.handles[0].waited_for == 5
+    assert executor.handles[0].shows_progress is True
+
+
+def test_run_is_quiet_when_it_is_told_so(executor: Any, discard: Any) -> None:
+    env = StreamEnvironment("mine", executor=executor)
+    env.from_collection("in", [1]).sink("out", discard)
+    env.run(progress=False)
+    assert executor.handles[0].shows_progress is False
 
 
 def test_a_graph_that_can_not_be_built_is_never_submitted(executor: Any) -> None:
