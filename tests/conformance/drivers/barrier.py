@@ -23,9 +23,9 @@ from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.errors import StreamCorruptError
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import (
     Buffer,
