@@ -1,13 +1,14 @@
 """The laws of unaligned checkpoints, alone, with a timeout and beside savepoints, under random interleavings.
 
-Arrival and consumption are separate random choices; frames arrive early, late and twice; senders may be in the
-middle of anything. PENSTOCK_DEEP=N takes N times as many examples.
+Arrival and consumption are separate random choices; frames arrive early, late and twice. PENSTOCK_DEEP=N
+takes N times as many examples.
 
 * F1 to F4 as in `test_barrier_laws`, but an unaligned checkpoint may be aborted after its trigger.
 * A1 an aligned trigger has exactly the cut delivered.
-* U1 nothing is persisted twice, before the trigger, after an abort, after its delivery or from behind a barrier.
-* U2 a complete checkpoint is the cut: delivered before the trigger, then persisted, is what stands in front of
-  the barrier on every channel; on one without the barrier, all of it.
+* U1 nothing is persisted twice, before the trigger, after an abort, after its delivery or from behind a
+  barrier.
+* U2 a complete checkpoint is the cut: delivered before the trigger, then persisted, is what stands in front
+  of the barrier on every channel; on one without the barrier, all of it.
 * U3 a clean run triggers every checkpoint; each is complete or subsumed, the last one complete.
 
 Elements that were in flight at a restore come first, and all laws hold with them.
@@ -49,8 +50,8 @@ SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 
 #: One channel's stream: a label is data, a number n is a barrier, -n-1 cancels n, None ends the channel.
 Stream = list[str | int | None]
-#: What happens next: 0 to 2 a frame arrives (1: last of all, 2: twice), 3 to 5 the task consumes, 6 time passes;
-#: on which channel; and with how many elements.
+#: What happens next: 0 to 2 a frame arrives (1: last of all, 2: twice), 3 to 5 the task consumes, 6 time
+#: passes; on which channel; and with how many elements.
 Schedule = list[tuple[int, int, int]]
 
 
@@ -275,6 +276,9 @@ class Run:
         for checkpoint_id in self.unaligned - set(self.complete) - set(self.aborted):
             # Given up for a newer cancelled one, which alone is reported, or still waiting for a barrier.
             assert checkpoint_id in self.writer_aborted | running
+        for checkpoint_id in running:
+            open_streams = [stream for stream in self.whole if None not in stream]
+            assert any(checkpoint_id not in stream for stream in open_streams), "it waits for nobody"
         if not running:
             assert self.gate.blocked_channels == (), "A2"
 
