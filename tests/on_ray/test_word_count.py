@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs.driving import finish, submit
+from jobs.driving import eventually, finish, penstock_actors, submit
 from jobs.oracle import assert_exactly_once, hidden_files
-from jobs.words import lines, word_count
+from jobs.words import lines, paced_lines, word_count
 
-from penstock.runtime import FileSource
+from penstock.runtime import CheckpointingMode, FileSource
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
