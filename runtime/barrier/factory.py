@@ -13,6 +13,7 @@ unaligned: a barrier overtakes data in one channel, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -34,6 +35,7 @@ from penstock.runtime.checkpoint.channel_state import ChannelStateWriter
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.ports import Clock, TimerService
@@ -141,6 +143,11 @@ class InFlightCapture:
     writer: ChannelStateWriter
     timers: TimerService
     aligned_channels: frozenset[int] = frozenset()
+
+
+def channels_to_align(inputs: Iterable[InputChannelSpec]) -> frozenset[int]:
+    """Input channels on which no barrier overtakes: their elements can't be dealt out to other receivers."""
+    return frozenset(spec.index for spec in inputs if not spec.partitioning.can_be_redistributed)
 
 
 def create_input_gate(

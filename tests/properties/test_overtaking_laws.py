@@ -23,7 +23,7 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.buffer_budget import BufferBudget
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.network.result_subpartition import ResultSubpartition
+from penstock.runtime.network.result_subpartition import ResultSubpartition, SendFrame
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import (
@@ -41,7 +41,7 @@ CODEC = BatchCodec()
 
 #: What happens next, on which channel.
 Schedule = list[tuple[str, int]]
-ACTIONS = ["emit", "emit", "watermark", "flush", "deliver", "deliver", "consume", "barrier", "turn", "time"]
+ACTIONS = ["emit", "emit", "emit", "watermark", "flush", "deliver", "consume", "barrier", "turn", "time"]
 schedules = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 2)), min_size=1, max_size=60)
 
 
@@ -74,6 +74,7 @@ class Job:
         self.timers = ManualTimers(clock)
         self.timeout = timeout
         self.network: list[Frame] = []
+        self.barriers_sent: set[tuple[int, int]] = set()
         self.senders = [
             ResultSubpartition(CODEC, self.sender(c), credits, BufferBudget(max_rows=2))
             for c in range(channels)
@@ -92,8 +93,15 @@ class Job:
         self.overtaken: list[list[bytes]] = [[] for _ in range(channels)]
         self.is_input_complete = self.is_aligned = False
 
-    def sender(self, channel: int):  # type: ignore[no-untyped-def]
-        return lambda first, elements: self.network.append(Frame(channel, first, elements))
+    def sender(self, channel: int) -> SendFrame:
+        def send(first: int, elements: list[bytes]) -> None:
+            self.network.append(Frame(channel, first, elements))
+            for data in elements:
+                if isinstance(element := decode_element(data), CheckpointBarrier):
+                    assert (channel, element.checkpoint_id) not in self.barriers_sent
+                    self.barriers_sent.add((channel, element.checkpoint_id))
+
+        return send
 
     # -- task and writer ----------------------------------------------------------------------------------
 
@@ -119,8 +127,9 @@ class Job:
         channel = where % len(self.senders)
         sender, emitted = self.senders[channel], self.emitted[channel]
         if action == "emit":
-            sender.add_rows([f"{channel}.{len(emitted)}"], None)
-            emitted.append(f"{channel}.{len(emitted)}")
+            rows = [f"{channel}.{len(emitted) + i}" for i in range(1 + where)]
+            sender.add_rows(rows, None)
+            emitted += rows
         elif action == "watermark" and not isinstance(emitted[-1] if emitted else None, Watermark):
             mark = Watermark(len(emitted))
             sender.add_event(mark)
@@ -139,6 +148,8 @@ class Job:
             self.timers.advance(0.6)
 
     def begin(self) -> None:
+        if self.checkpoint_id:
+            self.check_cut()
         self.checkpoint_id += 1
         self.is_input_complete = self.is_aligned = False
         self.in_front = [list(emitted) for emitted in self.emitted]

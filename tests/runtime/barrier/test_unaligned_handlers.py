@@ -11,6 +11,7 @@ from penstock.runtime.barrier.factory import (
     BarrierSettings,
     HandlerKind,
     InFlightCapture,
+    channels_to_align,
     create_input_gate,
     select_handler,
 )
@@ -18,8 +19,10 @@ from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.graph.execution_graph import InputChannelSpec, OutputChannelSpec
+from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
@@ -310,3 +313,27 @@ def test_options_of_a_barrier_follow_the_settings() -> None:
     assert later.options(kind) == CheckpointOptions(aligned_timeout=3.0)
     assert Checkpointing(every=10, unaligned=True, aligned_timeout=0).options(kind).unaligned
     assert later.options(SnapshotKind.SAVEPOINT) == CheckpointOptions(SnapshotKind.SAVEPOINT)
+
+
+def test_channels_of_edges_that_cannot_be_dealt_out_anew_are_aligned() -> None:
+    kinds = [Partitioning.KEY_GROUP, Partitioning.FORWARD, Partitioning.REBALANCE, Partitioning.BROADCAST]
+    sender = SubtaskId("map", 0)
+    specs = [InputChannelSpec(i, i, 0, sender, kind) for i, kind in enumerate(kinds)]
+    assert channels_to_align(specs) == {1, 3}
+
+
+def test_handler_says_whether_a_checkpoint_is_complete_and_what_is_in_flight() -> None:
+    fed = Input()
+    handler = fed.gate.handler
+    assert not handler.all_barriers_received(1)
+    fed.send(0, A, barrier(1))
+    assert handler.pending == (1,)
+    assert not handler.all_barriers_received(1)
+    assert [handler.has_in_flight_data(1, channel) for channel in (0, 1)] == [False, True]
+    fed.send(1, barrier(1))
+    assert handler.all_barriers_received(1)
+    assert not handler.has_in_flight_data(1, 1)
+    assert handler.latest_checkpoint_id == -1
+    fed.run()
+    assert handler.latest_checkpoint_id == 1
+    assert handler.statistics().triggered == 1
