@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-long check bench lint types help clean
+.PHONY: demo test test-long check bench dist lint types help clean
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
 	@echo "make test       all tests (unit, properties, conformance, real Ray)"
 	@echo "make check      what a developer runs all the time: ruff, mypy, the fast tests"
 	@echo "make test-long  the long versions of the tests"
+	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
 
 $(READY): pyproject.toml constraints.txt
@@ -41,6 +42,10 @@ types: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run_all.py
+
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis demo-output

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -14,10 +16,14 @@ from penstock.actors.cluster import connect
 from penstock.actors.graph_shipping import pack_job
 from penstock.actors.job_handle import RayJobHandle
 from penstock.actors.job_master import JobMaster
+from penstock.actors.job_reporter import NO_CHECKPOINTS
 from penstock.actors.names import NAMESPACE, master_name
+from penstock.actors.script_modules import ship_script_modules
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
+
+logger = logging.getLogger(__name__)
 
 _START_TIMEOUT = 60.0
 #: Calls that a JobMaster holds at the same time: reports of subtasks, waiting clients, status.
@@ -35,22 +41,20 @@ class RayExecutor:
             DeploymentError: The JobMaster does not come up.
         """
         config = with_storage(config)
+        ship_script_modules()
         chunks = pack_job(job, config)
         connect()
         job_id = make_job_id(job.name)
-        master = (
-            ray.remote(JobMaster)
-            .options(
-                name=master_name(job_id),
-                namespace=NAMESPACE,
-                lifetime="detached",
-                num_cpus=0,
-                max_restarts=-1,
-                max_task_retries=0,
-                max_concurrency=_MASTER_CALLS,
-            )
-            .remote(job_id, job.name, time.time(), *chunks)
-        )
+        actor: Any = ray.remote(JobMaster)
+        master = actor.options(
+            name=master_name(job_id),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=_MASTER_CALLS,
+        ).remote(job_id, job.name, time.time(), *chunks)
         try:
             ray.get(master.ready.remote(), timeout=_START_TIMEOUT)
         except ray.exceptions.GetTimeoutError as error:
@@ -60,6 +64,8 @@ class RayExecutor:
                 "the cluster has no free worker process (look at `ray status`)"
             )
             raise DeploymentError(msg) from error
+        if config.checkpointing is None:
+            logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
         return RayJobHandle(job_id, job.name)
 
 

@@ -7,10 +7,12 @@ its driver has gone still gets them; large ones would have died with the driver.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import ray.cloudpickle as cloudpickle
 
+from penstock.actors.main_classes import main_classes
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
@@ -21,12 +23,13 @@ _LIMIT: Final = 9 * 1024 * 1024
 
 
 def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
-    """Pickle a job into chunks.
+    """Pickle a job into chunks, with the classes that only this program knows.
 
     Raises:
         GraphError: Something of the user's can't be pickled, or the job is too large; the message names the
             operator and the user's line.
     """
+    job = replace(job, classes=main_classes())
     try:
         data = _dumps((job, config))
     except Exception as error:
@@ -34,7 +37,8 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
     if len(data) > _LIMIT:
         msg = (
             f"the job graph is {len(data) / 1e6:.1f} MB when pickled, more than {_LIMIT / 1e6:.0f} MB: "
-            "a user's function or source carries data with it. Read the data in the source, or keep it in a file"
+            "a user's function or source carries data with it. Read the data in the source, or keep it in "
+            "a file"
         )
         raise GraphError(msg)
     return [data[i : i + _CHUNK] for i in range(0, len(data), _CHUNK)]
@@ -70,8 +74,8 @@ def _explain(job: JobGraph, error: Exception) -> GraphError:
                 where = f", defined at {operator.defined_at}" if operator.defined_at else ""
                 return GraphError(
                     f"operator '{operator.id}' ({operator.name}){where} can't be sent to the cluster: "
-                    f"{reason}. Its function must not hold on to open files, locks or connections; open them in the "
-                    "operator (for example in KeyedProcessFunction.open)"
+                    f"{reason}. Its function must not hold on to open files, locks or connections; open them "
+                    "in the operator (for example in KeyedProcessFunction.open)"
                 )
     for edge in job.edges:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -12,16 +13,21 @@ import ray
 from penstock.actors.archive import load_from_cluster
 from penstock.actors.fault_injection import SubtaskProcess
 from penstock.actors.job_report import JobReport
+from penstock.actors.log_names import JOB_MASTER
+from penstock.actors.logs import LogLine, LogReader
 from penstock.actors.names import NAMESPACE, master_name
-from penstock.runtime.errors import DeploymentError, JobCancelledError, JobFailedError
+from penstock.actors.progress import Progress
+from penstock.runtime.errors import ConfigurationError, DeploymentError, JobCancelledError, JobFailedError
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 
 T = TypeVar("T")
 
 #: How long a JobMaster may take to come back before a handle gives up.
 _MASTER_RETURN_TIMEOUT = 120.0
+#: How long Ray may take to find the name of a JobMaster.
+_NAME_TIMEOUT = 5.0
 _RETRY_DELAY = 0.2
-_POLL = 1.0
+_POLL = 0.5
 
 
 class RayJobHandle:
@@ -70,16 +76,36 @@ class RayJobHandle:
         """End the job; does nothing when it has ended."""
         self._ask(lambda master: master.cancel.remote(), lambda record: None)
 
+    def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
+        """What its operators and its JobMaster have printed and logged so far, in the order of time.
+
+        Args:
+            operator: Only of the chain that this operator is in; `job-master` for the JobMaster.
+            subtask: Only of this subtask, from 0.
+
+        Raises:
+            ConfigurationError: The job has no such operator.
+        """
+        return self.log_reader(operator, subtask).read()
+
+    def log_reader(self, operator: str | None = None, subtask: int | None = None) -> LogReader:
+        """Reads its log piece by piece; the arguments are those of `logs`."""
+        vertices = None if operator is None else [vertex_of(self.report(), operator)]
+        return LogReader(self._job_id, vertices, subtask)
+
     def wait(
         self,
         timeout: float | timedelta | None = None,
+        *,
+        progress: bool = False,
         on_progress: Callable[[JobReport], None] | None = None,
     ) -> JobResult:
         """Wait for the job to end.
 
         Args:
             timeout: Seconds to wait at most; `None` waits for ever.
-            on_progress: Called with a report about once a second.
+            progress: Show a live line meanwhile.
+            on_progress: Called with a report about twice a second.
 
         Raises:
             JobFailedError: It failed; the message begins with the root cause.
@@ -87,14 +113,22 @@ class RayJobHandle:
             TimeoutError: It still runs after `timeout`, and goes on running.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        watchers = [] if on_progress is None else [on_progress]
+        with Progress() if progress else nullcontext() as shown:
+            if shown is not None:
+                watchers.append(shown.update)
+            report = self._wait(seconds, watchers)
+        return self._result(report)
+
+    def _wait(self, seconds: float | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             left = _POLL if deadline is None else min(_POLL, max(0.0, deadline - time.monotonic()))
             report = self._wait_once(left)
-            if on_progress is not None:
-                on_progress(report)
+            for watcher in watchers:
+                watcher(report)
             if report.status.is_terminal:
-                return self._result(report)
+                return report
             if deadline is not None and time.monotonic() >= deadline:
                 msg = f"job {self._job_id} is still {report.status.value} after {seconds:g} s; it goes on"
                 raise TimeoutError(msg)
@@ -104,7 +138,12 @@ class RayJobHandle:
 
     def _result(self, report: JobReport) -> JobResult:
         if report.status is JobStatus.FAILED:
-            msg = f"job {self._job_id} failed: {report.failure or 'for no known reason'}"
+            attempts = report.statistics.attempt
+            msg = (
+                f"{report.failure or 'it failed for no known reason'}\n"
+                f"(job {self._job_id} failed in attempt {attempts}; "
+                "`penstock status` and `penstock logs` say more)"
+            )
             raise JobFailedError(msg)
         if report.status is JobStatus.CANCELLED:
             msg = f"job {self._job_id} was cancelled"
@@ -113,8 +152,9 @@ class RayJobHandle:
 
     def _ask(self, call: Callable[[Any], Any], from_record: Callable[[dict[str, Any]], T]) -> T:
         """Call the JobMaster, wait for it while it comes back, or read what it left."""
-        deadline = time.monotonic() + _MASTER_RETURN_TIMEOUT
+        begun = time.monotonic()
         while True:
+            patience = _MASTER_RETURN_TIMEOUT
             try:
                 master = ray.get_actor(master_name(self._job_id), namespace=NAMESPACE)
                 answer: T = ray.get(call(master))
@@ -126,7 +166,25 @@ class RayJobHandle:
                 if record is not None and JobReport.from_record(record).status.is_terminal:
                     return from_record(record)
                 problem = error
-            if time.monotonic() > deadline:
+                if isinstance(error, ValueError):  # Ray knows no such actor, not even one that comes back
+                    patience = _NAME_TIMEOUT
+            if time.monotonic() - begun > patience:
                 msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
                 raise DeploymentError(msg) from problem
             time.sleep(_RETRY_DELAY)
+
+
+def vertex_of(report: JobReport, operator: str) -> str:
+    """The vertex that an operator is in.
+
+    Raises:
+        ConfigurationError: The job has no such operator.
+    """
+    if operator == JOB_MASTER:
+        return JOB_MASTER
+    for known in report.operators:
+        if known.id == operator:
+            return known.vertex
+    ids = ", ".join(known.id for known in report.operators)
+    msg = f"job {report.job_id} has no operator '{operator}'; it has: {ids}, and {JOB_MASTER}"
+    raise ConfigurationError(msg)

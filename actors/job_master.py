@@ -4,7 +4,12 @@ It is detached, so the job outlives the program that submitted it, and Ray resta
 that it must not forget is in the checkpoint storage: coming back means reading the log of decisions there,
 beginning a new attempt (which fences the old one) and taking the living subtask actors over.
 
+Without checkpoints nothing is in storage: what the job had done is not known, nor which attempt its subtasks
+run, so a JobMaster that comes back fails such a job instead of beginning it again over its own output.
+
 Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads.
+An error in the scheduler itself leaves it in an unknown state: the process ends, and Ray brings up another
+one that reads the log. Anything else would leave a job that says it runs and does nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import ray
 
-from penstock.actors.archive import save_to_cluster, save_to_storage
+from penstock.actors.archive import load_from_cluster, save_to_cluster, save_to_storage
 from penstock.actors.background import BackgroundRunner
 from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
@@ -27,11 +33,13 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.job_reporter import JobReporter
 from penstock.actors.loop_timers import LoopTimers
 from penstock.actors.messages import Acknowledged, Declined, ReachedEndOfData, SubtaskReport
+from penstock.actors.output_capture import capture_job_master
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.job.scheduler import JobScheduler
@@ -44,6 +52,10 @@ logger = logging.getLogger(__name__)
 _LEASE_INTERVAL = 2.0
 #: Seconds for which an ended job still answers, so that nobody who waits is cut off.
 _FAREWELL = 5.0
+
+
+#: Seconds between tries of a JobMaster that came back and can't read its storage; ten minutes together.
+_STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 
 
 class JobMaster:
@@ -62,9 +74,12 @@ class JobMaster:
         self._ended = asyncio.Event()
         self._prepared = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Tells this process from others of the same actor, which share its name and its calls.
+        self._incarnation = secrets.token_hex(8)
         process = JobMasterProcess(os.getpid(), ray.get_runtime_context().get_node_id())
         self._reporter = JobReporter(job_id, name, submitted_at, process)
         self._job_id = job_id
+        capture_job_master(job_id)
         self._fleet: SubtaskFleet | None = None
         self._scheduler: JobScheduler | None = None
         self._storage: SnapshotStorage = MemoryStorage()
@@ -95,9 +110,11 @@ class JobMaster:
         if self._scheduler is not None:
             self._scheduler.cancel()
 
-    async def leave(self) -> None:
-        """End this actor for good; it calls itself when the job has ended or belongs to another one."""
-        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+    async def leave(self, incarnation: str) -> bool:
+        """End this actor for good; a process calls itself, and `False` says that another one got the call."""
+        if incarnation == self._incarnation:
+            ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+        return False
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
@@ -106,6 +123,9 @@ class JobMaster:
         scheduler = self._scheduler
         if scheduler is None:
             return
+        self._guard(lambda: self._take(scheduler, attempt, report))
+
+    def _take(self, scheduler: JobScheduler, attempt: int, report: SubtaskReport) -> None:
         match report:
             case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
                 scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
@@ -118,7 +138,7 @@ class JobMaster:
 
     async def _begin(self, chunks: tuple[bytes, ...]) -> None:
         try:
-            await self._prepare(chunks)
+            await self._prepare_patiently(chunks)
         except Exception as error:
             logger.exception("job %s can't be taken up", self._job_id)
             self._reporter.failed_to_begin(error)
@@ -126,16 +146,35 @@ class JobMaster:
         finally:
             self._prepared.set()
 
+    async def _prepare_patiently(self, chunks: tuple[bytes, ...]) -> None:
+        """Take the job up; a process that comes back waits for a storage that is away for a while."""
+        returned = ray.get_runtime_context().was_current_actor_reconstructed
+        for delay in _STORAGE_RETRIES if returned else ():
+            try:
+                await self._prepare(chunks)
+            except StorageError as error:
+                logger.warning("job %s can't be taken up yet: %s", self._job_id, error)
+                await asyncio.sleep(delay)
+            else:
+                return
+        await self._prepare(chunks)
+
     async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
         job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
         graph = build_execution_graph(job)
         self._reporter.describe(job, config)
+        earlier = load_from_cluster(self._job_id)
+        if earlier is not None:
+            self._reporter.carry_on(JobReport.from_record(earlier))
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
             url = checkpointing.storage
             self._storage = await self._loop.run_in_executor(self._pool, self._open_storage, url)
         self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
         await fleet.adopt()
+        if not self._reporter.has_storage and ray.get_runtime_context().was_current_actor_reconstructed:
+            await self._end_again()
+            return
         me = ray.get_runtime_context().current_actor
         execution = RayExecution(
             self._job_id,
@@ -145,7 +184,7 @@ class JobMaster:
             fleet,
             me,
             self._pool,
-            on_end=lambda: self._spawn(self._end()),
+            on_end=self._on_end,
             on_fenced=self._leave_at_once,
         )
         clock = SystemClock()
@@ -156,12 +195,26 @@ class JobMaster:
             execution,
             self._storage,
             clock,
-            LoopTimers(self._loop),
+            LoopTimers(self._loop, self._guard),
             BackgroundRunner(self._pool, self._post),
         )
         self._reporter.observe(self._scheduler, fleet)
         self._spawn(self._renew_leases())
         self._scheduler.start()
+
+    async def _end_again(self) -> None:
+        """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""
+        record = load_from_cluster(self._job_id)
+        if record is None or not JobReport.from_record(record).status.is_terminal:
+            msg = (
+                "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is "
+                "not known. Look at what its sinks have written, then submit it again; with "
+                "JobConfig(checkpointing=...) it would have gone on"
+            )
+            raise DeploymentError(msg)
+        if self._fleet is not None:
+            await self._fleet.leave()
+        self._leave_at_once()
 
     def _open_storage(self, url: str) -> SnapshotStorage:
         storage = open_storage(url)
@@ -196,6 +249,10 @@ class JobMaster:
             if call in done and call.exception() is None:
                 self._reporter.counted(subtask, *call.result())
 
+    def _on_end(self, cause: str) -> None:
+        self._reporter.ended(cause)
+        self._spawn(self._end())
+
     async def _end(self) -> None:
         if self._fleet is not None:
             await self._refresh_counters()
@@ -219,10 +276,27 @@ class JobMaster:
         self._leave_at_once()
 
     def _leave_at_once(self) -> None:
-        ray.get_runtime_context().current_actor.leave.remote()
+        self._spawn(self._leave())
+
+    async def _leave(self) -> None:
+        try:
+            left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
+        except ray.exceptions.RayActorError:
+            return  # this process is the one that leaves
+        if left is False:
+            logger.error("another process is the JobMaster of %s: this one ends", self._job_id)
+            os._exit(1)
 
     def _post(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(callback)
+        self._loop.call_soon_threadsafe(self._guard, callback)
+
+    def _guard(self, callback: Callable[[], None]) -> None:
+        """Run what touches the scheduler; its failure ends the process (see the module's text)."""
+        try:
+            callback()
+        except Exception:
+            logger.critical("the scheduler of job %s failed: its JobMaster ends", self._job_id, exc_info=True)
+            os._exit(1)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -7,8 +7,40 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
+from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.operators.protocols import OperatorStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorInfo:
+    """One operator of a job.
+
+    Attributes:
+        id: Its id.
+        name: What it does, for people.
+        vertex: Id of the vertex (the chain) that it is in.
+        parallelism: Number of its subtasks.
+        is_source: Whether records come in here.
+        is_sink: Whether records go out here.
+    """
+
+    id: str
+    name: str
+    vertex: str
+    parallelism: int
+    is_source: bool = False
+    is_sink: bool = False
+
+
+def operators_of(job: JobGraph) -> tuple[OperatorInfo, ...]:
+    """All operators of a job graph, sources first."""
+    return tuple(
+        OperatorInfo(spec.id, spec.name, vertex.id, vertex.parallelism, spec.source is not None, spec.is_sink)
+        for vertex in job.vertices
+        for spec in vertex.operators
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +55,16 @@ class JobReport:
         duration: Seconds since then, or until the end.
         statistics: What it has done.
         graph: The job graph as a picture in plain text.
-        failure: The root cause, when it failed or is restarting.
+        failure: The root cause of its last failure, also when it has recovered from it.
         history: The job's transitions and their causes, oldest first, one line each.
         storage: Where its checkpoints are; `None` when it takes none.
         processes: Where its subtasks run.
         master: Where its JobMaster runs; `None` when it has left.
+        warnings: What its user must be told, oldest first.
         actor_ids: Ray's ids of all actors that ever ran a part of it, JobMaster first.
+        operators: Its operators, sources first.
+        checkpoints: Counters of its checkpoints since the JobMaster began; `None` without checkpointing.
+        checkpoint_history: The last checkpoints, oldest first.
     """
 
     job_id: str
@@ -44,6 +80,22 @@ class JobReport:
     processes: tuple[SubtaskProcess, ...] = ()
     actor_ids: tuple[str, ...] = field(default=())
     master: JobMasterProcess | None = None
+    warnings: tuple[str, ...] = ()
+    operators: tuple[OperatorInfo, ...] = ()
+    checkpoints: CoordinatorStatistics | None = None
+    checkpoint_history: tuple[CheckpointRecord, ...] = ()
+
+    @property
+    def records_in(self) -> int:
+        """Records that the sources of the running attempt have read."""
+        counters = self.statistics.operators
+        return sum(counters[op.id].records_out for op in self.operators if op.is_source and op.id in counters)
+
+    @property
+    def records_out(self) -> int:
+        """Records that the sinks of the running attempt have taken."""
+        counters = self.statistics.operators
+        return sum(counters[op.id].records_in for op in self.operators if op.is_sink and op.id in counters)
 
     def to_record(self) -> dict[str, Any]:
         """The report as plain values for JSON."""
@@ -54,6 +106,10 @@ class JobReport:
         record["status"] = self.status.value
         record["history"] = list(self.history)
         record["actor_ids"] = list(self.actor_ids)
+        record["warnings"] = list(self.warnings)
+        record["operators"] = [asdict(operator) for operator in self.operators]
+        record["checkpoints"] = None if self.checkpoints is None else self.checkpoints.to_dict()
+        record["checkpoint_history"] = [each.to_dict() for each in self.checkpoint_history]
         statistics = asdict(self.statistics)
         statistics["status"] = self.statistics.status.value
         record["statistics"] = statistics
@@ -77,10 +133,17 @@ class JobReport:
         statistics["operators"] = {
             operator: OperatorStatistics(**counters) for operator, counters in statistics["operators"].items()
         }
+        checkpoints = given.pop("checkpoints", None)
         return cls(
+            operators=tuple(OperatorInfo(**each) for each in given.pop("operators", ())),
+            checkpoints=None if checkpoints is None else CoordinatorStatistics(**checkpoints),
+            checkpoint_history=tuple(
+                CheckpointRecord.from_dict(each) for each in given.pop("checkpoint_history", ())
+            ),
             status=JobStatus(given.pop("status")),
             statistics=JobStatistics(**statistics),
             history=tuple(given.pop("history")),
             actor_ids=tuple(given.pop("actor_ids")),
+            warnings=tuple(given.pop("warnings")),
             **given,
         )

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from penstock.actors.failure_text import failure_text
 from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
-from penstock.actors.job_report import JobReport
+from penstock.actors.job_report import JobReport, OperatorInfo, operators_of
 from penstock.actors.subtask_fleet import SubtaskFleet
-from penstock.runtime.checkpoint.coordinator_history import CoordinatorStatistics
+from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
-from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.task.statistics import SubtaskStatistics
+
+logger = logging.getLogger(__name__)
+
+#: Said to whoever submits such a job, and in its reports.
+NO_CHECKPOINTS = (
+    "it takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has ended. "
+    "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
+)
+
+#: Checkpoints that a report tells one by one.
+_CHECKPOINTS_SHOWN = 20
+
+#: Lines of history of earlier JobMasters that are kept.
+_EARLIER_HISTORY = 100
 
 _STATUS = {
     JobState.CREATED: JobStatus.CREATED,
@@ -50,13 +66,17 @@ class JobReporter:
         self._name = name
         self._submitted_at = submitted_at
         self._graph = ""
+        self._operators_of_job: tuple[OperatorInfo, ...] = ()
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
         self._fleet: SubtaskFleet | None = None
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
         self._counted_attempt = 0
         self._begin_failure: str | None = None
+        self._warnings: dict[str, None] = {}
         self._ended_at: float | None = None
+        self._cause_of_end: str | None = None
+        self._earlier: JobReport | None = None
 
     @property
     def has_storage(self) -> bool:
@@ -66,7 +86,19 @@ class JobReporter:
     def describe(self, job: JobGraph, config: JobConfig) -> None:
         """The job has been unpacked."""
         self._graph = describe(job)
+        self._operators_of_job = operators_of(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
+        if config.checkpointing is None:
+            self._warn(NO_CHECKPOINTS)
+
+    def carry_on(self, earlier: JobReport) -> None:
+        """Another process was the JobMaster before: this is the last that it is known to have said.
+
+        When that was the end of the job there is nothing to add to it.
+        """
+        self._earlier = earlier
+        for warning in earlier.warnings:
+            self._warn(warning)
 
     def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
         """The job has been taken up."""
@@ -76,6 +108,10 @@ class JobReporter:
     def failed_to_begin(self, error: Exception) -> None:
         """The job could not be taken up."""
         self._begin_failure = f"{type(error).__name__}: {error}"
+
+    def ended(self, cause: str) -> None:
+        """The job has reached its last state; the cause matters when it has failed."""
+        self._cause_of_end = cause
 
     def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
         """A subtask has told its counters; those of an older attempt say nothing about this one."""
@@ -89,16 +125,28 @@ class JobReporter:
 
     def report(self) -> JobReport:
         """The job right now."""
+        if self._earlier is not None and self._earlier.status.is_terminal:
+            return replace(self._earlier, master=self._process)
         status = JobStatus.CREATED
         failure: str | None = None
         transitions: tuple[Transition, ...] = ()
+        checkpoints: CoordinatorStatistics | None = None
+        history: tuple[CheckpointRecord, ...] = ()
         if self._begin_failure is not None:
             status, failure = JobStatus.FAILED, self._begin_failure
         elif self._scheduler is not None:
             seen = self._scheduler.status()
             status = _STATUS[seen.state]
-            failure = _describe_failure(seen.failures[-1].root) if seen.failures else None
+            if seen.failures:
+                failure = failure_text(seen.failures[-1].root)
+            elif status is JobStatus.FAILED:  # in the life of an earlier JobMaster
+                failure = self._cause_of_end
             transitions = seen.transitions
+            checkpoints, history = seen.checkpoints, seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
+            if self._earlier is not None:
+                history = (*self._earlier.checkpoint_history, *history)[-_CHECKPOINTS_SHOWN:]
+            if seen.warning is not None:
+                self._warn(seen.warning)
         if status.is_terminal and self._ended_at is None:
             self._ended_at = time.time()
         return JobReport(
@@ -110,11 +158,30 @@ class JobReporter:
             self._statistics(status),
             self._graph,
             failure,
-            tuple(map(_describe_transition, transitions)),
+            self._history(transitions),
             self._storage,
             self._processes(),
             master=self._process,
+            warnings=tuple(self._warnings),
+            operators=self._operators_of_job,
+            checkpoints=checkpoints,
+            checkpoint_history=history,
         )
+
+    def _history(self, transitions: tuple[Transition, ...]) -> tuple[str, ...]:
+        own = tuple(map(_describe_transition, transitions))
+        if self._earlier is None:
+            return own
+        return (
+            *self._earlier.history[-_EARLIER_HISTORY:],
+            "the JobMaster died, another process took over",
+            *own,
+        )
+
+    def _warn(self, warning: str) -> None:
+        if warning not in self._warnings:
+            self._warnings[warning] = None
+            logger.warning("job %s: %s", self._job_id, warning)
 
     def _processes(self) -> tuple[SubtaskProcess, ...]:
         if self._fleet is None:
@@ -129,13 +196,16 @@ class JobReporter:
             return JobStatistics(status)
         seen = self._scheduler.status()
         checkpoints = seen.checkpoints
+        known = _known_id(checkpoints)
+        earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
+        completed, failed = (0, 0) if checkpoints is None else (checkpoints.completed, checkpoints.failed)
         return JobStatistics(
             status,
-            attempt=seen.attempt,
-            restarts=seen.restarts,
-            completed_checkpoints=0 if checkpoints is None else checkpoints.completed,
-            failed_checkpoints=0 if checkpoints is None else checkpoints.failed,
-            last_checkpoint_id=_known_id(checkpoints),
+            attempt=max(seen.attempt, earlier.attempt),
+            restarts=max(seen.restarts, earlier.restarts),
+            completed_checkpoints=earlier.completed_checkpoints + completed,
+            failed_checkpoints=earlier.failed_checkpoints + failed,
+            last_checkpoint_id=earlier.last_checkpoint_id if known is None else known,
             operators=self._operators(),
         )
 
@@ -172,7 +242,3 @@ def _describe_transition(step: Transition) -> str:
     at = datetime.fromtimestamp(step.at, UTC).strftime("%H:%M:%S.%f")[:-3]
     cause = f": {step.cause}" if step.cause else ""
     return f"{at} {step.source.value} -> {step.target.value}{cause}"
-
-
-def _describe_failure(cause: FailureCause) -> str:
-    return f"{cause}\n{cause.traceback}" if cause.traceback else str(cause)

@@ -13,11 +13,13 @@ class LoopTimers:
 
     Args:
         loop: The loop, whose thread owns everything that is called back.
+        guard: Wraps each callback, so that its failure is not only logged by the loop.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, guard: Callable[[Callable[[], None]], None]) -> None:
         self._loop = loop
+        self._guard = guard
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Cancellable:
         """Run `callback` after `delay` seconds."""
-        return self._loop.call_later(delay, callback)
+        return self._loop.call_later(delay, self._guard, callback)

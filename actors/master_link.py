@@ -58,5 +58,9 @@ class MasterLink:
             except ray.exceptions.RayActorError as error:
                 logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
                 return
+            except Exception:
+                # The JobMaster has failed over it and deals with that itself; repeating it would not help.
+                logger.exception("the JobMaster could not take a %s", type(report).__name__)
+                return
             else:
                 return

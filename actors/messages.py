@@ -90,11 +90,13 @@ class SubtaskFailed:
         error: One paragraph for people: what, where, what to do.
         traceback: The user's traceback, as text.
         location: Where, if an operator is to blame.
+        recoverable: Whether another attempt may go better.
     """
 
     error: str
     traceback: str
     location: OperatorLocation | None = None
+    recoverable: bool = True
 
 
 SubtaskOutcome: TypeAlias = SubtaskFinished | SubtaskStopped | SubtaskFailed

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
+from penstock.actors.failure_causes import cause_of, first_line, for_first_attempt
 from penstock.actors.messages import (
     NotifyAborted,
     NotifyComplete,
@@ -30,7 +30,7 @@ from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
 from penstock.actors.task_descriptors import describe_tasks
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.errors import DeploymentError, PenstockError
+from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.failure import FailureCause
@@ -55,7 +55,7 @@ class RayExecution:
         fleet: Its actors.
         master: The JobMaster's own handle, for the subtasks to report to.
         pool: Threads for blocking work.
-        on_end: Told when the job has ended.
+        on_end: Told when the job has ended, and why if it has failed.
         on_fenced: Told when another JobMaster has taken the job over.
     """
 
@@ -68,7 +68,7 @@ class RayExecution:
         fleet: SubtaskFleet,
         master: ActorHandle[Any],
         pool: ThreadPoolExecutor,
-        on_end: Callable[[], None],
+        on_end: Callable[[str], None],
         on_fenced: Callable[[], None],
     ) -> None:
         self._job_id = job_id
@@ -128,7 +128,7 @@ class RayExecution:
 
     def job_ended(self, state: JobState, cause: str) -> None:
         """The job has reached its last state."""
-        self._on_end()
+        self._on_end(cause)
 
     def fenced(self) -> None:
         """Another JobMaster owns the job and its subtasks: leave without touching anything."""
@@ -138,8 +138,7 @@ class RayExecution:
 
     async def _deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         try:
-            # Actors that were taken over may still run an older attempt: nothing of it is left when the first
-            # operator of this one is opened.
+            # An actor that was taken over may run an older attempt: it ends before this one opens.
             await self._stop_members(attempt - 1)
             members = await self._fleet.ensure_all()
             descriptors = await asyncio.wait_for(
@@ -163,27 +162,31 @@ class RayExecution:
                 self._config.deployment_timeout,
             )
         except TimeoutError:
-            msg = f"the subtasks were not ready within {self._config.deployment_timeout:g} s"
+            msg = (
+                f"the subtasks were not ready within {self._config.deployment_timeout:g} s: listing splits, "
+                "the reading of state or an operator's opening takes longer than deployment_timeout"
+            )
             self._deployment_failed(attempt, FailureCause(msg))
             return
         except Exception as error:
-            self._deployment_failed(attempt, _cause_of(error))
+            self._deployment_failed(attempt, for_first_attempt(attempt, cause_of(error), error))
             return
         causes = [
             cause
             for descriptor, answer in zip(descriptors, answers, strict=True)
-            if (cause := self._deploy_failure(descriptor.id, answer)) is not None
+            if (cause := self._deploy_failure(attempt, descriptor.id, answer)) is not None
         ]
         if causes:
             self._deployment_failed(attempt, causes[0])
         elif self.scheduler is not None:
             self.scheduler.on_deployed(attempt)
 
-    def _deploy_failure(self, subtask: SubtaskId, answer: object) -> FailureCause | None:
+    def _deploy_failure(self, attempt: int, subtask: SubtaskId, answer: object) -> FailureCause | None:
         if answer is None:
             return None
         if isinstance(answer, SubtaskFailed):
-            return FailureCause(answer.error, subtask, answer.traceback)
+            cause = FailureCause(answer.error, subtask, answer.traceback, answer.recoverable)
+            return for_first_attempt(attempt, cause, answer.location)
         if isinstance(answer, ray.exceptions.RayActorError):
             self._fleet.lose(subtask)
             return FailureCause("its process died while it was deployed", subtask)
@@ -205,21 +208,23 @@ class RayExecution:
             if self._fleet.members.get(subtask) is member:
                 self._fleet.lose(subtask)
             cause = FailureCause(
-                f"its process died (pid {member.pid} on node {member.node_id[:8]}): {_first_line(error)}",
+                f"its process died (pid {member.pid} on node {member.node_id[:8]}): {first_line(error)}",
                 subtask,
             )
             scheduler.on_subtask_failed(attempt, subtask, cause)
             return
         except Exception as error:
-            scheduler.on_subtask_failed(attempt, subtask, _cause_of(error))
+            scheduler.on_subtask_failed(attempt, subtask, cause_of(error))
             return
         if isinstance(outcome, SubtaskFailed):
-            cause = FailureCause(outcome.error, subtask, outcome.traceback)
+            cause = FailureCause(outcome.error, subtask, outcome.traceback, outcome.recoverable)
             scheduler.on_subtask_failed(attempt, subtask, cause)
         elif isinstance(outcome, SubtaskFinished):
             scheduler.on_subtask_finished(attempt, subtask)
         elif isinstance(outcome, SubtaskStopped) and attempt > self._stopped_through:
-            cause = FailureCause("it was stopped although the job runs: another attempt has its process", subtask)
+            cause = FailureCause(
+                "it was stopped although the job runs: another attempt has its process", subtask
+            )
             scheduler.on_subtask_failed(attempt, subtask, cause)
 
     async def _stop_all(self, attempt: int) -> None:
@@ -276,19 +281,10 @@ class RayExecution:
             logger.error("a part of job %s failed", self._job_id, exc_info=error)
             if error is not None and self.scheduler is not None:
                 # Nobody would ever answer what this part was to answer.
-                self.scheduler.on_deployment_failed(self._attempt, _cause_of(error))
+                self.scheduler.on_deployment_failed(self._attempt, cause_of(error))
 
     def _require_scheduler(self) -> JobScheduler:
         if self.scheduler is None:
             msg = "the execution was used before its scheduler was set"
             raise DeploymentError(msg)
         return self.scheduler
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-def _cause_of(error: BaseException) -> FailureCause:
-    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-    return FailureCause(what, None, "".join(traceback.format_exception(error)))

@@ -14,7 +14,6 @@ stays on the cluster whatever died first.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import time
@@ -26,18 +25,16 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.attempt import Attempt, describe_failure
+from penstock.actors.cycle_collector import spare_long_lived_objects
 from penstock.actors.deliveries import DeliveryAnswer
 from penstock.actors.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.actors.metrics import SubtaskMetrics
+from penstock.actors.output_capture import capture_subtask
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)
-
-#: Containers that may live more than at the last collection before the next one, and how many collections
-#: of a younger generation pass before an older one is looked at.
-_COLLECT_AFTER = (100_000, 50, 50)
 
 
 class SubtaskActor:
@@ -59,6 +56,7 @@ class SubtaskActor:
         self._loop = asyncio.get_running_loop()
         self._watchdog = self._loop.create_task(self._watch_lease())
         self._metrics = SubtaskMetrics()
+        self._output = capture_subtask(job_id)
 
     async def where(self) -> tuple[int, str]:
         """Process id and node id: what a message about this actor needs."""
@@ -82,7 +80,7 @@ class SubtaskActor:
         except Exception as error:
             attempt.outcome = describe_failure(error)
             return attempt.outcome
-        _spare_long_lived_objects()
+        spare_long_lived_objects()
         return None
 
     async def run(self, attempt: int, peers: Mapping[SubtaskId, ActorHandle[Any]]) -> SubtaskOutcome:
@@ -92,7 +90,10 @@ class SubtaskActor:
             return SubtaskStopped()
         current.start(peers)
         self._metrics.begin(self._job_id, str(current.descriptor.id), current.statistics)
-        return await current.run()
+        outcome = await current.run()
+        if self._output is not None:
+            self._output.flush()
+        return outcome
 
     async def deliver(self, attempt: int, channel: int, first: int, elements: list[bytes]) -> DeliveryAnswer:
         """Take a frame of a channel; the return is the sender's credit."""
@@ -144,16 +145,3 @@ class SubtaskActor:
                 logger.error("heard from no JobMaster of job %s for %.0f s: leaving", self._job_id, silent)
                 # The task thread may be stuck in users' code, so the process is ended, not asked.
                 os._exit(1)
-
-
-def _spare_long_lived_objects() -> None:
-    """Keep the cycle collector away from what a subtask does all the time.
-
-    A batch is thousands of small containers that die together; by default each one of them would bring about
-    several collections, and now and then a walk over every module and all state (measured: half of the time of
-    a chain of cheap operators). What exists now is not looked at again; cycles made later are still found.
-    """
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)

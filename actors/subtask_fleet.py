@@ -184,7 +184,8 @@ class SubtaskFleet:
                 f"{', '.join(names)} could not be placed within {self._config.deployment_timeout:g} s: "
                 f"they need {cpus:g} CPU and {gpus:g} GPU, the cluster has {total.get('CPU', 0):g} CPU "
                 f"({free.get('CPU', 0):g} free) and {total.get('GPU', 0):g} GPU "
-                f"({free.get('GPU', 0):g} free). Add nodes, lower num_cpus/num_gpus or the parallelism, or raise deployment_timeout"
+                f"({free.get('GPU', 0):g} free). Add nodes, lower num_cpus/num_gpus or the parallelism, "
+                "or raise deployment_timeout"
             )
         parts.extend(failures)
         return "; ".join(parts)

@@ -1,8 +1,8 @@
 """The keyed sum in Bytewax; run by its own Python (`python -m bytewax.run bytewax_flow:flow`).
 
-The source hands in batches, the sum keeps its state in Bytewax's recovery store, and the sink drops records and
-writes a line `<seconds> <records>` about every tenth of a second to the file `PENSTOCK_BENCH_OUT`. It ends by
-itself after `PENSTOCK_BENCH_SECONDS`.
+The source hands in batches, the sum keeps its state in Bytewax's recovery store, and the sink drops records
+and writes a line `<seconds> <records>` about ten times a second to the file `PENSTOCK_BENCH_OUT`. It ends
+by itself after `PENSTOCK_BENCH_SECONDS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from workload import add, key_of, reading, with_key
 
-BATCH = int(os.environ.get("PENSTOCK_BENCH_BATCH", "1024"))
+BATCH = int(os.environ.get("PENSTOCK_BENCH_BATCH", "256"))
 
 
 class Numbers(StatefulSourcePartition[int, int]):

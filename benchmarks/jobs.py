@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.runtime import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from workload import add, doubled, is_large, key_of, reading, with_key
 
+from penstock.runtime import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
+from penstock.runtime.io.connectors.discard_sink import DiscardSink
 
-def keyed_sum(storage: Path, parallelism: int, count: int | None = None, **config: object) -> StreamEnvironment:
-    """source -> map -> key_by -> running sum -> nowhere, a checkpoint a second; watch operator `sum`."""
+
+def keyed_sum(
+    storage: Path, parallelism: int, count: int | None = None, **config: object
+) -> StreamEnvironment:
+    """A source, map, key_by, running sum, nowhere; a checkpoint a second. Watch operator `sum`."""
     env = StreamEnvironment(
         "keyed-sum",
         parallelism=parallelism,
@@ -28,7 +31,7 @@ def keyed_sum(storage: Path, parallelism: int, count: int | None = None, **confi
 
 
 def chain(storage: Path, count: int | None = None) -> StreamEnvironment:
-    """source -> map -> filter -> map -> nowhere in one chain, a checkpoint a second; watch `with_key`."""
+    """A source, map, filter, map, nowhere in one chain; a checkpoint a second. Watch operator `with_key`."""
     env = StreamEnvironment("chain", checkpointing=Checkpointing(every=1.0, storage=str(storage)))
     (
         env.from_source("numbers", GeneratorSource(reading, count=count))

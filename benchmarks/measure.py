@@ -11,13 +11,14 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import ray
-from penstock.actors import RayJobHandle
+
+from penstock.actors import RayJobHandle, start_local
 from penstock.runtime import StreamEnvironment
 
 _POLL = 0.25
@@ -84,7 +85,7 @@ class Figures:
             "seconds": self.seconds,
             "details": self.details,
             "versions": dict(versions),
-            "machine": machine(),
+            "machine": asdict(machine()),
         }
         Path(path).write_text(json.dumps(record, indent=2) + "\n")
 
@@ -94,8 +95,28 @@ def options(description: str | None, **defaults: float) -> argparse.ArgumentPars
     parser = argparse.ArgumentParser(description=(description or "").split("\n")[0])
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
     for name, default in defaults.items():
-        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default {default:g}")
+        parser.add_argument(
+            f"--{name.replace(chr(95), chr(45))}",
+            type=type(default),
+            default=default,
+            help=f"default {default:g}",
+        )
     return parser
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """A local cluster of its own.
+
+    Ray gives its workers a low priority (nice 15). Here they get the normal one, so that whatever else runs
+    on the machine disturbs all contenders alike.
+    """
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    start_local(num_cpus=os.cpu_count())
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 @contextmanager
@@ -189,14 +210,32 @@ def versions(**more: str) -> dict[str, str]:
     return {"python": platform.python_version(), **named, **more}
 
 
-def machine() -> dict[str, Any]:
-    """What it ran on, and how busy that was with other things."""
-    return {
-        "cpus": os.cpu_count(),
-        "processor": _processor(),
-        "system": f"{platform.system()} {platform.release().split('-')[0]}",
-        "load_average": [round(load, 2) for load in os.getloadavg()],
-    }
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a benchmark ran on, and how busy that was.
+
+    Attributes:
+        cpus: Number of processors.
+        processor: Their model.
+        system: Operating system and its version.
+        load_average: Runnable processes over the last 1, 5 and 15 minutes, the benchmark's own among them.
+    """
+
+    cpus: int
+    processor: str
+    system: str
+    load_average: tuple[float, ...]
+
+    def in_words(self) -> str:
+        """A line for people."""
+        load = " / ".join(f"{value:.1f}" for value in self.load_average)
+        return f"On {self.cpus} CPUs ({self.processor}), {self.system}; load average {load}."
+
+
+def machine() -> Machine:
+    """The machine right now."""
+    system = f"{platform.system()} {platform.release().split('-')[0]}"
+    return Machine(os.cpu_count() or 1, _processor(), system, os.getloadavg())
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -226,12 +265,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 def rows_a_second(rate: float) -> str:
     """A rate for a table."""
     return f"{rate / 1e6:.2f} M" if rate >= 1e5 else f"{rate:,.0f}"
-
-
-def shut_down() -> None:
-    """End the local cluster that the jobs ran on."""
-    if ray.is_initialized():
-        ray.shutdown()
 
 
 def _processor() -> str:

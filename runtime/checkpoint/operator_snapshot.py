@@ -8,6 +8,7 @@ may run in any thread. `apply` is called back in the task.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgpack
@@ -20,7 +21,7 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskSnapshot,
 )
 from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.operators.operator import ListState
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
@@ -101,6 +102,7 @@ class SubtaskSnapshotTask:
         self._backends = backends
         self._files = {operator: files(operator) for operator in operators}
         self._abandoned = False
+        self._is_written = False
 
     def run(self) -> SubtaskSnapshot:
         """Write everything; blocks.
@@ -113,15 +115,29 @@ class SubtaskSnapshotTask:
                 {operator: self._write(operator, s) for operator, s in self._operators.items()}
             )
         except BaseException:
-            self._remove()
+            self.remove()
             raise
+        # First this, then the question; `abandon` does it the other way round, so that one of them sees it.
+        self._is_written = True
         if self._abandoned:
-            self._remove()
+            self.remove()
         return snapshot
 
-    def abandon(self) -> None:
-        """The checkpoint was given up: files that are written from now on are removed by `run` itself."""
+    def abandon(self) -> bool:
+        """The checkpoint was given up.
+
+        Returns:
+            Whether everything is written already: then `remove` has to be called. Otherwise `run` does so.
+        """
         self._abandoned = True
+        return self._is_written
+
+    def remove(self) -> None:
+        """Delete what was written; blocks."""
+        for files in self._files.values():
+            # What can't be deleted now is swept by a later attempt; the checkpoint is given up either way.
+            with suppress(StorageError):
+                files.remove_written()
 
     def apply(self, snapshot: SubtaskSnapshot) -> None:
         """Tell the keyed backends what was written; in the task."""
@@ -145,7 +161,3 @@ class SubtaskSnapshotTask:
 
     def _written(self) -> list[FileHandle]:
         return [handle for files in self._files.values() for handle in files.written]
-
-    def _remove(self) -> None:
-        for files in self._files.values():
-            files.remove_written()

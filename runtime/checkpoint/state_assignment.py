@@ -49,7 +49,7 @@ def assign_states(
             for index, restore in enumerate(_assign_operator(state, vertex, read)):
                 parts[SubtaskId(vertex.id, index)][operator.id] = restore
     return {
-        subtask: TaskRestore(checkpoint.checkpoint_id, checkpoint.attempt, operators)
+        subtask: TaskRestore(checkpoint.checkpoint_id, checkpoint.attempt, operators, checkpoint.is_savepoint)
         for subtask, operators in parts.items()
     }
 

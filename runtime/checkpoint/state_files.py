@@ -22,6 +22,7 @@ class StateFiles:
     def __init__(self, storage: SnapshotStorage, next_path: Callable[[], str]) -> None:
         self._storage = storage
         self._next_path = next_path
+        self._tried: list[str] = []
         self.written: list[FileHandle] = []
 
     def write(self, data: bytes) -> StateHandle:
@@ -32,7 +33,9 @@ class StateFiles:
         """
         if len(data) <= INLINE_LIMIT:
             return InlineHandle(data)
-        handle = write_state_file(self._storage, self._next_path(), data)
+        path = self._next_path()
+        self._tried.append(path)
+        handle = write_state_file(self._storage, path, data)
         self.written.append(handle)
         return handle
 
@@ -46,6 +49,13 @@ class StateFiles:
         return read_state(self._storage, handle)
 
     def remove_written(self) -> None:
-        """Delete what was written through this object: the checkpoint was given up."""
-        self._storage.delete([handle.path for handle in self.written])
+        """Delete what was written through this object: the checkpoint was given up.
+
+        A file whose writing failed is deleted, too: a storage that said no may have taken it all the same.
+
+        Raises:
+            StorageError: A file could not be deleted.
+        """
+        self._storage.delete(self._tried)
+        self._tried.clear()
         self.written.clear()

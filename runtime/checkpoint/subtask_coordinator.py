@@ -2,12 +2,13 @@
 
 The steps, in this order and for these reasons:
 
-0. An id that is not newer than the last one is out of order and does nothing.
+0. An id that is not newer than the last one is out of order and is not taken. If it was never dealt with
+   (messages to sources may overtake each other) it is declined, for nobody else would end it before its time.
 1. An id that was aborted before its barrier came is not taken: a cancellation marker goes downstream so that
    nobody waits for a barrier that will not come.
 2. Work that must be done in front of the barrier is done (it may still emit).
 3. The barrier goes out on all channels in one step, before the state is taken: downstream can align
-meanwhile.
+   meanwhile.
 4. The state is taken: a short synchronous half here, the rest beside the task.
 5. The coordinator is told: acknowledged, or declined with the reason.
 
@@ -16,7 +17,7 @@ It must never acknowledge what is not durable, never take one id twice, and neve
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -104,6 +105,7 @@ class SubtaskCheckpointCoordinator:
         self._last_id = -1
         self._aborted: OrderedDict[int, None] = OrderedDict()
         self._running: dict[int, _Running] = {}
+        self._dealt_with: deque[int] = deque(maxlen=MAX_RECORDED_ABORTED)
         self._taken = self._acknowledged = self._declined = 0
 
     def checkpoint_state(
@@ -112,11 +114,12 @@ class SubtaskCheckpointCoordinator:
         """Take a checkpoint; whether it was taken (not old, not aborted)."""
         checkpoint_id = barrier.checkpoint_id
         if checkpoint_id <= self._last_id:
+            self._refuse_overtaken(checkpoint_id)
             return False
         self._last_id = checkpoint_id
+        self._dealt_with.append(checkpoint_id)
         was_aborted = checkpoint_id in self._aborted
-        for known in [i for i in self._aborted if i <= checkpoint_id]:
-            del self._aborted[known]
+        self._forget_aborted()
         if was_aborted:
             self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
             return False
@@ -132,8 +135,9 @@ class SubtaskCheckpointCoordinator:
 
     def abort_on_barrier(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         """The input gave a checkpoint up: decline it and let nobody downstream wait for it."""
+        self._dealt_with.append(checkpoint_id)
         self._last_id = max(self._last_id, checkpoint_id)
-        self._aborted.pop(checkpoint_id, None)
+        self._forget_aborted()
         self._decline(checkpoint_id, reason, "the alignment was given up")
         self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
@@ -196,6 +200,25 @@ class SubtaskCheckpointCoordinator:
         self._responder.decline(checkpoint_id, reason, detail)
 
     def _abandon(self, running: _Running) -> None:
-        running.task.abandon()
+        must_remove = running.task.abandon()
         if running.work is not None:
             running.work.cancel()
+        if must_remove:
+            # Written, but the callback that says so has not come yet, and now never will.
+            self._runner.run(running.task.remove, _nobody_waits, _nobody_waits)
+
+    def _refuse_overtaken(self, checkpoint_id: int) -> None:
+        if checkpoint_id in self._dealt_with:
+            return
+        self._dealt_with.append(checkpoint_id)
+        detail = f"checkpoint {self._last_id} overtook it"
+        self._decline(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, detail)
+
+    def _forget_aborted(self) -> None:
+        """Drop abort notices of checkpoints that can't come any more."""
+        for known in [i for i in self._aborted if i <= self._last_id]:
+            del self._aborted[known]
+
+
+def _nobody_waits(_: object) -> None:
+    """The outcome of a removal changes nothing."""

@@ -73,7 +73,14 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
         chain_of.append(chain)
         chain.operators.append(
             OperatorSpec(
-                operator_id, node.name, node.factory, node.source, node.defined_at, node.stateful, node.keyed
+                operator_id,
+                node.name,
+                node.factory,
+                node.source,
+                node.defined_at,
+                node.stateful,
+                node.keyed,
+                node.is_sink,
             )
         )
     # Sources have no inputs, so moving them to the front keeps the order topological.

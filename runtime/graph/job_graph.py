@@ -59,6 +59,7 @@ class OperatorSpec:
         defined_at: The user's line.
         stateful: Whether it puts anything into snapshots.
         keyed: Whether it has keyed state.
+        is_sink: Whether it writes records to the world.
     """
 
     id: str
@@ -68,6 +69,7 @@ class OperatorSpec:
     defined_at: UserLocation | None = None
     stateful: bool = False
     keyed: bool = False
+    is_sink: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +132,13 @@ class JobGraph:
         name: The user's name for it.
         vertices: In topological order, sources first.
         edges: In the order in which they were built.
+        classes: Classes that subtasks can't import and get sent along: those of the user's `__main__`.
     """
 
     name: str
     vertices: tuple[JobVertex, ...]
     edges: tuple[JobEdge, ...] = field(default=())
+    classes: tuple[type, ...] = ()
 
     def vertex(self, vertex_id: str) -> JobVertex:
         """The vertex with this id.

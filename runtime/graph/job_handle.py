@@ -43,8 +43,9 @@ class JobStatistics:
         status: Its state.
         attempt: Number of the attempt that runs, from 1; 0 before the first.
         restarts: How often it restarted.
-        completed_checkpoints: Checkpoints completed, over all attempts.
-        failed_checkpoints: Checkpoints failed or given up.
+        completed_checkpoints: Checkpoints completed, over all attempts. Those of the last two seconds before
+            a JobMaster's death may be missing: it did not live to tell.
+        failed_checkpoints: Checkpoints failed or given up, in the same way.
         last_checkpoint_id: The newest completed one; `None` when there is none.
         operators: Counters of each operator by id, summed over its subtasks in the running attempt.
     """
@@ -94,11 +95,12 @@ class JobHandle(Protocol):
         """The job's state right now."""
         ...
 
-    def wait(self, timeout: Duration | None = None) -> JobResult:
+    def wait(self, timeout: Duration | None = None, *, progress: bool = False) -> JobResult:
         """Wait for the job to end.
 
         Args:
             timeout: Seconds to wait at most; `None` waits for ever.
+            progress: Show a live line meanwhile: records in and out, last checkpoint, restarts.
 
         Raises:
             JobFailedError: It failed; the message begins with the root cause.

@@ -177,12 +177,16 @@ class StreamEnvironment:
         executor = self._executor if self._executor is not None else find_executor()
         return executor.submit(job, self._config)
 
-    def run(self, name: str | None = None, *, timeout: Duration | None = None) -> JobResult:
+    def run(
+        self, name: str | None = None, *, timeout: Duration | None = None, progress: bool = True
+    ) -> JobResult:
         """Start the job and wait for its end.
 
         Args:
             name: Another name for the job than the environment's.
             timeout: Seconds to wait at most; `None` waits for ever.
+            progress: Show a live line meanwhile: records in and out, last checkpoint, restarts. Where the
+                output is no terminal it is a plain line every two seconds.
 
         Raises:
             GraphError: The graph can't be built.
@@ -190,7 +194,7 @@ class StreamEnvironment:
             JobCancelledError: Somebody cancelled it.
             TimeoutError: It still runs after `timeout`, and goes on running.
         """
-        return self.submit(name).wait(timeout)
+        return self.submit(name).wait(timeout, progress=progress)
 
 
 def _checked_name(name: object) -> str:

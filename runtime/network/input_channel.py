@@ -52,6 +52,7 @@ class InputChannelStatistics:
         queued_rows: Records in the buffers among them.
         queued_bytes: Payload bytes of these buffers.
         early: Elements that wait for an earlier one to arrive.
+        reordered: Elements that ever had to wait for an earlier one to arrive.
         restored: Elements of a checkpoint that wait to be consumed; not counted above.
     """
 
@@ -66,6 +67,7 @@ class InputChannelStatistics:
     queued_rows: int
     queued_bytes: int
     early: int
+    reordered: int
     restored: int = 0
 
 
@@ -85,6 +87,8 @@ class InputChannel:
         self.consumed = 0
         #: Monotonic time since which the next expected element has been missing; `None` without a gap.
         self.gap_since: float | None = None
+        #: Elements that arrived before an earlier one.
+        self.reordered = 0
         self._clock = clock
         self._ready: deque[StreamElement] = deque()
         self._early: dict[int, bytes] = {}
@@ -184,6 +188,7 @@ class InputChannel:
             queued_rows=sum(buffer.rows for buffer in buffers),
             queued_bytes=sum(buffer.size for buffer in buffers),
             early=len(self._early),
+            reordered=self.reordered,
             restored=self._restored,
         )
 
@@ -192,11 +197,14 @@ class InputChannel:
             msg = f"{self}: a frame begins with the impossible sequence number {first}"
             raise StreamCorruptError(msg)
         early, expected = self._early, self._expected
+        waiting = len(early)
         for number, data in enumerate(elements, first):
             if number < expected or number in early:
                 self._duplicates += 1
             else:
                 early[number] = data
+        if expected not in early:
+            self.reordered += len(early) - waiting
         in_order = []
         while expected in early:
             in_order.append(early.pop(expected))

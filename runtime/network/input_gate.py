@@ -217,6 +217,11 @@ class InputGate:
             due = since + self._gap_timeout if due is None else min(due, since + self._gap_timeout)
         return due
 
+    @property
+    def reordered_elements(self) -> int:
+        """Elements of all channels that arrived before an earlier one."""
+        return sum(channel.reordered for channel in self._channels)
+
     def statistics(self) -> InputGateStatistics:
         """Counters of this gate and its channels."""
         return InputGateStatistics(

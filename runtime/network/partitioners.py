@@ -74,8 +74,8 @@ class KeyGroupSelector:
         if self._channels == 1:
             key_group_of(self._key_selector(rows[0]), self._max_parallelism)
             return [(0, batch)]
-        subtask_of = self._subtask_of
-        targets = [subtask_of[key] for key in map(self._key_selector, rows)]
+        select = self._key_selector
+        targets = self._subtask_of.subtasks_of([select(row) for row in rows])
         split: list[list[Any]] = [[] for _ in range(self._channels)]
         for target, row in zip(targets, rows, strict=True):
             split[target].append(row)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.buffer_budget import BufferBudget
 from penstock.runtime.network.partitioners import channel_selector
-from penstock.runtime.network.result_subpartition import ResultSubpartition, SubpartitionStatistics
-from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.network.result_subpartition import (
+    BatchEncoder,
+    ResultSubpartition,
+    SubpartitionStatistics,
+)
 from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrier, Event, RowBatch
 
 #: Encoded elements that a barrier has overtaken on a channel, first one first.
@@ -26,12 +29,14 @@ class NetworkConfig:
         buffer_rows: Most rows of a buffer.
         buffer_bytes: Intended most bytes of a buffer.
         buffer_timeout: Seconds after which an open buffer is sent whatever it holds.
+        arrow_buffer_rows: Most rows of a buffer that holds an Arrow batch.
     """
 
     credits: int = 8
     buffer_rows: int = 4096
     buffer_bytes: int = 256 * 1024
     buffer_timeout: float = 0.1
+    arrow_buffer_rows: int = 64 * 1024
 
 
 class ResultPartition:
@@ -49,13 +54,15 @@ class ResultPartition:
         self,
         spec: ResultPartitionSpec,
         subtask: int,
-        codec: BatchCodec,
+        codec: BatchEncoder,
         send: Callable[[int, int, list[bytes]], None],
         config: NetworkConfig,
     ) -> None:
         self.spec = spec
         self._lets_overtake = spec.partitioner.partitioning.can_be_redistributed
         self._codec = codec
+        self._buffer_rows = config.buffer_rows
+        self._arrow_buffer_rows = config.arrow_buffer_rows
         self._selector = channel_selector(spec.partitioner, len(spec.channels), spec.max_parallelism, subtask)
         self.subpartitions = [
             ResultSubpartition(
@@ -84,18 +91,34 @@ class ResultPartition:
 
     def emit(self, batch: Batch) -> None:
         """Send a batch to the channels that its records belong to."""
+        if not len(batch):
+            return
         if self._selector is None:
-            buffer = self._codec.encode(batch)
-            for subpartition in self.subpartitions:
-                subpartition.add_buffer(buffer)
+            self._broadcast(batch)
             return
         if isinstance(batch, ArrowBatch):
             if len(self.subpartitions) == 1:
-                self.subpartitions[0].add_arrow(batch)
+                for piece in self._arrow_parts(batch):
+                    self.subpartitions[0].add_arrow(piece)
                 return
             batch = RowBatch(batch.batch.to_pylist())
         for channel, part in self._selector.select(batch):
             self.subpartitions[channel].add_rows(part.rows, part.timestamps)
+
+    def _broadcast(self, batch: Batch) -> None:
+        """Encode once, send everywhere; so rows do not wait in the open buffer of each channel."""
+        parts: Iterator[Batch] = (
+            batch.slices(self._buffer_rows) if isinstance(batch, RowBatch) else self._arrow_parts(batch)
+        )
+        for part in parts:
+            buffer = self._codec.encode(part)
+            for subpartition in self.subpartitions:
+                subpartition.add_buffer(buffer)
+
+    def _arrow_parts(self, batch: ArrowBatch) -> Iterator[ArrowBatch]:
+        """An Arrow batch in pieces that are views of it."""
+        for start in range(0, len(batch), self._arrow_buffer_rows):
+            yield ArrowBatch(batch.batch.slice(start, self._arrow_buffer_rows))
 
     def broadcast_event(self, event: Event) -> None:
         """Put an event on every channel."""

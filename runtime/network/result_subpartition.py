@@ -21,13 +21,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from penstock.runtime.network.buffer_budget import BufferBudget
-from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import ElementKind, encode_element, kind_of
 from penstock.runtime.record.elements import (
     ArrowBatch,
+    Batch,
     Buffer,
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -40,6 +40,14 @@ from penstock.runtime.record.elements import (
 
 #: Hands a frame to the network: its first sequence number and its encoded elements.
 SendFrame: TypeAlias = Callable[[int, list[bytes]], None]
+
+
+class BatchEncoder(Protocol):
+    """Encodes batches; a `BatchCodec`, or what stands in front of one."""
+
+    def encode(self, batch: Batch) -> Buffer:
+        """Encode a batch."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ class ResultSubpartition:
         budget: When an open buffer is full.
     """
 
-    def __init__(self, codec: BatchCodec, send: SendFrame, credits: int, budget: BufferBudget) -> None:
+    def __init__(self, codec: BatchEncoder, send: SendFrame, credits: int, budget: BufferBudget) -> None:
         self._codec = codec
         self._send = send
         self._credits = credits
@@ -117,6 +125,8 @@ class ResultSubpartition:
 
     def add_rows(self, rows: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         """Add records; buffers that get full are closed and sent while there are credits."""
+        if not rows:
+            return
         if self._rows and (timestamps is None) != (self._timestamps is None):
             self._close()
         self._rows.extend(rows)
@@ -198,10 +208,8 @@ class ResultSubpartition:
             raise ValueError(msg)
         for data in elements:
             kind = kind_of(data)
-            is_buffer = kind is ElementKind.BUFFER
-            self._queue.append(
-                _Queued(data, kind in _NEED_CREDIT, is_buffer, is_watermark=kind is ElementKind.WATERMARK)
-            )
+            is_buffer, is_watermark = kind is ElementKind.BUFFER, kind is ElementKind.WATERMARK
+            self._queue.append(_Queued(data, kind in _NEED_CREDIT, is_buffer, is_watermark))
             self._queued_buffers += is_buffer
         self.send_queued()
 
@@ -250,10 +258,8 @@ class ResultSubpartition:
         self.send_queued()
 
     def _place_of(self, checkpoint_id: int) -> int | None:
-        for place, queued in enumerate(self._queue):
-            if queued.barrier is not None and queued.barrier.checkpoint_id == checkpoint_id:
-                return place
-        return None
+        barriers = ((place, queued.barrier) for place, queued in enumerate(self._queue))
+        return next((place for place, b in barriers if b and b.checkpoint_id == checkpoint_id), None)
 
     def _take_frame(self) -> tuple[list[bytes], int]:
         frame: list[bytes] = []

@@ -124,7 +124,7 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 class KeyToSubtask(dict[Any, int]):
-    """From a key to its subtask, at the speed of a dictionary: `[cache[key] for key in keys]`.
+    """From a key to its subtask, at the speed of a dictionary: `cache.subtasks_of(keys)`.
 
     A key that was not seen lately is hashed and kept. A hit costs nothing more than the look-up, so nothing
     is known about which keys are used most; when the cache is full it begins again from nothing. Keys that
@@ -164,7 +164,7 @@ class KeyToSubtask(dict[Any, int]):
             KeyTypeError: One of them can't be a key; the message names it.
         """
         try:
-            return [self[key] for key in keys]
+            return list(map(self.__getitem__, keys))
         except KeyTypeError:
             raise
         except TypeError:

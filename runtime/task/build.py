@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
@@ -13,16 +14,17 @@ from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.errors import OperatorError, OperatorLocation
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.operators.chain import OperatorChain, locations_of
+from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import Batch
+from penstock.runtime.record.elements import Batch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
@@ -69,14 +71,18 @@ class _Builder:
         self._paths = SnapshotPaths(descriptor.job_id)
         checkpointing = descriptor.config.checkpointing
         pickles_state = checkpointing is None or checkpointing.allow_pickle
-        self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state)
-        self._batches = BatchCodec(descriptor.config.allow_pickle)
+        self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state, descriptor.classes)
+        self._batches = BatchCodec(descriptor.config.allow_pickle, descriptor.classes)
         self._locations = locations_of(self._vertex.operators, descriptor.id.index, self._vertex.parallelism)
 
     def build(self, runner: AsyncRunner) -> Subtask:
         config = self._descriptor.config
         network = NetworkConfig(
-            config.credits, config.buffer_rows, config.buffer_bytes, config.buffer_timeout
+            config.credits,
+            config.buffer_rows,
+            config.buffer_bytes,
+            config.buffer_timeout,
+            config.arrow_buffer_rows,
         )
         operators = self._vertex.operators
         ids = [operator.id for operator in operators]
@@ -86,6 +92,7 @@ class _Builder:
             self._batches,
             self._gateway.send,
             network,
+            dict(zip(ids, self._locations, strict=True)),
         )
         source = None if operators[0].source is None else SourceOperator(operators[0].source)
         first = 0 if source is None else 1
@@ -113,7 +120,10 @@ class _Builder:
         made = []
         for location, spec in list(zip(self._locations, self._vertex.operators, strict=True))[first:]:
             assert spec.factory is not None, f"{spec.id} has no factory"
-            made.append((location, spec.factory()))
+            try:
+                made.append((location, spec.factory()))
+            except Exception as error:
+                raise operator_error(location, f"making {spec.name}", error) from error
         return made
 
     def _open(self, parts: SubtaskParts, first: int) -> None:
@@ -124,8 +134,11 @@ class _Builder:
             parts.chain.open({id: context for id, context in contexts.items() if id in parts.chain.ids})
             if parts.source is not None:
                 parts.source.open(contexts[parts.head_operator], self._descriptor.splits)
-        except BaseException:
-            parts.chain.close()
+        except BaseException as error:
+            try:
+                parts.close()
+            except OperatorError as also:
+                error.add_note(f"Also while closing: {also}")
             raise
 
     def _context(self, index: int, backends: Mapping[str, HeapKeyedStateBackend]) -> OperatorContext:
@@ -166,8 +179,9 @@ class _Builder:
         backend = HeapKeyedStateBackend(self._vertex.max_parallelism, key_groups, self._values)
         restore, task = self._restored(operator), self._descriptor.restore
         if restore is not None and task is not None and restore.keyed:
-            files = self._files(task.checkpoint_id, operator)
-            backend.restore(restore.keyed, files, restored_checkpoint_id=task.checkpoint_id)
+            files = self._files(task.checkpoint_id, SnapshotKind.CHECKPOINT, operator)
+            shared_id = None if task.is_savepoint else task.checkpoint_id
+            backend.restore(restore.keyed, files, restored_checkpoint_id=shared_id)
         return backend
 
     def _network_input(self) -> NetworkInput | None:
@@ -183,11 +197,12 @@ class _Builder:
         handler = create_barrier_handler(mode, len(inputs), gate, self._clock, policy)
         return NetworkInput(CheckpointedInputGate(gate, handler), len(inputs), self._batches)
 
-    def _files(self, checkpoint_id: int, operator: str) -> StateFiles:
-        counter = iter(range(1_000_000))
+    def _files(self, checkpoint_id: int, kind: SnapshotKind, operator: str) -> StateFiles:
+        counter = count()
+        path = self._paths.savepoint_file if kind.is_savepoint else self._paths.shared_file
 
         def next_path() -> str:
-            return self._paths.shared_file(
+            return path(
                 checkpoint_id=checkpoint_id,
                 attempt=self._descriptor.attempt,
                 operator_id=operator,

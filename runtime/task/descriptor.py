@@ -32,11 +32,13 @@ class TaskRestore:
         checkpoint_id: The checkpoint.
         attempt: The attempt that completed it.
         operators: By operator id; an operator that the checkpoint does not know has no entry.
+        is_savepoint: Its files are the user's, so no later checkpoint may build on them.
     """
 
     checkpoint_id: int
     attempt: int
     operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
+    is_savepoint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class TaskDescriptor:
         config: The job's settings.
         restore: State to begin with; `None` on a fresh start.
         splits: Fresh splits of the source at the head of the chain (none when restored).
+        classes: Classes of records that are found in no module here, such as those of the user's `__main__`.
     """
 
     job_id: str
@@ -60,6 +63,7 @@ class TaskDescriptor:
     config: JobConfig
     restore: TaskRestore | None = None
     splits: Sequence[Any] = ()
+    classes: tuple[type, ...] = ()
 
     @property
     def id(self) -> SubtaskId:

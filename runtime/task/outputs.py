@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
 from penstock.runtime.network.result_subpartition import SubpartitionStatistics
+from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import Batch, CheckpointBarrier, Event
+from penstock.runtime.record.elements import Batch, Buffer, CheckpointBarrier, Event
 
 
 class SubtaskOutputs:
@@ -20,6 +22,7 @@ class SubtaskOutputs:
         codec: Encodes batches.
         send: Hands a frame to the network.
         config: Sizes and the buffer timeout.
+        locations: Where operators are, by id, for errors.
 
     Attributes:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
@@ -32,7 +35,9 @@ class SubtaskOutputs:
         codec: BatchCodec,
         send: Callable[[OutputChannelSpec, int, list[bytes]], None],
         config: NetworkConfig,
+        locations: Mapping[str, OperatorLocation],
     ) -> None:
+        self._locations = locations
         self._send = send
         self._timeout = config.buffer_timeout
         self._flush_at: float | None = None
@@ -41,7 +46,8 @@ class SubtaskOutputs:
         self._by_channel: dict[OutputChannelSpec, tuple[ResultPartition, int]] = {}
         self.records = 0
         for spec in specs:
-            partition = ResultPartition(spec, subtask, codec, self._sender(spec), config)
+            encoder = _Encoder(codec, locations[spec.operator])
+            partition = ResultPartition(spec, subtask, encoder, self._sender(spec), config)
             self.partitions.append(partition)
             self._routes.setdefault((spec.operator, spec.tag), []).append(partition)
             for index, channel in enumerate(spec.channels):
@@ -58,10 +64,17 @@ class SubtaskOutputs:
         return all(p.is_drained for p in self.partitions)
 
     def emit(self, operator: str, tag: str | None, batch: Batch) -> None:
-        """Send a batch on every edge that begins at this output; one that has none is dropped."""
+        """Send a batch on every edge that begins at this output; one that has none is dropped.
+
+        Raises:
+            OperatorError: A record has no key, or can't be encoded.
+        """
         for partition in self._routes.get((operator, tag), ()):
             self.records += len(batch)
-            partition.emit(batch)
+            try:
+                partition.emit(batch)
+            except Exception as error:
+                raise operator_error(self._locations[operator], "sending its output", error) from error
 
     def broadcast_event(self, event: Event) -> None:
         """Put an event on every channel of every edge, in one step."""
@@ -124,3 +137,22 @@ class SubtaskOutputs:
             self._send(spec.channels[index], first_sequence_number, elements)
 
         return send
+
+
+class _Encoder:
+    """Encodes the records of one operator; open buffers are closed at any time, so it says whose they are."""
+
+    def __init__(self, codec: BatchCodec, location: OperatorLocation) -> None:
+        self._codec = codec
+        self._location = location
+
+    def encode(self, batch: Batch) -> Buffer:
+        """Encode a batch.
+
+        Raises:
+            OperatorError: A record can't be encoded.
+        """
+        try:
+            return self._codec.encode(batch)
+        except Exception as error:
+            raise operator_error(self._location, "sending its output", error) from error

@@ -24,6 +24,7 @@ class SubtaskStatistics:
         pickled_values: Values that only pickle could carry.
         operators: Counters by operator id.
         checkpoints: Counters of the subtask's checkpoints.
+        reordered_elements: Elements that arrived before an earlier one of their channel.
     """
 
     records_in: int
@@ -36,3 +37,4 @@ class SubtaskStatistics:
     pickled_values: int
     operators: Mapping[str, OperatorStatistics] = field(default_factory=dict)
     checkpoints: SubtaskCheckpointStatistics | None = None
+    reordered_elements: int = 0

@@ -9,18 +9,14 @@ A checkpoint is taken only between batches, when no operator is in the middle of
 taken from a channel is then anywhere but in state or in an output. An aligned barrier is met exactly there,
 because it stands between buffers; a source's trigger waits for that moment.
 
-The end of the input: the operators finish, EndOfData goes downstream, and the subtask waits for a
-checkpoint that began after that. Only when that checkpoint is complete, and everything it covers is
-committed, EndOfPartition goes out and the subtask leaves, after every receiver has consumed what it was
-sent. A job without checkpoints leaves at once.
+How a subtask ends is told in `penstock.runtime.task.end_of_input`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from typing import Final
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
@@ -28,17 +24,10 @@ from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.subtask_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner, Clock
-from penstock.runtime.record.elements import (
-    END_OF_TIME,
-    Batch,
-    CheckpointBarrier,
-    EndOfData,
-    EndOfPartition,
-    Event,
-    Watermark,
-)
+from penstock.runtime.record.elements import CheckpointBarrier, Event
+from penstock.runtime.task.end_of_input import EndOfInput, Phase
+from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
-from penstock.runtime.task.slicing import BatchRemainder, SliceSizer
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.task_input import (
@@ -49,15 +38,11 @@ from penstock.runtime.task.task_input import (
     Nothing,
     SideBatch,
 )
+from penstock.runtime.task.time_account import TimeAccount
+from penstock.runtime.task.work_in_progress import WorkInProgress
 
-
-class Phase(Enum):
-    """Where a subtask is in its life."""
-
-    RUNNING = "running"
-    ENDED = "waiting for the checkpoint of its end"
-    LEAVING = "waiting for its receivers"
-    FINISHED = "finished"
+#: Seconds until a source that has nothing, and does not say until when, is asked again.
+_SOURCE_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +60,7 @@ class StepResult:
     finished: bool = False
 
 
-_FINISHED = StepResult(more=False, finished=True)
+_FINISHED: Final = StepResult(more=False, finished=True)
 
 
 class Subtask:
@@ -98,25 +83,32 @@ class Subtask:
         self._gateway = gateway
         self._clock = clock
         self._checkpoints = SubtaskCheckpointCoordinator(self, gateway, runner, clock)
-        self._sizer = SliceSizer()
-        self._work: Iterator[None] | None = None
-        self._remainder: BatchRemainder | None = None
-        self._after_batch: DataEnded | None = None
+        self._work = WorkInProgress(parts.chain, parts.outputs, clock, parts.slice_duration)
+        self._event_time = EventTime(parts.chain, parts.outputs)
+        self._end = EndOfInput(
+            parts.chain, self._event_time, parts.outputs, gateway, takes_checkpoints=parts.takes_checkpoints
+        )
         self._triggers: deque[CheckpointBarrier] = deque()
-        self._first_checkpoint_after_end: int | None = None
         self._completed_id = -1
         self._source_ready_at: float | None = None
-        self._records_in = self._records_out = 0
-        self._busy = self._backpressured = 0.0
-        self._blocked_since: float | None = None
-        self.phase = Phase.RUNNING
+        self._records_in = 0
+        self._time = TimeAccount()
         if parts.network is not None:
             parts.network.gate.set_listener(self)
+
+    @property
+    def phase(self) -> Phase:
+        """Where it is in its life."""
+        return self._end.phase
 
     # -- what happens outside ---------------------------------------------------------------------------
 
     def deliver(self, channel: int, first_sequence_number: int, elements: list[bytes]) -> None:
-        """A frame arrived on an input channel."""
+        """A frame arrived on an input channel.
+
+        Raises:
+            StreamCorruptError: It breaks the protocol.
+        """
         network = self._parts.network
         if network is None:
             msg = f"{self._parts.location} has no input channels but was sent a frame on channel {channel}"
@@ -129,12 +121,19 @@ class Subtask:
         self._outputs.frame_consumed(channel, first_sequence_number)
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """The JobMaster asks a source's subtask for a checkpoint; taken at the next batch boundary."""
+        """The JobMaster asks for a checkpoint; taken at the next batch boundary.
+
+        Only subtasks that nobody sends barriers to are asked: sources, and those whose senders have left.
+        """
         self._triggers.append(barrier)
 
     def notify_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete: commit what it covers."""
-        if self.phase in (Phase.LEAVING, Phase.FINISHED) or checkpoint_id <= self._completed_id:
+        """A checkpoint is complete: commit what it covers.
+
+        Raises:
+            OperatorError: A commit failed.
+        """
+        if not self._end.may_send or checkpoint_id <= self._completed_id:
             return
         self._completed_id = checkpoint_id
         for backend in self._parts.backends.values():
@@ -142,12 +141,14 @@ class Subtask:
         self._chain.checkpoint_completed(
             permit_of_completed_checkpoint(checkpoint_id, self._parts.descriptor.attempt)
         )
-        first = self._first_checkpoint_after_end
-        if self.phase is Phase.ENDED and first is not None and checkpoint_id >= first:
-            self._leave()
+        self._end.checkpoint_completed(checkpoint_id)
 
     def notify_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up by the job."""
+        """A checkpoint was given up by the job.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
         self._checkpoints.notify_aborted(checkpoint_id)
         self._chain.checkpoint_aborted(checkpoint_id)
 
@@ -158,12 +159,10 @@ class Subtask:
             OperatorError: An operator could not be closed; all others were.
         """
         self._checkpoints.close()
-        self._work = None
         try:
-            if self._parts.source is not None:
-                self._parts.source.close()
+            self._work.close()
         finally:
-            self._chain.close()
+            self._parts.close()
 
     # -- the step -----------------------------------------------------------------------------------------
 
@@ -174,114 +173,58 @@ class Subtask:
             OperatorError: An operator failed.
             StreamCorruptError: The input breaks the protocol.
         """
-        if self.phase is Phase.FINISHED:
+        if self._end.phase is Phase.FINISHED:
             return _FINISHED
         begun = self._clock.monotonic()
+        self._source_ready_at = None
         more = self._piece_of_work(begun)
         now = self._clock.monotonic()
-        self._account(begun, now, worked=more)
         flush_at = self._outputs.flush_due(now)
-        if self.phase is Phase.LEAVING and self._may_finish():
-            self.phase = Phase.FINISHED
+        self._time.step(begun=begun, now=now, worked=more, available=self._outputs.are_available)
+        if self._end.try_to_finish(exhausted=self._input.is_exhausted):
             return _FINISHED
         gap_at = None if self._parts.network is None else self._parts.network.gate.check_gaps(now)
-        return StepResult(more, _earliest(flush_at, gap_at, None if more else self._source_ready_at))
+        return StepResult(more, _earliest(flush_at, gap_at, self._source_ready_at))
 
     def _piece_of_work(self, begun: float) -> bool:
-        if self._work is not None or self._remainder is not None:
-            return self._outputs.are_available and self._go_on(begun)
+        if not self._work.is_idle:
+            if not self._outputs.are_available:
+                return False
+            self._work.go_on(begun)
+            return True
         if self._triggers:
             self._checkpoint(self._triggers.popleft())
             return True
-        if self.phase is not Phase.RUNNING and self._parts.network is None:
+        if self._parts.network is None and self._end.phase is not Phase.RUNNING:
             return False
         if not self._outputs.are_available:
             return False
-        return self._take(self._input.poll(self._sizer.rows), begun)
+        return self._take(self._input.poll(self._work.slice_rows), begun)
 
     def _take(self, progress: InputProgress, begun: float) -> bool:
-        self._source_ready_at = None
+        """Deal with what the input gave; checkpoints that came with it have been taken by now."""
         if self._parts.network is not None:
             for channel in self._parts.network.gate.take_progressed_channels():
                 self._report_consumed(channel)
-        if isinstance(progress, Nothing):
-            self._source_ready_at = progress.ready_at
-            return False
         if isinstance(progress, BatchArrived | DataEnded):
-            self._emit_side(progress.side)
-            if isinstance(progress, DataEnded):
-                self._after_batch = progress
-            self._begin_batch(progress.batch)
-            return self._go_on(begun)
-        if isinstance(progress, EventTimeAdvanced):
-            self._work = self._advance_event_time(progress)
-            return self._go_on(begun)
+            self._begin(progress)
+        elif isinstance(progress, EventTimeAdvanced):
+            self._work.then(self._event_time.advance(progress.watermark, progress.status))
+        elif isinstance(progress, Nothing):
+            if self._parts.source is not None:
+                pause = begun + _SOURCE_PAUSE
+                self._source_ready_at = pause if progress.ready_at is None else progress.ready_at
+            return False
+        self._work.go_on(begun)
         return True
 
-    def _begin_batch(self, batch: Batch | None) -> None:
-        if batch is not None and len(batch):
-            self._records_in += len(batch)
-            self._remainder = BatchRemainder(batch)
-
-    def _go_on(self, begun: float) -> bool:
-        while True:
-            if self._work is None:
-                if self._remainder is None:
-                    return self._end_of_batch()
-                self._work = self._process_slice(self._remainder.take(self._sizer.rows))
-                if self._remainder.is_empty:
-                    self._remainder = None
-            for _ in self._work:
-                if not self._outputs.are_available:
-                    return True
-                if self._clock.monotonic() - begun > 0.01:
-                    return True
-            self._work = None
-            if self._clock.monotonic() - begun > 0.01 and self._remainder is not None:
-                return True
-
-    def _process_slice(self, batch: Batch) -> Iterator[None]:
-        begun = self._clock.monotonic()
-        suspended = 0.0
-        for _ in self._chain.process(batch):
-            paused = self._clock.monotonic()
-            yield
-            suspended += self._clock.monotonic() - paused
-        self._sizer.observe(len(batch), self._clock.monotonic() - begun - suspended)
-
-    def _end_of_batch(self) -> bool:
-        if self._after_batch is not None:
-            ended, self._after_batch = self._after_batch, None
-            self._work = self._end_data(ended.drain)
-        return True
-
-    def _advance_event_time(self, advanced: EventTimeAdvanced) -> Iterator[None]:
-        if advanced.watermark is not None:
-            yield from self._chain.process_watermark(advanced.watermark)
-            self._outputs.broadcast_event(advanced.watermark)
-        if advanced.status is not None:
-            self._outputs.broadcast_event(advanced.status)
-
-    # -- the end ------------------------------------------------------------------------------------------
-
-    def _end_data(self, drain: bool) -> Iterator[None]:
-        if drain:
-            end_of_time = Watermark(END_OF_TIME)
-            yield from self._chain.process_watermark(end_of_time)
-            self._outputs.broadcast_event(end_of_time)
-        yield from self._chain.end_of_data()
-        self._outputs.broadcast_event(EndOfData(drain))
-        self.phase = Phase.ENDED
-        self._gateway.end_of_data()
-        if not self._parts.takes_checkpoints:
-            self._leave()
-
-    def _leave(self) -> None:
-        self.phase = Phase.LEAVING
-        self._outputs.broadcast_event(EndOfPartition())
-
-    def _may_finish(self) -> bool:
-        return self._work is None and self._outputs.are_drained and self._input.is_exhausted
+    def _begin(self, progress: BatchArrived | DataEnded) -> None:
+        self._emit_side(progress.side)
+        if progress.batch is not None:
+            self._records_in += len(progress.batch)
+            self._work.begin_batch(progress.batch)
+        if isinstance(progress, DataEnded):
+            self._work.then(self._end.finish(progress.drain))
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
@@ -297,8 +240,9 @@ class Subtask:
         """Nothing of an operator waits in front of a barrier: batches are worked off before it."""
 
     def broadcast_event(self, event: Event) -> None:
-        """Put an event on all outputs in one step."""
-        self._outputs.broadcast_event(event)
+        """Put an event on all outputs in one step, unless their end is behind them."""
+        if self._end.may_send:
+            self._outputs.broadcast_event(event)
 
     def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         """The synchronous half of a checkpoint."""
@@ -307,26 +251,25 @@ class Subtask:
     def _checkpoint(
         self, barrier: CheckpointBarrier, start_delay: float = 0.0, alignment_duration: float = 0.0
     ) -> None:
-        if self.phase in (Phase.LEAVING, Phase.FINISHED):
-            return
-        taken = self._checkpoints.checkpoint_state(barrier, start_delay, alignment_duration)
-        if taken and self.phase is Phase.ENDED and self._first_checkpoint_after_end is None:
-            self._first_checkpoint_after_end = barrier.checkpoint_id
+        if self._checkpoints.checkpoint_state(barrier, start_delay, alignment_duration):
+            self._end.checkpoint_taken(barrier.checkpoint_id)
 
     # -- accounts -----------------------------------------------------------------------------------------
 
     def statistics(self) -> SubtaskStatistics:
         """Counters of this subtask."""
         sent = [s for edge in self._outputs.statistics() for s in edge]
+        network = self._parts.network
         return SubtaskStatistics(
             records_in=self._records_in,
             records_out=self._outputs.records,
             bytes_out=sum(s.bytes for s in sent),
             buffers_out=sum(s.buffers for s in sent),
-            busy_seconds=self._busy,
-            backpressured_seconds=self._backpressured,
-            slice_overruns=self._sizer.statistics().overruns,
+            busy_seconds=self._time.busy,
+            backpressured_seconds=self._time.backpressured,
+            slice_overruns=self._work.statistics().overruns,
             pickled_values=self._parts.pickled_values,
+            reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
             operators=self._parts.operator_statistics(),
             checkpoints=self._checkpoints.statistics(),
         )
@@ -339,15 +282,6 @@ class Subtask:
         network = self._parts.network
         if network is not None:
             self._gateway.consumed(channel, network.gate.consumed(channel))
-
-    def _account(self, begun: float, now: float, *, worked: bool) -> None:
-        if worked:
-            self._busy += now - begun
-        if self._blocked_since is not None:
-            self._backpressured += begun - self._blocked_since
-            self._blocked_since = None
-        if not self._outputs.are_available:
-            self._blocked_since = now
 
 
 def _earliest(*times: float | None) -> float | None:

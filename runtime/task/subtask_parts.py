@@ -11,12 +11,14 @@ from penstock.runtime.checkpoint.operator_snapshot import (
     encode_list_states,
 )
 from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.errors import OperatorLocation
-from penstock.runtime.operators.chain import OperatorChain
+from penstock.runtime.errors import CodecError, OperatorLocation
+from penstock.runtime.operators.chain import OperatorChain, locations_of
+from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.operators.operator import ListState
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -50,7 +52,7 @@ class SubtaskParts:
     backends: Mapping[str, HeapKeyedStateBackend]
     values: ValueCodec
     batches: BatchCodec
-    files: Callable[[int, str], StateFiles]
+    files: Callable[[int, SnapshotKind, str], StateFiles]
 
     def make_input(self) -> TaskInput:
         """Where work comes from."""
@@ -72,15 +74,14 @@ class SubtaskParts:
         return self.descriptor.config.checkpointing is not None
 
     @property
+    def slice_duration(self) -> float:
+        """Intended seconds of a piece of work."""
+        return self.descriptor.config.slice_duration
+
+    @property
     def location(self) -> OperatorLocation:
         """Where this subtask is, for errors."""
-        vertex = self.descriptor.subtask.vertex
-        return OperatorLocation(
-            vertex.operators[0].id,
-            self.descriptor.id.index,
-            vertex.parallelism,
-            vertex.operators[0].defined_at,
-        )
+        return self._location(0)
 
     @property
     def pickled_values(self) -> int:
@@ -88,21 +89,53 @@ class SubtaskParts:
         return self.values.statistics().pickled + self.batches.statistics().values.pickled
 
     def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
-        """The synchronous half of a checkpoint of all operators."""
-        checkpoint_id = barrier.checkpoint_id
+        """The synchronous half of a checkpoint of all operators.
+
+        Raises:
+            OperatorError: An operator failed, or something in its state can't be encoded.
+        """
+        checkpoint_id, kind = barrier.checkpoint_id, barrier.options.kind
         lists = dict(self.chain.snapshot(checkpoint_id))
         if self.source is not None:
             lists[self.head_operator] = self.source.snapshot()
         operators = {}
-        for spec in self.descriptor.subtask.vertex.operators:
-            backend = self.backends.get(spec.id)
-            operators[spec.id] = OperatorSnapshot(
-                encode_list_states(lists.get(spec.id, {}), self.values),
-                None if backend is None else backend.snapshot(checkpoint_id, barrier.confirmed_id),
-            )
+        for index, spec in enumerate(self.descriptor.subtask.vertex.operators):
+            try:
+                operators[spec.id] = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
+            except CodecError as error:
+                raise operator_error(self._location(index), "keeping its state", error) from error
         return SubtaskSnapshotTask(
-            checkpoint_id, operators, self.backends, lambda operator: self.files(checkpoint_id, operator)
+            checkpoint_id,
+            operators,
+            self.backends,
+            lambda operator: self.files(checkpoint_id, kind, operator),
         )
+
+    def close(self) -> None:
+        """Close the source and the operators.
+
+        Raises:
+            OperatorError: One of them could not be closed; all others were.
+        """
+        try:
+            if self.source is not None:
+                self.source.close()
+        finally:
+            self.chain.close()
+
+    def _snapshot_of(
+        self, operator: str, lists: Mapping[str, ListState], barrier: CheckpointBarrier
+    ) -> OperatorSnapshot:
+        backend = self.backends.get(operator)
+        keyed = None
+        if backend is not None:
+            is_savepoint = barrier.options.kind.is_savepoint
+            keyed = backend.snapshot(barrier.checkpoint_id, barrier.confirmed_id, self_contained=is_savepoint)
+        return OperatorSnapshot(encode_list_states(lists, self.values), keyed)
+
+    def _location(self, index: int) -> OperatorLocation:
+        vertex = self.descriptor.subtask.vertex
+        return locations_of(vertex.operators, self.descriptor.id.index, vertex.parallelism)[index]
 
     def operator_statistics(self) -> dict[str, OperatorStatistics]:
         """Counters by operator id."""

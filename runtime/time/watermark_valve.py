@@ -1,14 +1,25 @@
-"""The smallest watermark over all input channels (Flink's `StatusWatermarkValve`)."""
+"""The smallest watermark over all input channels (Flink's `StatusWatermarkValve`).
+
+Event time of the whole input is that of the slowest channel that counts. An idle channel does not count. When
+it becomes active again with a watermark that the others have left behind, it does not count until it has
+caught up: event time can't go back, and waiting for it would hold up everybody else. When the last channel
+becomes idle nobody is held up any more, so event time goes to the greatest watermark of all.
+
+Other than in Flink, the watermark of an idle channel is remembered: a channel that ends sends the end of
+event time first, whether it was idle or not.
+"""
 
 from __future__ import annotations
 
-from penstock.runtime.record.elements import END_OF_TIME, StreamStatus, Watermark
+from typing import Final
 
-_NONE = -(1 << 63)
+from penstock.runtime.record.elements import StreamStatus, Watermark
+
+_NONE: Final = -(1 << 63)
 
 
 class WatermarkValve:
-    """Aligns the watermarks of several channels; idle channels are left out.
+    """Aligns the watermarks of several channels; see the module's text.
 
     Example:
         >>> valve = WatermarkValve(2)
@@ -21,35 +32,44 @@ class WatermarkValve:
     def __init__(self, channels: int) -> None:
         self._watermarks = [_NONE] * channels
         self._active = [True] * channels
+        self._counts = [True] * channels
         self._emitted = _NONE
-        self._status = StreamStatus.ACTIVE
 
     def watermark(self, channel: int, watermark: Watermark) -> Watermark | None:
         """A channel's watermark came; the watermark of the whole input if that advances it."""
         if watermark.timestamp <= self._watermarks[channel]:
             return None
         self._watermarks[channel] = watermark.timestamp
-        return self._advance()
+        self._recount(channel)
+        return self._advance_to(self._slowest())
 
     def status(self, channel: int, status: StreamStatus) -> tuple[StreamStatus | None, Watermark | None]:
         """A channel became idle or active; what changes for the input as a whole."""
+        was_active = any(self._active)
+        held_up = self._active[channel] and self._watermarks[channel] == self._emitted
         self._active[channel] = status is StreamStatus.ACTIVE
-        whole = StreamStatus.ACTIVE if any(self._active) else StreamStatus.IDLE
-        changed = whole if whole is not self._status else None
-        self._status = whole
-        return changed, self._advance() if any(self._active) else None
+        self._recount(channel)
+        is_active = any(self._active)
+        target = self._slowest()
+        if held_up and not is_active:
+            target = max(self._watermarks)
+        changed = None
+        if is_active is not was_active:
+            changed = StreamStatus.ACTIVE if is_active else StreamStatus.IDLE
+        return changed, self._advance_to(target)
 
-    def channel_ended(self, channel: int) -> Watermark | None:
-        """A channel has ended: it holds event time back no longer."""
-        return self.watermark(channel, Watermark(END_OF_TIME))
+    def _recount(self, channel: int) -> None:
+        """An active channel counts once it is where the others are; then until it becomes idle."""
+        caught_up = self._counts[channel] or self._watermarks[channel] >= self._emitted
+        self._counts[channel] = self._active[channel] and caught_up
 
-    def _advance(self) -> Watermark | None:
-        smallest = (
-            min(w for w, active in zip(self._watermarks, self._active, strict=True) if active)
-            if any(self._active)
-            else _NONE
+    def _slowest(self) -> int:
+        return min(
+            (w for w, counts in zip(self._watermarks, self._counts, strict=True) if counts), default=_NONE
         )
-        if smallest <= self._emitted:
+
+    def _advance_to(self, timestamp: int) -> Watermark | None:
+        if timestamp <= self._emitted:
             return None
-        self._emitted = smallest
-        return Watermark(smallest)
+        self._emitted = timestamp
+        return Watermark(timestamp)

@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,25 +21,23 @@ if str(EXAMPLES) not in sys.path:
 _PATIENCE = 200
 
 
-@dataclass(frozen=True)
-class Run:
-    """A program that has ended."""
+@pytest.fixture
+def ray_folder() -> Iterator[str]:
+    """Where Ray finds no other cluster; its sockets need a short path, so it is not in pytest's folder."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        yield folder
 
-    code: int
-    output: str
 
+@pytest.fixture
+def run_example(tmp_path: Path, ray_folder: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs an example in the test's own folder and gives how it ended, with all that it said in `stdout`."""
 
-@dataclass(frozen=True)
-class Runner:
-    """Runs Python programs in a folder."""
-
-    folder: Path
-
-    def __call__(self, program: str, *arguments: str | Path | float) -> Run:
+    def run(program: str, *arguments: str | Path | float) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        environment["RAY_TMPDIR"] = ray_folder
         process = subprocess.Popen(
             [sys.executable, EXAMPLES / program, *map(str, arguments)],
-            cwd=self.folder,
+            cwd=tmp_path,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -46,15 +45,11 @@ class Runner:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=_PATIENCE)
+            said, _ = process.communicate(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            pytest.fail(f"{program} still ran after {_PATIENCE} s; it said:\n{output}")
-        return Run(process.returncode, output)
+            said, _ = process.communicate()
+            pytest.fail(f"{program} still ran after {_PATIENCE} s; it said:\n{said}")
+        return subprocess.CompletedProcess(process.args, process.returncode, said)
 
-
-@pytest.fixture
-def run_example(tmp_path: Path) -> Runner:
-    """Runs an example in the test's own folder."""
-    return Runner(tmp_path)
+    return run

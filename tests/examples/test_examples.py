@@ -5,15 +5,20 @@ from __future__ import annotations
 import ast
 import json
 import sqlite3
+import subprocess
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import own_connector
 import process_function
 import pytest
-from conftest import EXAMPLES, Runner
 from generate_text import generate_text
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+RunExample = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def updates(output: Path) -> Counter[tuple[str, int]]:
@@ -44,53 +49,53 @@ def text(tmp_path: Path) -> Path:
 
 
 @pytest.mark.ray
-def test_word_count_counts_every_occurrence_once(run_example: Runner, tmp_path: Path, text: Path) -> None:
+def test_word_count_counts_every_occurrence_once(run_example: RunExample, tmp_path: Path, text: Path) -> None:
     run = run_example("word_count.py", "--input", text, "--output", tmp_path / "out", "--parallelism", 3)
 
-    assert run.code == 0, run.output
+    assert run.returncode == 0, run.stdout
     assert updates(tmp_path / "out") == each_occurrence(text)
     assert [file.name for file in (tmp_path / "out").iterdir() if file.name.startswith((".", "_"))] == []
 
 
 @pytest.mark.ray
-def test_word_count_survives_a_kill(run_example: Runner, tmp_path: Path, text: Path) -> None:
+def test_word_count_survives_a_kill(run_example: RunExample, tmp_path: Path, text: Path) -> None:
     out, pattern = tmp_path / "out", text.parent / "*.txt"
     options = ("--checkpoint-interval", 0.5, "--kill-after-checkpoints", 2)
     run = run_example("word_count.py", "--input", pattern, "--output", out, *options)
 
-    assert run.code == 0, run.output
-    assert "killed count[" in run.output
-    assert "finished after 1 restart(s)" in run.output
+    assert run.returncode == 0, run.stdout
+    assert "killed count[" in run.stdout
+    assert "finished after 1 restart(s)" in run.stdout
     assert updates(out) == each_occurrence(text)
     assert [file.name for file in out.iterdir() if file.name.startswith((".", "_"))] == []
 
 
 @pytest.mark.ray
-def test_word_count_names_what_is_missing(run_example: Runner, tmp_path: Path) -> None:
+def test_word_count_names_what_is_missing(run_example: RunExample, tmp_path: Path) -> None:
     run = run_example("word_count.py", "--input", tmp_path / "none*.txt", "--output", tmp_path / "out")
 
-    assert run.code == 1
-    assert "operator 'lines'" in run.output
-    assert f"{tmp_path}/none*.txt" in run.output
-    assert "Traceback" not in run.output
+    assert run.returncode == 1
+    assert "operator 'lines'" in run.stdout
+    assert f"{tmp_path}/none*.txt" in run.stdout
+    assert "Traceback" not in run.stdout
 
 
 @pytest.mark.ray
-def test_the_demo_is_exact(run_example: Runner) -> None:
+def test_the_demo_is_exact(run_example: RunExample) -> None:
     run = run_example("demo.py", "--megabytes", 0.5)
 
-    assert run.code == 0, run.output
+    assert run.returncode == 0, run.stdout
     for told in ("reduce(add)", "SIGKILL of count[", "recovered", "1 restart(s)", "0 missing, 0 too many"):
-        assert told in run.output
+        assert told in run.stdout
 
 
 @pytest.mark.ray
-def test_own_connectors_move_every_row_once(run_example: Runner, tmp_path: Path) -> None:
+def test_own_connectors_move_every_row_once(run_example: RunExample, tmp_path: Path) -> None:
     database = tmp_path / "readings.db"
     run = run_example("own_connector.py", "--database", database, "--readings", 20_000)
 
-    assert run.code == 0, run.output
-    assert "20000 of 20000 readings published" in run.output
+    assert run.returncode == 0, run.stdout
+    assert "20000 of 20000 readings published" in run.stdout
     with closing(sqlite3.connect(database)) as result:
         published = Counter(record for (record,) in result.execute("SELECT record FROM published"))
         readings = result.execute("SELECT sensor, celsius FROM readings").fetchall()
@@ -99,7 +104,7 @@ def test_own_connectors_move_every_row_once(run_example: Runner, tmp_path: Path)
 
 
 @pytest.mark.ray
-def test_the_process_function_raises_each_alarm_once(run_example: Runner, tmp_path: Path) -> None:
+def test_the_process_function_raises_each_alarm_once(run_example: RunExample, tmp_path: Path) -> None:
     count = 20_000
     run = run_example("process_function.py", "--output", tmp_path / "alarms", "--readings", count)
 
@@ -110,9 +115,9 @@ def test_the_process_function_raises_each_alarm_once(run_example: Runner, tmp_pa
         if hot[sensor] == 3:
             hot[sensor] = 0
             expected[sensor] += 1
-    assert run.code == 0, run.output
+    assert run.returncode == 0, run.stdout
     assert process_function.committed_alarms(tmp_path / "alarms") == expected
-    assert f"sensor-9: {expected['sensor-9']} alarms" in run.output
+    assert f"sensor-9: {expected['sensor-9']} alarms" in run.stdout
 
 
 def test_every_example_is_run_or_is_a_part_of_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 import ray
 from ray.util import list_named_actors
 
+from penstock.actors import start_local
 from penstock.actors.names import NAMESPACE
 
 #: Tests import their helper modules as `jobs...`; the cluster's processes do too.
@@ -40,13 +40,7 @@ def ray_cluster() -> Iterator[None]:
     """A local cluster of four (nominal) CPUs that listens on loopback only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", _HERE, prepend=os.pathsep)
-        ray.init(
-            _node_ip_address="127.0.0.1",
-            num_cpus=4,
-            include_dashboard=False,
-            logging_level=logging.WARNING,
-            log_to_driver=False,
-        )
+        start_local(num_cpus=4)
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ from penstock.runtime import FileSink
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-COUNT, RATE = 9_000, 3_000.0
+COUNT, RATE = 4_500, 3_000.0
 
 
 def deadly(tmp_path: Path, at: str, *, itself: bool = True) -> DeadlySink:
@@ -25,7 +25,7 @@ def deadly(tmp_path: Path, at: str, *, itself: bool = True) -> DeadlySink:
 @pytest.mark.parametrize("at", ["after prepare", "before commit", "after commit"])
 def test_a_sink_killed_between_its_phases_commits_exactly_once(tmp_path: Path, at: str) -> None:
     """After the pre-commit, with a completed checkpoint but nothing visible, and just after the commit."""
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), sink=deadly(tmp_path, at)))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), sink=deadly(tmp_path, at)))
     before = after_checkpoints(job, 2)
     (tmp_path / "armed").touch()
 
@@ -38,17 +38,15 @@ def test_a_sink_killed_between_its_phases_commits_exactly_once(tmp_path: Path, a
     assert result.statistics.completed_checkpoints > before.statistics.completed_checkpoints
 
 
-@pytest.mark.parametrize("at", ["after prepare", "before commit"])
-def test_a_kill_around_the_very_first_commit_commits_exactly_once(tmp_path: Path, at: str) -> None:
+def test_a_kill_at_the_very_first_commit_commits_exactly_once(tmp_path: Path) -> None:
     (tmp_path / "armed").touch()
-    job = submit(
-        word_count(tmp_path, paced_lines(6_000, RATE), sink=deadly(tmp_path, at), sink_parallelism=2)
-    )
+    sink = deadly(tmp_path, "before commit")
+    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2), sink=sink, sink_parallelism=2))
 
     result = finish(job)
 
     assert (tmp_path / "killed").exists()
-    assert_exactly_once(tmp_path / "out", lines(6_000))
+    assert_exactly_once(tmp_path / "out", lines(3_000))
     assert result.statistics.restarts == 1
 
 
@@ -56,7 +54,7 @@ def test_a_kill_around_the_very_first_commit_commits_exactly_once(tmp_path: Path
 def test_a_job_master_killed_while_a_commit_begins(tmp_path: Path, itself: bool) -> None:
     """The checkpoint is complete; of two sink writers one may never hear it from this JobMaster."""
     sink = deadly(tmp_path, "before commit", itself=itself)
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), sink=sink, sink_parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), sink=sink, sink_parallelism=2))
     before = after_checkpoints(job, 2)
     assert before.master is not None
     arm(tmp_path, before.master.pid)

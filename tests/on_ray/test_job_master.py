@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -32,11 +34,11 @@ from penstock.runtime import JobConfig, JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-COUNT, RATE = 9_000, 3_000.0
+COUNT, RATE = 4_500, 3_000.0
 
 
 def test_a_killed_job_master_comes_back_and_finishes_the_job(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), parallelism=2))
     before = after_checkpoints(job, 2)
     kill_master(job)
 
@@ -50,22 +52,29 @@ def test_a_killed_job_master_comes_back_and_finishes_the_job(tmp_path: Path) -> 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []
     assert result.statistics.restarts == 1
-    assert result.statistics.completed_checkpoints > before.statistics.completed_checkpoints
+    assert before.statistics.last_checkpoint_id is not None
+    assert result.statistics.last_checkpoint_id is not None
+    assert result.statistics.last_checkpoint_id > before.statistics.last_checkpoint_id
+    assert result.statistics.completed_checkpoints >= 3
+    history = job.report().history
+    died = history.index("the JobMaster died, another process took over")
+    assert any("-> deploying" in step for step in history[:died])
+    assert any("-> finished" in step for step in history[died:])
 
 
 def test_a_job_master_killed_before_the_first_checkpoint_begins_again(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(6_000, RATE), every=2.0))
+    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2), every=2.0))
     wait_until(job, "the first attempt", lambda r: r.status is JobStatus.RUNNING)
     kill_master(job)
 
     result = finish(job)
 
-    assert_exactly_once(tmp_path / "out", lines(6_000))
+    assert_exactly_once(tmp_path / "out", lines(3_000))
     assert result.statistics.restarts == 1
 
 
 def test_a_job_master_and_a_subtask_that_die_together(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE)))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2)))
     after_checkpoints(job, 2)
     kill_subtask(job, "count")
     kill_master(job)
@@ -77,7 +86,7 @@ def test_a_job_master_and_a_subtask_that_die_together(tmp_path: Path) -> None:
 
 
 def test_a_job_master_killed_twice(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE)))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=3)))
     after_checkpoints(job, 1)
     kill_master(job)
     wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2)
@@ -87,6 +96,40 @@ def test_a_job_master_killed_twice(tmp_path: Path) -> None:
 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert result.statistics.restarts == 2
+
+
+def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> None:
+    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2)))
+    after_checkpoints(job, 1)
+    kill_subtask(job, "count")
+    finish(job)
+    before = job.report()
+    kill_master(job)
+
+    eventually("the end of the JobMaster that came back", lambda: penstock_actors() == [], patience=30.0)
+
+    report = job.report()
+    assert report.status is JobStatus.FINISHED
+    assert report.to_record() == before.to_record()
+    assert_exactly_once(tmp_path / "out", lines(3_000))
+
+
+def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_path: Path) -> None:
+    config = JobConfig(lease_timeout=2.0)
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), config=config))
+    report = after_checkpoints(job, 2)
+    assert report.master is not None
+    os.kill(report.master.pid, signal.SIGSTOP)
+    try:
+        pids = [p.pid for p in report.processes]
+        eventually("the subtasks end", lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids))
+    finally:
+        os.kill(report.master.pid, signal.SIGCONT)
+
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert 1 <= result.statistics.restarts <= 2
 
 
 def test_subtasks_without_a_job_master_end_themselves(tmp_path: Path) -> None:
@@ -115,7 +158,7 @@ def test_a_job_goes_on_when_its_driver_exits(tmp_path: Path) -> None:
 
             from jobs.words import paced_lines, word_count
 
-            job = word_count(Path(sys.argv[1]), paced_lines(9_000, 3_000.0)).submit()
+            job = word_count(Path(sys.argv[1]), paced_lines(4_500, 3_000.0, attempt=2)).submit()
             print(job.job_id)
             """
         )
@@ -137,7 +180,7 @@ def test_a_job_goes_on_when_its_driver_exits(tmp_path: Path) -> None:
 
     result = finish(job)
 
-    assert_exactly_once(tmp_path / "out", lines(9_000))
+    assert_exactly_once(tmp_path / "out", lines(4_500))
     assert result.statistics.restarts == 1
 
 
@@ -152,6 +195,4 @@ def test_nothing_of_a_finished_job_is_left(tmp_path: Path) -> None:
 
 def child_environment(**variables: str) -> dict[str, str]:
     """The environment of a program that imports what the tests import."""
-    import os
-
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parent), **variables}

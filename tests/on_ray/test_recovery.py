@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from jobs.driving import (
     after_checkpoints,
+    eventually,
     finish,
+    kill_master,
     kill_subtask,
     submit,
     subtask_actors,
     wait_until,
     when_records_flow,
 )
-from jobs.faults import RaisesOnce
+from jobs.faults import RaisesOnce, SlowToOpen
 from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import counted, environment, line, lines, paced_lines, word_count
 
-from penstock.runtime import FileSink, JobStatus
+from penstock.actors import JobReport
+from penstock.runtime import FileSink, JobConfig, JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-COUNT, RATE = 9_000, 3_000.0
+COUNT, RATE = 4_500, 3_000.0
 
 
 @pytest.mark.parametrize("vertex", ["lines", "count", "updates"])
 def test_a_killed_subtask_costs_nothing(tmp_path: Path, vertex: str) -> None:
     """A source, the keyed vertex, the sink."""
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), sink_parallelism=1))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), sink_parallelism=1))
     before = after_checkpoints(job, 2)
     assert before.statistics.restarts == 0
 
@@ -43,20 +49,20 @@ def test_a_killed_subtask_costs_nothing(tmp_path: Path, vertex: str) -> None:
 
 
 def test_a_kill_before_the_first_checkpoint_starts_from_the_beginning(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(6_000, RATE), every=1.0, parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2), every=1.0, parallelism=2))
     before = when_records_flow(job, "count", 100)
     kill_subtask(job, "count", 1)
     assert before.statistics.completed_checkpoints == 0
 
     result = finish(job)
 
-    assert_exactly_once(tmp_path / "out", lines(6_000))
+    assert_exactly_once(tmp_path / "out", lines(3_000))
     assert result.statistics.restarts == 1
     assert result.statistics.completed_checkpoints >= 1
 
 
 def test_several_processes_that_die_together_are_one_restart(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), parallelism=2))
     after_checkpoints(job, 1)
     for vertex, index in [("lines", 0), ("count", 0), ("count", 1)]:
         kill_subtask(job, vertex, index)
@@ -68,7 +74,7 @@ def test_several_processes_that_die_together_are_one_restart(tmp_path: Path) -> 
 
 
 def test_a_kill_while_the_job_restarts_is_survived(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=3), parallelism=2))
     after_checkpoints(job, 1)
     kill_subtask(job, "count", 0)
     wait_until(job, "a restart", lambda report: report.statistics.attempt == 2)
@@ -81,21 +87,29 @@ def test_a_kill_while_the_job_restarts_is_survived(tmp_path: Path) -> None:
     assert 2 <= result.statistics.restarts <= 3
 
 
-def test_a_kill_while_the_job_is_deployed_for_the_first_time_is_survived(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(6_000, RATE), parallelism=2))
-    wait_until(job, "a subtask", lambda report: len(report.processes) == 4)
-    assert job.statistics().completed_checkpoints == 0
-    kill_subtask(job, "lines", 1)
+@pytest.mark.parametrize("victim", ["lines", "count", "master"])
+def test_a_kill_while_the_job_is_deployed_is_survived(tmp_path: Path, victim: str) -> None:
+    """One subtask is being opened and the others are ready when a process dies."""
+    closed = tmp_path / "closed"
+    closed.touch()
+    job = submit(word_count(tmp_path, SlowToOpen(paced_lines(3_000, RATE, attempt=2), str(closed))))
+    before = wait_until(job, "the opening", lambda r: (tmp_path / "closed.reached").exists())
+    assert before.status is JobStatus.DEPLOYING
+    if victim == "master":
+        kill_master(job)
+    else:
+        kill_subtask(job, victim)
+    closed.unlink()
 
     result = finish(job)
 
-    assert_exactly_once(tmp_path / "out", lines(6_000))
+    assert_exactly_once(tmp_path / "out", lines(3_000))
     assert result.statistics.restarts == 1
 
 
 def test_kills_at_odd_moments_of_many_checkpoints_cost_nothing(tmp_path: Path) -> None:
     """Checkpoints follow each other without a pause, so every kill meets one."""
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE), every=0.02, parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=4), every=0.02, parallelism=2))
     for kill, vertex in enumerate(["count", "lines", "count"]):
         seen = wait_until(job, "the attempt", lambda r, kill=kill: r.statistics.attempt == kill + 1)
         done = seen.statistics.completed_checkpoints
@@ -109,12 +123,46 @@ def test_kills_at_odd_moments_of_many_checkpoints_cost_nothing(tmp_path: Path) -
     assert result.statistics.completed_checkpoints >= 7
 
 
+def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path: Path) -> None:
+    """It holds on to its attempt: its frames, acknowledgements and commits must not count any more."""
+    config = JobConfig(cancellation_timeout=0.5)
+    job = submit(
+        word_count(
+            tmp_path,
+            paced_lines(COUNT, RATE, attempt=2),
+            sink_parallelism=1,
+            config=config,
+            timeout=1.5,
+            tolerable_failures=0,
+        )
+    )
+    after_checkpoints(job, 2)
+    frozen = next(p for p in job.processes() if p.subtask.vertex == "updates")
+    os.kill(frozen.pid, signal.SIGSTOP)
+    wait_until(job, "the second attempt", runs_again)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(frozen.pid, signal.SIGCONT)
+
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert result.statistics.restarts == 1
+    assert result.statistics.failed_checkpoints >= 1
+    eventually("the end of the frozen process", lambda: not Path(f"/proc/{frozen.pid}/cmdline").exists())
+
+
 def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     env = environment(tmp_path)
-    bad = RaisesOnce(line(5_000), str(tmp_path / "raised"))
-    counted(env.from_source("lines", paced_lines(COUNT, RATE)).map(bad), FileSink.json(tmp_path / "out"))
+    bad = RaisesOnce(line(2_000), str(tmp_path / "raised"))
+    counted(
+        env.from_source("lines", paced_lines(COUNT, RATE, attempt=2)).map(bad),
+        FileSink.json(tmp_path / "out"),
+    )
     job = submit(env)
     actors = wait_until(job, "the actors", lambda report: len(report.processes) == 2).processes
+    again = wait_until(job, "the second attempt", lambda report: report.statistics.attempt == 2)
+    assert again.processes == actors, "living actors are kept"
 
     result = finish(job)
 
@@ -125,19 +173,21 @@ def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     history = "\n".join(job.report().history)
     assert "no luck with" in history
     assert "test_recovery.py" in history
-    assert actors, "the living actors are kept"
 
 
 def test_a_finished_source_stays_finished_after_a_kill(tmp_path: Path) -> None:
     """One source of a union ends long before the other; checkpoints go on, then a process is killed."""
     env = environment(tmp_path)
     short = env.from_collection("short", lines(50))
-    counted(short.union(env.from_source("long", paced_lines(COUNT, RATE))), FileSink.json(tmp_path / "out"))
+    counted(
+        short.union(env.from_source("long", paced_lines(COUNT, RATE, attempt=2))),
+        FileSink.json(tmp_path / "out"),
+    )
     job = submit(env)
     wait_until(
         job,
         "the end of the short source",
-        lambda r: r.statistics.completed_checkpoints >= 1 and _read(r, "short") == 50,
+        lambda r: r.statistics.completed_checkpoints >= 1 and read_by(r, "short") == 50,
     )
     done = job.statistics().completed_checkpoints
     before = after_checkpoints(job, done + 3)
@@ -151,6 +201,10 @@ def test_a_finished_source_stays_finished_after_a_kill(tmp_path: Path) -> None:
     assert subtask_actors(job) == []
 
 
-def _read(report: object, operator: str) -> int:
-    counters = report.statistics.operators.get(operator)  # type: ignore[attr-defined]
+def read_by(report: JobReport, operator: str) -> int:
+    counters = report.statistics.operators.get(operator)
     return 0 if counters is None else counters.records_out
+
+
+def runs_again(report: JobReport) -> bool:
+    return report.statistics.attempt == 2 and report.status is JobStatus.RUNNING

@@ -1,15 +1,30 @@
-"""The word count on a real cluster, when nothing goes wrong."""
+"""The word count on a real cluster, and what it promises in each mode."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
-from jobs.driving import eventually, finish, penstock_actors, submit
-from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.driving import (
+    PATIENCE,
+    after_checkpoints,
+    assert_no_subtasks,
+    finish,
+    kill_subtask,
+    submit,
+    when_records_flow,
+)
+from jobs.oracle import (
+    assert_exactly_once,
+    committed_rows,
+    committed_updates,
+    expected_updates,
+    hidden_files,
+)
 from jobs.words import lines, paced_lines, word_count
 
-from penstock.runtime import CheckpointingMode, FileSource
+from penstock.runtime import CheckpointingMode, FileSource, JobFailedError, JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -31,3 +46,45 @@ def test_every_word_is_counted_exactly_once(tmp_path: Path, parallelism: int) ->
     assert result.statistics.completed_checkpoints >= 1
     assert result.statistics.operators["lines"].records_out == 5_000
     assert result.statistics.operators["updates"].records_in == 15_000
+
+
+def test_a_job_without_checkpoints_commits_at_its_end_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="penstock"):
+        job = submit(word_count(tmp_path, paced_lines(3_000, 3_000.0), every=None, parallelism=2))
+    assert "it takes no checkpoints" in caplog.text
+    when_records_flow(job, "updates", 100)
+    assert committed_rows(tmp_path / "out") == []
+
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(3_000))
+    assert (result.statistics.completed_checkpoints, result.statistics.restarts) == (0, 0)
+    assert any("it takes no checkpoints" in warning for warning in job.report().warnings)
+
+
+def test_a_job_without_checkpoints_fails_with_its_first_process(tmp_path: Path) -> None:
+    job = submit(word_count(tmp_path, paced_lines(100_000, 3_000.0), every=None))
+    when_records_flow(job, "updates", 100)
+    killed = kill_subtask(job, "count")
+
+    with pytest.raises(JobFailedError, match=rf"count\[0\]: its process died \(pid {killed} on node"):
+        job.wait(PATIENCE)
+
+    assert job.status() is JobStatus.FAILED
+    assert committed_rows(tmp_path / "out") == []
+    assert_no_subtasks(job)
+
+
+def test_at_least_once_loses_nothing_when_a_process_is_killed(tmp_path: Path) -> None:
+    mode = CheckpointingMode.AT_LEAST_ONCE
+    job = submit(word_count(tmp_path, paced_lines(4_500, 3_000.0, attempt=2), parallelism=2, mode=mode))
+    after_checkpoints(job, 2)
+    kill_subtask(job, "count", 1)
+
+    result = finish(job)
+
+    missing = expected_updates(lines(4_500)) - committed_updates(tmp_path / "out")
+    assert not missing
+    assert result.statistics.restarts == 1

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.io.connectors.arrow_rows import rows_of
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
 
-#: Subtask, attempt, and number of the transaction in that attempt.
-CollectKey: TypeAlias = tuple[int, int, int]
+#: Job, operator, subtask, attempt, and number of the transaction in that attempt.
+CollectKey: TypeAlias = tuple[str, str, int, int, int]
 
 
 class Collector(Protocol):
@@ -41,12 +41,15 @@ class CollectedRows:
 
 
 class InMemoryCollector:
-    """A collector in this process.
+    """A collector in this process, for jobs whose subtasks run here too: in tests, under the harness.
+
+    A job on a cluster would fill copies of it that nobody sees, so it can't be sent there; that job wants a
+    `penstock.actors.RayCollector`.
 
     Example:
         >>> collector = InMemoryCollector()
-        >>> collector.add((0, 1, 0), ["a"])
-        >>> collector.add((0, 1, 0), ["a"])
+        >>> collector.add(("job-1", "out", 0, 1, 0), ["a"])
+        >>> collector.add(("job-1", "out", 0, 1, 0), ["a"])
         >>> collector.rows()
         ['a']
     """
@@ -62,6 +65,13 @@ class InMemoryCollector:
         """All rows, transaction by transaction in the order of their commits."""
         return [row for rows in self._by_key.values() for row in rows]
 
+    def __reduce__(self) -> NoReturn:
+        msg = (
+            "an InMemoryCollector stays in its process; collect the rows of a job on a cluster with "
+            "CollectSink(penstock.actors.RayCollector())"
+        )
+        raise TypeError(msg)
+
 
 @dataclass(frozen=True)
 class CollectSink:
@@ -76,7 +86,7 @@ class CollectSink:
 
     def writer(self, context: ConnectorContext) -> CollectWriter:
         """Make the writer of one subtask."""
-        return CollectWriter(self.target, context.subtask, context.attempt)
+        return CollectWriter(self.target, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +105,9 @@ class CollectStatistics:
 class CollectWriter:
     """Gathers the rows of one subtask."""
 
-    def __init__(self, target: Collector, subtask: int, attempt: int) -> None:
+    def __init__(self, target: Collector, context: ConnectorContext) -> None:
         self._target = target
-        self._subtask = subtask
-        self._attempt = attempt
+        self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._open: list[Any] = []
         self._number = self._records = self._handed_in = 0
 
@@ -111,7 +120,7 @@ class CollectWriter:
         """End the open transaction."""
         if not self._open:
             return []
-        ended = CollectedRows((self._subtask, self._attempt, self._number), self._open)
+        ended = CollectedRows((*self._of, self._number), self._open)
         self._open = []
         self._number += 1
         return [ended]

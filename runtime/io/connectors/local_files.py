@@ -94,10 +94,12 @@ class LocalFileSystem:
         try:
             os.link(source, target)
         except FileExistsError:
-            if not os.path.exists(source):
+            try:
+                if not os.path.samefile(source, target):
+                    return Publication.OCCUPIED
+            except FileNotFoundError:
+                # The other name of the same file was unlinked by whoever published it.
                 return Publication.ALREADY_PUBLISHED
-            if not os.path.samefile(source, target):
-                return Publication.OCCUPIED
             outcome = Publication.ALREADY_PUBLISHED
         except FileNotFoundError:
             there = os.path.exists(target)
@@ -107,7 +109,11 @@ class LocalFileSystem:
                 raise
             if os.path.exists(target):
                 return Publication.OCCUPIED
-            os.rename(source, target)
+            try:
+                os.rename(source, target)
+            except FileNotFoundError:
+                there = os.path.exists(target)
+                return Publication.ALREADY_PUBLISHED if there else Publication.MISSING
         _unlink_if_there(source)
         _sync_directory(directory)
         return outcome

@@ -112,7 +112,10 @@ def subtask_statistics(job: RayJobHandle) -> dict[SubtaskId, SubtaskStatistics]:
     for name in subtask_actors(job):
         parsed = parse_subtask_name(job.job_id, name)
         assert parsed is not None
-        counters = ray.get(ray.get_actor(name, namespace=NAMESPACE).renew_lease.remote())
+        try:
+            _, counters = ray.get(ray.get_actor(name, namespace=NAMESPACE).renew_lease.remote())
+        except (ValueError, ray.exceptions.RayActorError):
+            continue  # the job has just ended
         if counters is not None:
             found[parsed[0]] = counters
     return found

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime import Batch, CommitPermit, ConnectorContext, FileSink, SinkWriter
+from penstock.runtime import (
+    Batch,
+    CommitPermit,
+    ConnectorContext,
+    FileSink,
+    SinkWriter,
+    Source,
+    SourceReader,
+)
+
+_POLL = 0.02
 
 
 def first_time(marker: str) -> bool:
@@ -54,6 +66,46 @@ class RaisesAlways:
             msg = f"can't stand {record!r}"
             raise ValueError(msg)
         return record
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A map function that takes its time, so that what is before it has no credit."""
+
+    seconds: float
+
+    def __call__(self, record: Any) -> Any:
+        time.sleep(self.seconds)
+        return record
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A map function that never comes back."""
+
+    marker: str
+
+    def __call__(self, record: Any) -> Any:
+        first_time(self.marker)
+        threading.Event().wait()
+        return record
+
+
+@dataclass(frozen=True)
+class SlowToOpen:
+    """A source whose reader is not made while a file exists; says in another file that it waits."""
+
+    inner: Source[str]
+    closed: str
+
+    def splits(self, parallelism: int) -> Sequence[Any]:
+        return self.inner.splits(parallelism)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SourceReader[str]:
+        while Path(self.closed).exists():
+            first_time(self.closed + ".reached")
+            time.sleep(_POLL)
+        return self.inner.reader(context, splits)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from jobs.lasting import Lasting
+
 from penstock.runtime import (
     Checkpointing,
     DataStream,
@@ -18,11 +20,20 @@ from penstock.runtime import (
     Source,
     StreamEnvironment,
 )
+from penstock.runtime.job.restart import RestartConfig
+
+#: What a job does after a failure unless a test says otherwise.
+RESTART = FixedDelay(attempts=5, delay=0.1)
 
 
 def line(i: int) -> str:
     """The i-th line: a word that everybody has, a frequent one and a rare one."""
     return f"the w{i % 13} r{i * 7 % 997}"
+
+
+def wide_line(i: int) -> str:
+    """Long words, for state that is too large for a checkpoint's metadata."""
+    return f"the {i % 499:0200d}"
 
 
 def lines(count: int) -> list[str]:
@@ -46,9 +57,9 @@ def as_update(pair: tuple[str, int]) -> dict[str, Any]:
     return {"word": pair[0], "count": pair[1]}
 
 
-def paced_lines(count: int, rate: float) -> GeneratorSource[str]:
-    """Lines at `rate` a second over all subtasks."""
-    return GeneratorSource(line, count=count, rate=rate)
+def paced_lines(count: int, rate: float, attempt: int = 1) -> Source[str]:
+    """Lines at `rate` a second over all subtasks, which do not end before this attempt of the job."""
+    return Lasting(GeneratorSource(line, count=count, rate=rate), attempt)
 
 
 def environment(
@@ -57,17 +68,17 @@ def environment(
     every: float | timedelta | None = 0.25,
     parallelism: int = 1,
     config: JobConfig | None = None,
-    restarts: int = 5,
+    restart: RestartConfig = RESTART,
     **checkpointing: Any,
 ) -> StreamEnvironment:
-    """An environment with checkpoints in the test's folder; `every=None` takes none."""
+    """An environment with checkpoints in the test's folder; `every=None` takes none and never restarts."""
     return StreamEnvironment(
         "words",
         parallelism=parallelism,
         checkpointing=None
         if every is None
         else Checkpointing(every=every, storage=str(tmp_path / "checkpoints"), **checkpointing),
-        restart=FixedDelay(attempts=restarts, delay=0.1) if every is not None else None,
+        restart=restart if every is not None else None,
         config=config,
     )
 

@@ -20,12 +20,14 @@ class FinishedJob:
         self.job_id = "job-1"
         self.name = job.name
         self.waited_for: Any = "nothing"
+        self.shows_progress: bool | None = None
 
     def status(self) -> JobStatus:
         return JobStatus.FINISHED
 
-    def wait(self, timeout: Any = None) -> JobResult:
+    def wait(self, timeout: Any = None, *, progress: bool = False) -> JobResult:
         self.waited_for = timeout
+        self.shows_progress = progress
         return JobResult(self.job_id, self.name, self.status(), 0.0, self.statistics())
 
     def cancel(self) -> None:

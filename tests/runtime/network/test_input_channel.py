@@ -51,6 +51,18 @@ def test_frame_that_overtook_waits_for_the_one_before_it(channel: InputChannel) 
     assert [number for number, _ in drain(channel)] == [0, 1, 2, 3]
 
 
+def test_elements_that_overtook_are_counted_once(channel: InputChannel) -> None:
+    channel.receive(2, marks(2, 3))
+    channel.receive(2, marks(2, 3))
+    channel.receive(5, marks(5))
+    assert channel.statistics().reordered == 3
+    channel.receive(0, marks(0, 1, 2))
+    channel.receive(4, marks(4))
+    channel.receive(6, marks(6))
+    assert channel.statistics().reordered == 3
+    assert [number for number, _ in drain(channel)] == [0, 1, 2, 3, 4, 5, 6]
+
+
 def test_repeated_frame_is_dropped_and_counted(channel: InputChannel) -> None:
     channel.receive(0, marks(0, 1))
     channel.receive(0, marks(0, 1))

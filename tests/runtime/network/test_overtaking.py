@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig
@@ -22,6 +23,7 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.task.outputs import SubtaskOutputs
 
 UNALIGNED = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))
+WHERE = {"map": OperatorLocation("map")}
 PATIENT = CheckpointBarrier(1, 0.0, CheckpointOptions(aligned_timeout=5.0))
 
 
@@ -33,7 +35,7 @@ class Outputs:
         spec = ResultPartitionSpec("map", None, Partitioner(partitioning), 128, (self.to,))
         self.codec = BatchCodec()
         self.sent: list[StreamElement] = []
-        self.outputs = SubtaskOutputs([spec], 0, self.codec, self.send, NetworkConfig(credits=1))
+        self.outputs = SubtaskOutputs([spec], 0, self.codec, self.send, NetworkConfig(credits=1), WHERE)
         self.emit("first")
         self.outputs.flush()
         assert self.take() == ["first"]
@@ -106,7 +108,9 @@ def test_restored_elements_are_sent_first_and_only_once() -> None:
     restored = Outputs.__new__(Outputs)
     restored.to, restored.codec, restored.sent = waiting.to, waiting.codec, []
     partition = ResultPartitionSpec("map", None, Partitioner(Partitioning.REBALANCE), 128, (waiting.to,))
-    restored.outputs = SubtaskOutputs([partition], 0, waiting.codec, restored.send, NetworkConfig(credits=1))
+    restored.outputs = SubtaskOutputs(
+        [partition], 0, waiting.codec, restored.send, NetworkConfig(credits=1), WHERE
+    )
     restored.outputs.restore(spec, elements)
     restored.emit("c")
     restored.outputs.flush()

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import pyarrow as pa
+import pytest
 
 from penstock.runtime.io.connectors import CollectSink, DiscardSink, InMemoryCollector
 from penstock.runtime.operators.protocols import Sink
@@ -38,6 +42,26 @@ def test_a_commit_repeated_after_a_restore_adds_nothing(context, permit):
 
 def test_nothing_written_is_nothing_to_commit(context):
     assert list(CollectSink(InMemoryCollector()).writer(context()).prepare_commit()) == []
+
+
+def test_sinks_and_jobs_that_share_a_collector_do_not_shadow_each_other(context, permit):
+    collector = InMemoryCollector()
+    sink = CollectSink(collector)
+    contexts = [
+        context(),
+        replace(context(), operator_id="another sink"),
+        replace(context(), job_id="another-job"),
+    ]
+    for number, each in enumerate(contexts):
+        writer = sink.writer(each)
+        writer.write(RowBatch([number]))
+        writer.commit(writer.prepare_commit(), permit)
+    assert collector.rows() == [0, 1, 2]
+
+
+def test_a_collector_of_this_process_is_not_sent_to_another():
+    with pytest.raises(TypeError, match="RayCollector"):
+        pickle.dumps(CollectSink(InMemoryCollector()))
 
 
 def test_the_discarding_sink_only_counts(context, permit):

@@ -1,0 +1,186 @@
+"""`penstock list | status | cancel | logs`: jobs as seen from any shell of the cluster.
+
+Every command joins the cluster first: the one of `--address` or `RAY_ADDRESS`, else the one that runs on this
+machine. What goes wrong is told in one line, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+import ray
+import typer
+from rich.console import Console
+
+from penstock.actors.cluster import join_existing
+from penstock.actors.command_line_views import jobs_table, status_view
+from penstock.actors.job_handle import RayJobHandle
+from penstock.actors.job_report import JobReport
+from penstock.actors.jobs import job as find_job
+from penstock.actors.jobs import known_jobs
+from penstock.actors.logs import LogReader
+from penstock.runtime.errors import ConfigurationError, PenstockError
+
+_POLL: Final = 0.5
+#: Columns of what is not read on a terminal: nothing is cut there.
+_WIDE: Final = 240
+
+app = typer.Typer(
+    help="Look at Penstock's jobs on a Ray cluster, and end them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, or its name.")
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The Ray cluster; else RAY_ADDRESS, else the one on this machine."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@app.command("list")
+def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """All jobs that the cluster has seen, oldest first."""
+    join_existing(address)
+    known = known_jobs()
+    if as_json:
+        _print_json([{**each.report.to_record(), "state": each.state} for each in known])
+    elif known:
+        _console().print(jobs_table(known))
+    else:
+        print("no jobs")
+
+
+@app.command()
+def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """What is known of a job: its state and how it came to it, its operators, its checkpoints."""
+    report = _find(job, address).report()
+    if as_json:
+        _print_json(_with_processes(report))
+        return
+    console = _console()
+    for part in status_view(report):
+        console.print(part)
+
+
+@app.command()
+def cancel(
+    job: JobArgument,
+    address: AddressOption = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job's end.")] = 60.0,
+) -> None:
+    """End a job. What its sinks have committed stays; what they have not is dropped."""
+    handle = _find(job, address)
+    before = handle.status()
+    if before.is_terminal:
+        print(f"job {handle.job_id} has ended before: {before.value}")
+        return
+    handle.cancel()
+    deadline = time.monotonic() + timeout
+    while not (now := handle.status()).is_terminal:
+        if time.monotonic() >= deadline:
+            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; it goes on ending"
+            raise PenstockError(msg)
+        time.sleep(_POLL / 5)
+    print(f"job {handle.job_id}: {now.value}")
+
+
+@app.command()
+def logs(
+    job: JobArgument,
+    operator: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only the chain of this operator; `job-master` for the JobMaster."),
+    ] = None,
+    subtask: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Only this subtask, from 0.")
+    ] = None,
+    tail: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only the last N lines.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    address: AddressOption = None,
+) -> None:
+    """What operators have printed and logged, each line with its time (UTC), operator and subtask."""
+    handle = _find(job, address)
+    reader = handle.log_reader(operator, subtask)
+    _print_lines(reader, tail)
+    while follow:
+        ended = handle.status().is_terminal
+        _print_lines(reader)
+        if ended:
+            return
+        time.sleep(_POLL)
+
+
+def main() -> None:
+    """The command line's entry point."""
+    try:
+        app()
+    except BrokenPipeError:  # `penstock logs ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (PenstockError, ray.exceptions.RayError) as error:
+        text = " ".join(str(error).split()) if isinstance(error, PenstockError) else _first_line(error)
+        print(f"penstock: {text}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _find(job: str, address: str | None) -> RayJobHandle:
+    join_existing(address)
+    if not job.strip():
+        msg = "JOB is empty: give a job's id, the beginning of one, or its name"
+        raise ConfigurationError(msg)
+    return find_job(job)
+
+
+def _print_lines(reader: LogReader, tail: int | None = None) -> None:
+    lines = reader.read()
+    if tail is not None:
+        lines = lines[len(lines) - tail :] if tail < len(lines) else lines
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+    if reader.silent_nodes:
+        nodes = ", ".join(reader.silent_nodes)
+        print(f"penstock: node(s) {nodes} did not answer; their lines are missing", file=sys.stderr)
+
+
+def _with_processes(report: JobReport) -> dict[str, Any]:
+    record = report.to_record()
+    record["processes"] = [
+        {"vertex": p.subtask.vertex, "subtask": p.subtask.index, "pid": p.pid, "node_id": p.node_id}
+        for p in report.processes
+    ]
+    return record
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def _console() -> Console:
+    console = Console(highlight=False, markup=False, emoji=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)
+
+
+def _first_line(error: BaseException) -> str:
+    with suppress(IndexError):
+        return str(error).strip().splitlines()[0]
+    return type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""How `penstock list` and `penstock status` look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from penstock.actors.job_report import JobReport
+from penstock.actors.jobs import KnownJob
+from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord
+
+_COLOURS: Final = {
+    "running": "green",
+    "finished": "green",
+    "restarting": "yellow",
+    "failing": "yellow",
+    "cancelling": "yellow",
+    "failed": "red",
+    "lost": "red",
+}
+_CHECKPOINTS_SHOWN: Final = 10
+
+
+def jobs_table(known: Iterable[KnownJob]) -> Table:
+    """One row a job."""
+    table = _table("job", "name", "state", "submitted", "duration", "attempt", "restarts", "in", "out")
+    for each in known:
+        report, statistics = each.report, each.report.statistics
+        table.add_row(
+            report.job_id,
+            report.name,
+            _state(each.state),
+            _moment(report.submitted_at),
+            _duration(report.duration),
+            str(statistics.attempt),
+            str(statistics.restarts),
+            f"{report.records_in:,}",
+            f"{report.records_out:,}",
+        )
+    return table
+
+
+def status_view(report: JobReport) -> Iterator[RenderableType]:
+    """Everything about one job, from the top down."""
+    yield _head(report)
+    for warning in report.warnings:
+        yield Text(f"warning: {warning}", style="yellow")
+    if report.failure is not None:
+        what = "failed because of" if report.status.value == "failed" else "last failure"
+        yield Text(f"\n{what}", style="bold")
+        yield _indented(Text(report.failure, style="red"))
+    yield Text("\nhistory (UTC)", style="bold")
+    yield _indented(Text("\n".join(report.history) or "none yet"))
+    yield Text("\noperators (counters of this attempt)", style="bold")
+    yield _indented(operators_table(report))
+    yield Text("\ncheckpoints", style="bold")
+    yield _indented(_checkpoints(report))
+
+
+def operators_table(report: JobReport) -> Table:
+    """One row an operator, in the order of the graph."""
+    table = _table("operator", "what", "chain", "subtasks", "in", "out", "skipped", "dead letters")
+    for operator in report.operators:
+        counters = report.statistics.operators.get(operator.id)
+        numbers = (
+            ["-"] * 4
+            if counters is None
+            else [
+                f"{count:,}"
+                for count in (
+                    counters.records_in,
+                    counters.records_out,
+                    counters.records_skipped,
+                    counters.dead_letters,
+                )
+            ]
+        )
+        table.add_row(operator.id, operator.name, operator.vertex, str(operator.parallelism), *numbers)
+    return table
+
+
+def _head(report: JobReport) -> Table:
+    statistics = report.statistics
+    table = Table.grid(padding=(0, 2))
+    table.add_row("job", Text(report.job_id, style="bold"))
+    table.add_row("name", Text(report.name))
+    table.add_row("state", _state(report.status.value))
+    table.add_row("submitted", f"{_moment(report.submitted_at)}, {_duration(report.duration)} in all")
+    table.add_row("attempt", f"{statistics.attempt} ({statistics.restarts} restarts)")
+    table.add_row("records", f"{report.records_in:,} in, {report.records_out:,} out")
+    return table
+
+
+def _checkpoints(report: JobReport) -> RenderableType:
+    if report.storage is None:
+        return Text("none: the job takes no checkpoints")
+    statistics = report.statistics
+    grid = Table.grid()
+    last = "none" if statistics.last_checkpoint_id is None else str(statistics.last_checkpoint_id)
+    grid.add_row(
+        f"{statistics.completed_checkpoints} completed, {statistics.failed_checkpoints} failed, "
+        f"last completed: {last}"
+    )
+    grid.add_row(Text(f"in {report.storage}"))
+    if report.checkpoint_history:
+        grid.add_row(_checkpoints_table(report.checkpoint_history[-_CHECKPOINTS_SHOWN:]))
+    return grid
+
+
+def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
+    table = _table(
+        "id", "attempt", "kind", "status", "begun", "duration", "subtasks", "size", "why it failed"
+    )
+    for record in records:
+        failure = "" if record.failure is None else f"{record.failure.value} {record.detail}".strip()
+        table.add_row(
+            str(record.checkpoint_id),
+            str(record.attempt),
+            record.kind.value,
+            _state(record.status.value),
+            _moment(record.triggered_at),
+            "-" if record.duration is None else f"{record.duration:.2f} s",
+            f"{record.acknowledged}/{record.subtasks}",
+            "-" if record.size is None else f"{record.size:,} B",
+            Text(failure),
+        )
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    right = {
+        "attempt",
+        "restarts",
+        "in",
+        "out",
+        "skipped",
+        "dead letters",
+        "subtasks",
+        "size",
+        "duration",
+        "id",
+    }
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_COLOURS.get(state, ""))
+
+
+def _indented(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

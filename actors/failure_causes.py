@@ -1,0 +1,37 @@
+"""Why an attempt failed, as the scheduler is told: text, traceback, and whether a restart may help."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+
+from penstock.runtime.checkpoint.state_assignment import StateMismatchError
+from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.job.failure import FailureCause
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its type."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> FailureCause:
+    """An operator that can't even be opened when a job begins is the user's to mend: no restart helps."""
+    if attempt == 1 and isinstance(culprit, OperatorError | OperatorLocation):
+        return replace(cause, recoverable=False)
+    return cause
+
+
+def cause_of(error: BaseException) -> FailureCause:
+    """An error that no subtask has reported; damaged or unfitting state will not mend by itself.
+
+    An error that names an operator brings the user's traceback along; Penstock's own would only hide it.
+    """
+    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    recoverable = not isinstance(error, CorruptSnapshotError | StateMismatchError)
+    trace = error.cause_text if isinstance(error, OperatorError) else _formatted(error)
+    return FailureCause(what, None, trace, recoverable)
+
+
+def _formatted(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))

@@ -1,0 +1,36 @@
+"""Names of the files that hold what the actors of a job printed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.checkpoint.paths import check_job_id, escape_name
+
+#: Stands for the vertex in what is the JobMaster's; no escaped vertex has a `-`.
+JOB_MASTER: Final = "job-master"
+
+
+def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str) -> str:
+    """The file of one actor.
+
+    Args:
+        job_id: The job.
+        vertex: Any text, or `JOB_MASTER`.
+        index: Index of the subtask; `None` for a JobMaster.
+        incarnation: Tells actors of the same subtask from each other.
+
+    Example:
+        >>> log_file_name("words-1", "count", 0, "2"), log_file_name("words-1", JOB_MASTER, None, "n-7")
+        ('penstock@words-1@count@0@2.log', 'penstock@words-1@job-master@@n-7.log')
+    """
+    part = JOB_MASTER if index is None else escape_name(vertex)
+    return f"penstock@{job_id}@{part}@{'' if index is None else index}@{incarnation}.log"
+
+
+def log_file_pattern(job_id: str) -> str:
+    """A glob pattern for all files of a job, older ones included.
+
+    Raises:
+        ConfigurationError: This can't be the id of a job.
+    """
+    return f"penstock@{check_job_id(job_id)}@*.log*"

@@ -1,0 +1,71 @@
+"""One Bytewax worker process with recovery on, watched the way a job is; in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from measure import Sample, Steady
+
+VERSION = "0.21.1"
+_HERE = Path(__file__).resolve().parent
+_ENVIRONMENT = _HERE.parent / ".venv-bytewax"
+_PYTHON = _ENVIRONMENT / "bin" / "python"
+#: Records in a batch of its source: of 64 to 16,384 it is about the fastest.
+BATCH = 256
+#: Seconds until a worker that was given so many more than it needs is taken for stuck.
+_PATIENCE = 120.0
+
+
+def prepare() -> None:
+    """Make the environment unless it is there; Bytewax pins other versions than Penstock needs."""
+    if _PYTHON.exists() and _has_bytewax():
+        return
+    print(f"installing bytewax {VERSION} into {_ENVIRONMENT.name} ...", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", str(_ENVIRONMENT)], check=True)
+    install = [str(_PYTHON), "-m", "pip", "install", "--quiet", f"bytewax=={VERSION}"]
+    subprocess.run([*install, "--disable-pip-version-check"], check=True)
+
+
+def steady(scratch: Path, warm_up: float, seconds: float, batch: int = BATCH) -> Steady:
+    """Run the keyed sum and return its steady part, which begins `warm_up` seconds after the first record."""
+    store, told = scratch / "bytewax-recovery", scratch / "bytewax-told"
+    store.mkdir(exist_ok=True)
+    for left in store.iterdir():
+        left.unlink()
+    subprocess.run([str(_PYTHON), "-m", "bytewax.recovery", str(store), "1"], check=True)
+    subprocess.run(
+        [
+            str(_PYTHON),
+            "-m",
+            "bytewax.run",
+            "bytewax_flow:flow",
+            "--recovery-directory",
+            str(store),
+            "--snapshot-interval",
+            "1",
+            "--backup-interval",
+            "0",
+        ],
+        check=True,
+        cwd=_HERE,
+        timeout=warm_up + seconds + _PATIENCE,
+        env={
+            **os.environ,
+            "PENSTOCK_BENCH_SECONDS": str(warm_up + seconds + 0.5),
+            "PENSTOCK_BENCH_OUT": str(told),
+            "PENSTOCK_BENCH_BATCH": str(batch),
+        },
+    )
+    lines = [line.split() for line in told.read_text().splitlines()]
+    samples = [Sample(float(at), int(records), 0) for at, records in lines]
+    begins = samples[0].at + warm_up
+    return Steady(tuple(s for s in samples if s.at >= begins), 0)
+
+
+def _has_bytewax() -> bool:
+    asked = "from importlib.metadata import version; print(version('bytewax'))"
+    answer = subprocess.run([str(_PYTHON), "-c", asked], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() == VERSION

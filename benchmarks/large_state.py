@@ -1,0 +1,126 @@
+"""What a checkpoint costs the task when the state is large and little of it has changed.
+
+    python benchmarks/large_state.py --json large_state.json
+
+What stops a task at a checkpoint is the synchronous part of the snapshot, and it must cost what changed and
+not what there is. So keyed state of two sizes, one a hundred times the other, has the same number of keys
+changed between checkpoints. The state backend of a subtask is driven directly, without a cluster.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from measure import Figures, machine, middle, options, table, versions
+
+from penstock.actors.cycle_collector import spare_long_lived_objects
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.snapshot import KeyGroupRange
+from penstock.runtime.checkpoint.state_files import StateFiles
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+
+_KEY_GROUPS = 128
+_SMALLER = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one checkpoint took.
+
+    Attributes:
+        stopped: Seconds of the synchronous part.
+        beside: Seconds of the asynchronous part.
+        written: Bytes of new files.
+    """
+
+    stopped: float
+    beside: float
+    written: int
+
+
+class CheckpointedState:
+    """Keyed state of `(key, sum)` whose checkpoints all complete.
+
+    Args:
+        keys: Number of keys.
+    """
+
+    def __init__(self, keys: int) -> None:
+        self._backend = HeapKeyedStateBackend(_KEY_GROUPS, KeyGroupRange(0, _KEY_GROUPS - 1), ValueCodec())
+        self._table = self._backend.table("sum")
+        self._storage = MemoryStorage()
+        self._checkpoint_id = 0
+        self._paths = iter(range(sys.maxsize))
+        self.change(range(keys))
+
+    def change(self, numbers: Iterable[int]) -> None:
+        """Write the values of these keys."""
+        for number in numbers:
+            key = f"key-{number}"
+            self._table.entries[key] = key, number + self._checkpoint_id
+            self._table.changed.add(key)
+
+    def checkpoint(self) -> Cost:
+        """Take a checkpoint that completes."""
+        before, self._checkpoint_id = self._checkpoint_id, self._checkpoint_id + 1
+        begun = time.perf_counter()
+        snapshot = self._backend.snapshot(self._checkpoint_id, before or -1)
+        stopped = time.perf_counter() - begun
+        files = StateFiles(self._storage, lambda: f"state-{next(self._paths)}")
+        begun = time.perf_counter()
+        handle = snapshot.finish(files)
+        beside = time.perf_counter() - begun
+        self._backend.snapshot_finished(self._checkpoint_id, handle)
+        self._backend.confirm(self._checkpoint_id)
+        return Cost(stopped, beside, sum(file.size for file in files.written))
+
+
+def costs(keys: int, changes: int, rounds: int) -> tuple[Cost, list[Cost]]:
+    """The first checkpoint of so many keys, and those after so many changes each."""
+    state = CheckpointedState(keys)
+    first = state.checkpoint()
+    later = []
+    for number in range(rounds):
+        start = number * changes
+        state.change((start + i) * 7919 % keys for i in range(changes))
+        later.append(state.checkpoint())
+    return first, later
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    given = options(__doc__, keys=1_000_000, changes=1_000, rounds=20).parse_args(arguments)
+    figures, lines = Figures(), []
+    stopped: dict[int, float] = {}
+    for keys in (max(given.changes, given.keys // _SMALLER), given.keys):
+        spare_long_lived_objects()
+        first, later = costs(keys, given.changes, given.rounds)
+        stopped[keys] = middle(cost.stopped for cost in later)
+        beside = middle(cost.beside for cost in later)
+        name = f"{keys:,} keys"
+        figures.seconds |= {
+            f"{name}, all changed, stopped": first.stopped,
+            f"{name}, {given.changes:,} changed, stopped": stopped[keys],
+            f"{name}, {given.changes:,} changed, beside": beside,
+        }
+        lines.append(
+            [name, f"{stopped[keys] * 1e3:.2f} ms", f"{beside * 1e3:.2f} ms", f"{first.stopped * 1e3:.0f} ms"]
+        )
+    small, large = stopped.values()
+    figures.ratios["stopped_large_vs_small_state"] = large / small
+    changed = f"{given.changes:,} changed"
+    print(
+        table(["state", f"{changed}: stopped", "beside the task", "all changed: stopped"], lines), end="\n\n"
+    )
+    print(f"A state {_SMALLER} times as large stops the task {large / small:.2f} times as long.")
+    print(machine().in_words())
+    figures.write(given.json, versions())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

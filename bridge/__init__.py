@@ -1,0 +1,1 @@
+"""Spark DataFrames in and out of job graphs: the only part that may know Spark; empty in this version."""

@@ -1,0 +1,68 @@
+"""The descriptors of one attempt: every subtask's operators, channels, state and splits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.metadata import read_state
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.state_assignment import assign_states
+from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.task.descriptor import TaskDescriptor
+
+
+def describe_tasks(
+    job_id: str,
+    attempt: int,
+    graph: ExecutionGraph,
+    config: JobConfig,
+    restore: CompletedCheckpoint | None,
+    storage: SnapshotStorage,
+) -> list[TaskDescriptor]:
+    """One descriptor a subtask; reads state that is shared out and lists sources' splits, so it blocks.
+
+    Raises:
+        OperatorError: A source can't list its splits.
+        CorruptSnapshotError: A file of the checkpoint is damaged.
+        StateMismatchError: The checkpoint does not fit the graph.
+    """
+    restores = {} if restore is None else assign_states(graph, restore, lambda h: read_state(storage, h))
+    splits: dict[SubtaskId, Sequence[Any]] = {}
+    for vertex in graph.job.vertices:
+        if vertex.is_source and (restore is None or vertex.operators[0].id not in restore.operators):
+            listed = _list_splits(vertex)
+            for index in range(vertex.parallelism):
+                splits[SubtaskId(vertex.id, index)] = listed[index :: vertex.parallelism]
+    return [
+        TaskDescriptor(
+            job_id,
+            graph.job.name,
+            attempt,
+            subtask,
+            config,
+            restores.get(subtask.id),
+            splits.get(subtask.id, ()),
+            graph.job.classes,
+        )
+        for subtask in graph.subtasks
+    ]
+
+
+def _list_splits(vertex: JobVertex) -> Sequence[Any]:
+    spec = vertex.operators[0]
+    assert spec.source is not None, f"{spec.id} is no source"
+    location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
+    try:
+        return list(spec.source.splits(vertex.parallelism))
+    except PenstockError as error:
+        raise OperatorError(location, str(error)) from error
+    except Exception as error:
+        doing = f"source {type(spec.source).__name__}: splits"
+        raise operator_error(location, doing, error) from error

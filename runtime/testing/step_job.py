@@ -1,0 +1,300 @@
+"""`StepJob`: a whole job in one process and one thread, in which whoever holds it decides what happens next.
+
+Every subtask of an execution graph runs as the real step function, with the real operators, codec, state and
+checkpoint files. Between them is a network in which frames are delayed, overtake each other and arrive twice;
+beside them is work that is finished late, and a master whose messages come in any order. A *move* is the
+smallest thing that can happen: one step, one arrival, one piece of background work. `move` makes one that is
+chosen by a function that the job is given, so a seeded generator replays a run exactly; `finish` moves until
+the job has ended, and fails when nothing can happen any more.
+
+Tasks are stepped as their actors would do it, only when the last step left more to do, something arrived, or
+the time that they named has come. So a wake-up that was forgotten shows as a job that stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.task.describe_tasks import describe_tasks
+from penstock.runtime.task.subtask import Subtask
+from penstock.runtime.testing.choices import Choose, seeded
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.step_checkpoints import StepCheckpoints
+from penstock.runtime.testing.step_network import StepNetwork, StepNetworkStatistics
+from penstock.runtime.testing.step_task import StepTask
+
+Move: TypeAlias = Callable[[], None]
+
+
+class JobStuckError(AssertionError):
+    """Nothing can happen any more although the job has not ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepJobStatistics:
+    """What happened in a job, over all attempts.
+
+    Attributes:
+        attempts: Attempts begun.
+        moves: Moves made.
+        completed: Checkpoints completed.
+        given_up: Checkpoints given up.
+        declined: Refusals of subtasks.
+        network: The current attempt's network.
+    """
+
+    attempts: int
+    moves: int
+    completed: int
+    given_up: int
+    declined: int
+    network: StepNetworkStatistics
+
+
+class StepJob:
+    """Runs a job move by move; see the module's text.
+
+    Args:
+        graph: The job.
+        config: Its settings. Timers of the master (interval, timeout) do not run here.
+        storage: For checkpoints.
+        choose: Decides what happens next; `seeded(0)` by default.
+        clock: Time; it moves only when nothing else can happen, or when the job's user moves it.
+
+    Raises:
+        OperatorError: A subtask could not be built.
+
+    Attributes:
+        clock: Time.
+        storage: The checkpoint storage.
+        checkpoints: Running and completed checkpoints.
+        tasks: The subtasks of the current attempt.
+    """
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        config: JobConfig,
+        storage: SnapshotStorage,
+        choose: Choose | None = None,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self._graph = graph
+        self._config = config
+        self._choose = choose or seeded(0)
+        self._attempt = self._moves = self._given_up = 0
+        self.clock = clock or ManualClock()
+        self.storage = storage
+        self.checkpoints = StepCheckpoints(storage, self.clock)
+        self.tasks: dict[SubtaskId, StepTask] = {}
+        self._begin_attempt()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every subtask has left."""
+        return all(task.is_finished for task in self.tasks.values())
+
+    def subtask(self, vertex: str, index: int = 0) -> Subtask:
+        """A subtask of the current attempt."""
+        return self.tasks[SubtaskId(vertex, index)].subtask
+
+    def move(self) -> bool:
+        """Make one move of those that are possible, or let time pass; `False` when nothing can happen.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        moves = self._due_steps() + self._arrivals() + self._background() + self._settlements()
+        if not moves:
+            return self._pass_time()
+        self._moves += 1
+        moves[self._choose(len(moves))]()
+        return True
+
+    def run(self, moves: int) -> None:
+        """Make so many moves, or fewer when nothing can happen any more."""
+        for _ in range(moves):
+            if not self.move():
+                return
+
+    def finish(self, most_moves: int = 200_000) -> None:
+        """Move until the job has ended; asks for the last checkpoint as the master would.
+
+        Raises:
+            JobStuckError: It does not end.
+            OperatorError: An operator failed.
+        """
+        for _ in range(most_moves):
+            if self.is_finished:
+                return
+            self._ask_for_last_checkpoint()
+            if not self.move():
+                raise JobStuckError(self._describe())
+        msg = f"the job has not ended after {most_moves} moves: {self._describe()}"
+        raise JobStuckError(msg)
+
+    def trigger_checkpoint(self, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> int | None:
+        """Begin a checkpoint; its id, or `None` when nobody is left to take it."""
+        started = self.checkpoints.start(kind)
+        if started is None:
+            return None
+        barrier = started.barrier
+        for subtask in started.plan.trigger:
+            self._mail(subtask, lambda s: s.trigger_checkpoint(barrier))
+        return barrier.checkpoint_id
+
+    def give_up_checkpoint(self, checkpoint_id: int) -> None:
+        """End a running checkpoint and tell everybody."""
+        self._given_up += 1
+        for subtask in self.checkpoints.give_up(checkpoint_id):
+            self._mail(subtask, lambda s: s.notify_aborted(checkpoint_id))
+
+    def complete_checkpoint(self) -> int:
+        """Begin a checkpoint, move until it is complete and its messages have arrived; returns its id.
+
+        Raises:
+            JobStuckError: It does not complete.
+        """
+        checkpoint_id = self.trigger_checkpoint()
+        while checkpoint_id in self.checkpoints.running or any(task.mail for task in self.tasks.values()):
+            if not self.move():
+                break
+        newest = self.checkpoints.newest
+        if checkpoint_id is None or newest is None or newest.checkpoint_id < checkpoint_id:
+            msg = f"checkpoint {checkpoint_id} did not complete: {self._describe()}"
+            raise JobStuckError(msg)
+        return checkpoint_id
+
+    def crash(self, graph: ExecutionGraph | None = None, *, killed: SubtaskId | None = None) -> None:
+        """Lose everything that is in memory or on its way, and start again from the newest checkpoint.
+
+        Args:
+            graph: The job from now on, for another parallelism.
+            killed: The subtask whose process died; the others are closed, as by a master.
+
+        Raises:
+            OperatorError: A subtask could not be closed or built.
+        """
+        for task in self.tasks.values():
+            if task.id != killed and not task.is_finished:
+                task.subtask.close()
+                while task.runner.waiting:
+                    task.do_work(0)
+        self._graph = graph or self._graph
+        self._begin_attempt()
+
+    def statistics(self) -> StepJobStatistics:
+        """What happened."""
+        return StepJobStatistics(
+            self._attempt,
+            self._moves,
+            self.checkpoints.completed,
+            self._given_up,
+            self.checkpoints.declined,
+            self._network.statistics(),
+        )
+
+    def _due_steps(self) -> list[Move]:
+        return [partial(self._step, task) for task in self.tasks.values() if task.is_due]
+
+    def _arrivals(self) -> list[Move]:
+        moves: list[Move] = []
+        if self._network.frames:
+            moves.append(self._frame_arrives)
+        if self._network.answers:
+            moves.append(self._answer_arrives)
+        moves += [partial(self._take_mail, task) for task in self.tasks.values() if task.mail]
+        return moves
+
+    def _background(self) -> list[Move]:
+        tasks = self.tasks.values()
+        waiting: list[Move] = [partial(self._do_work, task) for task in tasks if task.runner.waiting]
+        return waiting + [partial(self._tell_outcome, task) for task in tasks if task.runner.done]
+
+    def _settlements(self) -> list[Move]:
+        moves: list[Move] = []
+        superseded = self.checkpoints.superseded()
+        for checkpoint_id, running in self.checkpoints.running.items():
+            if checkpoint_id in superseded:
+                moves.append(partial(self.give_up_checkpoint, checkpoint_id))
+            elif running.is_complete:
+                moves.append(partial(self._complete, checkpoint_id))
+        return moves
+
+    def _pass_time(self) -> bool:
+        times = [task.wake_at for task in self.tasks.values() if not task.is_finished]
+        known = [time for time in times if time is not None]
+        if known:
+            self.clock.advance_to(min(known))
+        return bool(known)
+
+    def _step(self, task: StepTask) -> None:
+        task.step()
+        if task.is_finished:
+            self.checkpoints.finished(task.id)
+            self._network.receiver_finished(task.id)
+
+    def _take_mail(self, task: StepTask) -> None:
+        task.receive(task.mail.pop(self._choose(len(task.mail))))
+
+    def _do_work(self, task: StepTask) -> None:
+        task.do_work(self._choose(len(task.runner.waiting)))
+
+    def _tell_outcome(self, task: StepTask) -> None:
+        task.tell_outcome(self._choose(len(task.runner.done)))
+
+    def _frame_arrives(self) -> None:
+        index = self._choose(len(self._network.frames))
+        frame = self._network.take(index, stays=self._choose(8) == 7)
+        receiver = self.tasks[frame.channel.receiver]
+        if receiver.is_finished:
+            self._network.receiver_finished(receiver.id)
+        elements = list(frame.elements)
+        receiver.receive(lambda: receiver.subtask.deliver(frame.channel.channel, frame.first, elements))
+
+    def _answer_arrives(self) -> None:
+        frame = self._network.take_answer(self._choose(len(self._network.answers)))
+        sender = self.tasks[frame.sender]
+        sender.receive(lambda: sender.subtask.frame_consumed(frame.channel, frame.first))
+
+    def _complete(self, checkpoint_id: int) -> None:
+        for subtask in self.checkpoints.complete(checkpoint_id):
+            self._mail(subtask, lambda s: s.notify_complete(checkpoint_id))
+
+    def _mail(self, subtask: SubtaskId, message: Callable[[Subtask], None]) -> None:
+        task = self.tasks[subtask]
+        if not task.is_finished:
+            task.mail.append(lambda: message(task.subtask))
+
+    def _begin_attempt(self) -> None:
+        self._attempt += 1
+        self._network = StepNetwork(self._config.credits)
+        self.checkpoints.begin_attempt(self._graph, self._attempt)
+        descriptors = describe_tasks(
+            "step-job", self._attempt, self._graph, self._config, self.checkpoints.newest, self.storage
+        )
+        self.tasks = {
+            descriptor.id: StepTask(descriptor, self._network, self.checkpoints, self.clock, self.storage)
+            for descriptor in descriptors
+        }
+
+    def _ask_for_last_checkpoint(self) -> None:
+        waiting = [task for task in self.tasks.values() if not task.is_finished]
+        if self._config.checkpointing is None or self.checkpoints.running:
+            return
+        if all(task.has_ended for task in waiting) and not any(task.mail for task in waiting):
+            self.trigger_checkpoint()
+
+    def _describe(self) -> str:
+        phases = ", ".join(f"{task.id} {task.subtask.phase.value}" for task in self.tasks.values())
+        frames, answers = len(self._network.frames), len(self._network.answers)
+        running = sorted(self.checkpoints.running)
+        return f"{phases}; {frames} frames, {answers} answers, checkpoints {running} under way"

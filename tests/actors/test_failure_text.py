@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from penstock.actors.failure_text import cut, failure_text
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.failure import FailureCause
+
+WHERE = "operator 'parse' (subtask 1 of 2), defined at job.py:12 in main"
+
+
+def test_a_failure_begins_with_operator_subtask_and_line() -> None:
+    cause = FailureCause(f"{WHERE}: ValueError: x", SubtaskId("parse", 0), "Traceback ...\nValueError: x\n")
+    assert failure_text(cause) == f"{WHERE}: ValueError: x\nTraceback ...\nValueError: x"
+
+
+def test_a_failure_that_names_no_operator_begins_with_its_subtask() -> None:
+    assert (
+        failure_text(FailureCause("its process died", SubtaskId("parse", 1))) == "parse[1]: its process died"
+    )
+
+
+def test_an_endless_traceback_keeps_its_beginning_and_its_end() -> None:
+    trace = "Traceback\n" + "  File x\n" * 10_000 + "ValueError: the end"
+    text = failure_text(FailureCause("message", None, trace))
+    assert len(text) < 8_000
+    assert text.startswith("message\nTraceback")
+    assert text.endswith("ValueError: the end")
+
+
+def test_an_endless_message_is_cut_too() -> None:
+    assert len(failure_text(FailureCause("x" * 1_000_000))) < 5_000
+
+
+def test_what_fits_is_left_alone() -> None:
+    assert cut("x" * 100, 100) == "x" * 100

@@ -1,0 +1,96 @@
+"""Links between documents lead somewhere, and the files, names and settings that they speak of exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.graph.job_config import JobConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_PATH = re.compile(r"`((?:runtime|actors|bridge|tests|examples|benchmarks|docs)/[A-Za-z0-9_./-]*)`")
+_METRIC = re.compile(r"penstock_[a-z_]+")
+_RULE = re.compile(r"^([a-z-]+):", re.MULTILINE)
+_TARGET = re.compile(r"(?:`|^)make ([a-z][a-z-]+)", re.MULTILINE)
+
+
+def named(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+def anchor(heading: str) -> str:
+    """The anchor that a heading gets on the usual hosts of repositories."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    for link in _LINK.findall(document.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        path, _, fragment = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), f"{named(document)} links to {link}"
+        if fragment:
+            headings = _HEADING.findall(target.read_text(encoding="utf-8"))
+            assert fragment in map(anchor, headings), f"{named(document)} links to {link}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_files_that_are_named_exist(document: Path) -> None:
+    for path in _PATH.findall(document.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), f"{named(document)} names {path}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_files_that_are_named_without_a_folder_exist(document: Path) -> None:
+    known = {
+        file.name
+        for part in ("runtime", "actors", "examples", "benchmarks")
+        for file in (ROOT / part).rglob("*")
+    }
+    for name in re.findall(r"`([a-z_]+\.py)`", document.read_text(encoding="utf-8")):
+        assert name in known, f"{named(document)} names {name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_make_targets_that_are_named_exist(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for target in re.findall(
+        r"(?:`|^)make ([a-z][a-z-]+)", document.read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        assert target in targets, f"{named(document)} names make {target}"
+
+
+def test_metrics_are_those_of_the_code() -> None:
+    documented = set(_METRIC.findall((ROOT / "docs" / "operations.md").read_text(encoding="utf-8")))
+    published = {
+        name
+        for file in ("metrics.py", "job_metrics.py")
+        for name in _METRIC.findall((ROOT / "actors" / file).read_text(encoding="utf-8"))
+        if not name.endswith("_")
+    }
+    assert documented == published
+
+
+def test_settings_of_checkpoints_are_all_told() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert [name for name in Checkpointing.__dataclass_fields__ if f"`{name}`" not in text] == []
+    for name in ("deployment_timeout", "lease_timeout", "cancellation_timeout"):
+        assert name in JobConfig.__dataclass_fields__
+        assert f"`{name}`" in text
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    files = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
+    for file in files:
+        first = file.read_text(encoding="utf-8").splitlines()[0]
+        assert first.startswith(f"# {int(file.name[:4])}. "), file.name

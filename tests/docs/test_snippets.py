@@ -1,0 +1,128 @@
+"""Every Python block of the documents runs, and prints what the document says.
+
+A block that is marked `<!-- needs Ray -->` runs on a local cluster, as a program of its own. A block of text
+that is marked `<!-- prints -->` must be what the Python block before it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_BLOCK = re.compile(
+    r"(?P<ray><!-- needs Ray -->\n)?^```python\n(?P<code>.*?)^```$"
+    r"(?:\n\n<!-- prints -->\n```text\n(?P<prints>.*?)^```$)?",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A Python block."""
+
+    document: str
+    line: int
+    code: str
+    prints: str | None
+    needs_ray: bool
+
+    def __str__(self) -> str:
+        return f"{self.document}:{self.line}"
+
+
+def documents() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def snippets_in(document: Path) -> Iterator[Snippet]:
+    text = document.read_text(encoding="utf-8")
+    for block in _BLOCK.finditer(text):
+        yield Snippet(
+            document.relative_to(ROOT).as_posix(),
+            text.count("\n", 0, block.start("code")) + 1,
+            block["code"],
+            block["prints"],
+            block["ray"] is not None,
+        )
+
+
+SNIPPETS = [snippet for document in documents() for snippet in snippets_in(document)]
+README = next(snippet for snippet in SNIPPETS if snippet.document == "README.md")
+
+
+def test_no_block_is_overlooked() -> None:
+    text = "".join(document.read_text(encoding="utf-8") for document in documents())
+    assert text.count("```python") == len(SNIPPETS) > 5
+    assert text.count("<!-- needs Ray -->") == sum(snippet.needs_ray for snippet in SNIPPETS)
+    assert text.count("<!-- prints -->") == sum(snippet.prints is not None for snippet in SNIPPETS)
+
+
+@pytest.mark.parametrize("snippet", [s for s in SNIPPETS if not s.needs_ray], ids=str)
+def test_a_block_runs(snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = io.StringIO()
+    code = compile("\n" * (snippet.line - 1) + snippet.code, str(ROOT / snippet.document), "exec")
+    with contextlib.redirect_stdout(said):
+        exec(code, {"__name__": "__main__"})
+    if snippet.prints is not None:
+        assert said.getvalue() == snippet.prints
+
+
+def run(snippet: Snippet, folder: Path) -> str:
+    """What a block prints as a program of its own, on a cluster of its own."""
+    (folder / "snippet.py").write_text(snippet.code, encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
+        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        done = subprocess.run(
+            [sys.executable, "snippet.py"],
+            cwd=folder,
+            env=environment | {"RAY_TMPDIR": ray_folder},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("snippet", [s for s in SNIPPETS if s.needs_ray and s is not README], ids=str)
+def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path) -> None:
+    printed = run(snippet, tmp_path)
+    if snippet.prints is not None:
+        assert printed == snippet.prints
+
+
+@pytest.mark.ray
+def test_the_word_count_of_the_readme_counts(tmp_path: Path) -> None:
+    words = ["to", "be", "or", "not", "to", "be"] * 20
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("\n".join(words), encoding="utf-8")
+
+    run(README, tmp_path)
+
+    updates = [
+        json.loads(line)
+        for file in (tmp_path / "counts").glob("part-*")
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    expected = {(word, n) for word, total in Counter(words).items() for n in range(1, total + 1)}
+    assert Counter((update["word"], update["count"]) for update in updates) == Counter(expected)
+
+
+def test_the_word_count_of_the_readme_has_fifteen_lines() -> None:
+    assert len(README.code.strip().splitlines()) <= 15

@@ -1,0 +1,291 @@
+"""Bad input of every kind: one clear error each, the job's state says why, what was committed stays."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import bad_input
+from jobs.driving import (
+    PATIENCE,
+    after_checkpoints,
+    assert_no_subtasks,
+    eventually,
+    finish,
+    kill_master,
+    kill_subtask,
+    penstock_actors,
+    submit,
+    wait_until,
+)
+from jobs.faults import RaisesAlways
+from jobs.oracle import assert_exactly_once, committed_rows, committed_updates, expected_updates
+from jobs.words import counted, environment, line, lines, paced_lines, wide_line, word_count
+
+from penstock.actors import RayJobHandle
+from penstock.runtime import (
+    FileSink,
+    FileSource,
+    FixedDelay,
+    GeneratorSource,
+    GraphError,
+    JobConfig,
+    JobFailedError,
+    JobStatus,
+    NoRestart,
+    StreamEnvironment,
+)
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+def failure_of(job: RayJobHandle) -> str:
+    """Wait for the job to fail; what it says. Nothing of it may be left."""
+    with pytest.raises(JobFailedError) as caught:
+        job.wait(PATIENCE)
+    report = job.report()
+    assert report.status is JobStatus.FAILED
+    assert report.failure is not None
+    assert report.failure in str(caught.value)
+    assert_no_subtasks(job)
+    return report.failure
+
+
+# -- storage ------------------------------------------------------------------------------------------------
+
+
+def test_a_storage_that_is_no_folder_fails_the_job_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file stands where the folder should be")
+
+    message = failure_of(submit(word_count(tmp_path, paced_lines(100, 1_000.0))))
+
+    assert str(tmp_path / "checkpoints") in message
+
+
+def newest_metadata(tmp_path: Path, job: RayJobHandle) -> Path:
+    folder = tmp_path / "checkpoints" / job.job_id
+    return max(folder.glob("chk-*/metadata"), key=lambda file: int(file.parent.name.split("-")[1]))
+
+
+def flip_a_byte(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 0xFF
+    file.write_bytes(data)
+
+
+def stopped_checkpoints(tmp_path: Path, text: Callable[[int], str] = line, **options: Any) -> RayJobHandle:
+    """A running job whose checkpoints come no more, so that its newest one stays the newest."""
+    gate = bad_input.Gate(str(tmp_path / "closed"))
+    env = environment(tmp_path, every=0.2, **options)
+    source = GeneratorSource(text, count=100_000, rate=3_000.0)
+    counted(env.from_source("lines", source).map(gate), FileSink.json(tmp_path / "out"))
+    job = submit(env)
+    after_checkpoints(job, 3)
+    (tmp_path / "closed").touch()
+    wait_until(job, "a blocked operator", lambda r: (tmp_path / "closed.reached").exists())
+    wait_until_nothing_completes(job)
+    return job
+
+
+def wait_until_nothing_completes(job: RayJobHandle) -> None:
+    """A checkpoint whose barrier was past the gate may still complete."""
+    seen, since = -1, time.monotonic()
+    while time.monotonic() < since + 1.0:
+        completed = job.statistics().completed_checkpoints
+        if completed != seen:
+            seen, since = completed, time.monotonic()
+
+
+def test_a_damaged_checkpoint_fails_the_job_and_is_named(tmp_path: Path) -> None:
+    job = stopped_checkpoints(tmp_path)
+    damaged = newest_metadata(tmp_path, job)
+    flip_a_byte(damaged)
+    before = committed_updates(tmp_path / "out")
+    kill_master(job)
+    (tmp_path / "closed").unlink()
+
+    message = failure_of(job)
+
+    assert f"{damaged.parent.name}/metadata" in message
+    assert "damaged" in message
+    committed = committed_updates(tmp_path / "out")
+    assert before <= committed
+    assert committed <= expected_updates(lines(100_000))
+
+
+def test_a_damaged_state_file_fails_the_job_and_is_named(tmp_path: Path) -> None:
+    job = stopped_checkpoints(tmp_path, wide_line)
+    shared = sorted((tmp_path / "checkpoints" / job.job_id / "shared").glob("*-count-*"))
+    assert shared, "the state is so small that it stands in the metadata"
+    for file in shared:
+        flip_a_byte(file)
+    kill_subtask(job, "count")
+    (tmp_path / "closed").unlink()
+
+    message = failure_of(job)
+
+    assert any(file.name in message for file in shared)
+    assert job.statistics().restarts <= 1, "a damaged file does not heal by trying again"
+
+
+def test_an_older_checkpoint_will_do_when_the_user_allows_it(tmp_path: Path) -> None:
+    job = stopped_checkpoints(tmp_path, retain=3, allow_older=True)
+    damaged = newest_metadata(tmp_path, job)
+    newest = int(damaged.parent.name.split("-")[1])
+    flip_a_byte(damaged)
+    kill_master(job)
+    (tmp_path / "closed").unlink()
+
+    after = wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2 and r.warnings != ())
+
+    assert any(f"checkpoint {newest}" in w and "Sinks may repeat" in w for w in after.warnings)
+    after_checkpoints(job, 1)
+    job.cancel()
+    committed = committed_updates(tmp_path / "out")
+    read = max(n for word, n in committed if word == "the")
+    assert {n for word, n in committed if word == "the"} == set(range(1, read + 1)), "lost updates"
+
+
+# -- sources ------------------------------------------------------------------------------------------------
+
+
+def test_a_source_file_that_is_not_there(tmp_path: Path) -> None:
+    source = FileSource.text(str(tmp_path / "nowhere" / "*.txt"))
+
+    job = submit(word_count(tmp_path, source, restart=NoRestart()))
+    message = failure_of(job)
+
+    assert "operator 'lines'" in message
+    assert "jobs/words.py" in message
+    assert f"no file matches '{tmp_path}/nowhere/*.txt'" in message
+    kill_master(job)
+    eventually("the end of the JobMaster that came back", lambda: penstock_actors() == [], patience=30.0)
+    assert job.report().failure == message, "the reason outlives the JobMaster"
+
+
+def records_and_bad_ones(tmp_path: Path) -> tuple[list[str], list[str]]:
+    """A JSON-lines file in which some lines are none: the good words, and the bad lines."""
+    good, bad, written = [], [], []
+    for i in range(400):
+        if i % 50 == 7:
+            bad.append(f"{{not json {i}")
+            written.append(bad[-1])
+        else:
+            good.append(f"w{i % 11}")
+            written.append(json.dumps({"text": good[-1]}))
+    (tmp_path / "in.jsonl").write_text("\n".join(written) + "\n")
+    return good, bad
+
+
+def test_a_record_that_does_not_parse_fails_the_job(tmp_path: Path) -> None:
+    _, bad = records_and_bad_ones(tmp_path)
+    source = FileSource.json_lines(str(tmp_path / "in.jsonl"))
+    env = environment(tmp_path, restart=NoRestart())
+    counted(env.from_source("records", source).map(bad_input.text_of), FileSink.json(tmp_path / "out"))
+
+    message = failure_of(submit(env))
+
+    assert "operator 'records' (subtask 1 of 1)" in message
+    assert "test_bad_input.py" in message
+    assert f"{tmp_path}/in.jsonl" in message
+    assert bad[0] in message
+    assert "on_error" in message
+
+
+def test_a_record_that_does_not_parse_is_skipped_and_counted(tmp_path: Path) -> None:
+    good, bad = records_and_bad_ones(tmp_path)
+    source = FileSource.json_lines(str(tmp_path / "in.jsonl"), on_error="skip")
+    env = environment(tmp_path)
+    counted(env.from_source("records", source).map(bad_input.text_of), FileSink.json(tmp_path / "out"))
+
+    result = finish(submit(env))
+
+    assert_exactly_once(tmp_path / "out", good)
+    assert result.statistics.operators["records"].records_skipped == len(bad)
+
+
+def test_a_record_that_does_not_parse_goes_to_the_dead_letters(tmp_path: Path) -> None:
+    good, bad = records_and_bad_ones(tmp_path)
+    source = FileSource.json_lines(str(tmp_path / "in.jsonl"), on_error="dead_letter")
+    env = environment(tmp_path)
+    records = env.from_source("records", source)
+    counted(records.map(bad_input.text_of), FileSink.json(tmp_path / "out"))
+    letters = records.dead_letters().map(bad_input.as_dict)
+    letters.sink("letters", FileSink.json(tmp_path / "letters"))
+
+    result = finish(submit(env))
+
+    assert_exactly_once(tmp_path / "out", good)
+    found = committed_rows(tmp_path / "letters")
+    assert Counter(letter["record"] for letter in found) == Counter(bad)
+    assert all(f"{tmp_path}/in.jsonl" in letter["origin"] for letter in found)
+    assert result.statistics.operators["records"].dead_letters == len(bad)
+
+
+# -- users' functions ---------------------------------------------------------------------------------------
+
+
+def test_a_function_that_can_not_travel_is_refused_at_submission(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    lock = threading.Lock()
+    stream = env.from_source("lines", paced_lines(100, 1_000.0))
+    stream.map(lambda text: (lock, text)[1], id="locked").sink("out", FileSink.json(tmp_path / "out"))
+
+    with pytest.raises(GraphError, match=r"operator 'locked'.*test_bad_input\.py:\d+.*lock"):
+        env.submit()
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_function_that_always_raises_fails_the_job(tmp_path: Path, restarts: int) -> None:
+    """It fails late: what was committed before stays."""
+    poison = RaisesAlways(line(2_000), str(tmp_path / "raised"))
+    restart = FixedDelay(attempts=restarts, delay=0.1) if restarts else NoRestart()
+    env = environment(tmp_path, restart=restart)
+    stream = env.from_source("lines", paced_lines(100_000, 3_000.0)).map(poison, id="picky")
+    counted(stream, FileSink.json(tmp_path / "out"))
+    job = submit(env)
+    after_checkpoints(job, 1)
+
+    message = failure_of(job)
+
+    assert "operator 'picky' (subtask 1 of 1)" in message
+    assert "test_bad_input.py" in message
+    assert "faults.py" in message, "the line that raised"
+    assert "can't stand" in message
+    assert job.statistics().restarts == restarts
+    assert (tmp_path / "raised").read_text() == "x" * (restarts + 1)
+    committed = committed_updates(tmp_path / "out")
+    assert committed.total() > 0
+    assert committed <= expected_updates(lines(2_000))
+
+
+def test_a_sink_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file stands where the folder should be")
+
+    message = failure_of(submit(word_count(tmp_path, paced_lines(100, 1_000.0), restart=NoRestart())))
+
+    assert "operator 'updates'" in message
+    assert "jobs/words.py" in message
+    assert str(tmp_path / "out") in message
+
+
+# -- the cluster --------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_needs_more_than_there_is_names_what_is_missing(tmp_path: Path) -> None:
+    config = JobConfig(deployment_timeout=3.0)
+    env: StreamEnvironment = environment(tmp_path, config=config, restart=NoRestart())
+    stream = env.from_source("lines", paced_lines(100, 1_000.0))
+    stream.rebalance().map(str.upper, id="huge", num_cpus=1_000).sink("out", FileSink.json(tmp_path / "out"))
+
+    message = failure_of(submit(env))
+
+    assert "huge[0] could not be placed within 3 s" in message
+    assert "1000 CPU" in message
+    assert "the cluster has 4 CPU" in message

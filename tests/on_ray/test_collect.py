@@ -1,0 +1,123 @@
+"""Committed rows in the program that submitted the job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import ray
+from jobs.driving import PATIENCE, after_checkpoints, eventually, finish, kill_subtask, submit
+from jobs.talking import talking_job
+
+from penstock.actors import RayCollector
+from penstock.runtime import CollectSink, GeneratorSource, JobFailedError, StreamEnvironment
+from penstock.runtime.errors import GraphError, PenstockError
+from penstock.runtime.io.connectors import InMemoryCollector
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+
+class Point(NamedTuple):
+    x: int
+    y: str
+
+
+def point(i: int) -> Point:
+    return Point(i, str(i))
+
+
+def test_rows_come_back_equal_and_of_their_type() -> None:
+    results = RayCollector()
+    env = StreamEnvironment("points", parallelism=2)
+    env.from_source("in", GeneratorSource(point, count=100)).sink("results", CollectSink(results))
+    env.run(progress=False)
+    assert sorted(results.rows()) == [point(i) for i in range(100)]
+    assert {type(row) for row in results} == {Point}
+
+
+def test_nothing_is_seen_before_it_is_committed_and_nothing_twice_after_a_kill(tmp_path: Path) -> None:
+    results = RayCollector()
+    job = submit(talking_job(tmp_path, 9_000, 3_000.0, sink=CollectSink(results)))
+    after_checkpoints(job, 2)
+    committed = results.rows()
+    kill_subtask(job, "largest", 1)
+    result = finish(job)
+    rows = results.rows()
+    assert result.statistics.restarts == 1
+    assert rows[: len(committed)] == committed, "what was once seen stays as it was"
+    # The largest so far of each remainder is every number itself, as numbers only grow, but subtasks of the
+    # source overtake each other: so only how many rows there are is known.
+    assert len(rows) == 9_000
+    assert Counter(row % 7 for row in rows) == Counter(n % 7 for n in range(9_000))
+    assert max(rows) == 8_999
+
+
+def test_several_sinks_and_jobs_may_share_a_collector() -> None:
+    results = RayCollector()
+    for start in (0, 100):
+        env = StreamEnvironment("shared")
+        numbers = env.from_collection("in", range(start, start + 3))
+        numbers.sink("plain", CollectSink(results))
+        numbers.map(str).sink("text", CollectSink(results))
+        env.run(progress=False)
+    expected = [n for start in (0, 100) for n in range(start, start + 3)]
+    assert sorted(row for row in results.rows() if isinstance(row, int)) == expected
+    assert sorted(row for row in results.rows() if isinstance(row, str)) == sorted(map(str, expected))
+
+
+def test_a_closed_collector_fails_the_job_that_commits_to_it() -> None:
+    with RayCollector() as results:
+        pass
+    with pytest.raises(PenstockError, match="the collector of this sink"):
+        results.rows()
+    env = StreamEnvironment("closed")
+    env.from_collection("in", [1]).sink("results", CollectSink(results))
+    with pytest.raises(JobFailedError, match=r"operator 'results'.*collector of this sink .* is gone"):
+        env.run(progress=False, timeout=PATIENCE)
+
+
+def test_a_collector_of_one_process_is_refused_before_the_job_starts() -> None:
+    env = StreamEnvironment("wrong")
+    env.from_collection("in", [1]).sink("results", CollectSink(InMemoryCollector()))
+    with pytest.raises(GraphError, match=r"operator 'results'.*RayCollector"):
+        env.submit()
+
+
+PROGRAM = """
+import sys
+from penstock.actors import RayCollector
+from penstock.runtime import CollectSink, GeneratorSource, StreamEnvironment
+
+results = RayCollector()
+env = StreamEnvironment("orphan")
+env.from_source("in", GeneratorSource(abs, count=2_000, rate=500.0)).sink("results", CollectSink(results))
+print(env.submit().job_id)
+"""
+
+
+def test_a_job_that_outlives_the_program_with_its_collector_says_so(tmp_path: Path) -> None:
+    from penstock.actors import job as find_job
+
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    environment = {
+        **os.environ,
+        "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
+    }
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    job = find_job(done.stdout.split()[-1])
+    eventually("the end", lambda: job.status().is_terminal)
+    with pytest.raises(JobFailedError, match="the program that made it has ended"):
+        job.wait()

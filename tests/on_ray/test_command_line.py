@@ -1,0 +1,188 @@
+"""The command line beside a real cluster, each time in a process of its own as a user's shell has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from jobs.driving import (
+    PATIENCE,
+    after_checkpoints,
+    eventually,
+    finish,
+    kill_subtask,
+    submit,
+    when_records_flow,
+)
+from jobs.talking import talking_job
+
+from penstock.actors import RayJobHandle
+from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COMMAND = [sys.executable, "-m", "penstock.actors.command_line"]
+FOR_EVER = 1_000_000
+
+
+def arguments(*given: str) -> list[str]:
+    return [*COMMAND, *given, "--address", ray.get_runtime_context().gcs_address]
+
+
+def run(*given: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        arguments(*given), env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == code, (done.stdout, done.stderr)
+    if code == 0:
+        assert done.stderr == ""
+    return done
+
+
+def error_of(*given: str) -> str:
+    done = run(*given, code=1)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("penstock: ")
+    return line
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RayJobHandle]:
+    job = submit(talking_job(tmp_path, FOR_EVER, 2_000.0))
+    when_records_flow(job, "out", 1_000)
+    yield job
+    job.cancel()
+
+
+def test_a_job_is_listed_looked_at_and_cancelled_from_another_shell(running: RayJobHandle) -> None:
+    after_checkpoints(running, 1)
+
+    (mine,) = [line for line in run("list").stdout.splitlines() if running.job_id in line]
+    assert mine.split()[1:3] == ["talker", "running"]
+    (listed,) = [job for job in json.loads(run("list", "--json").stdout) if job["job_id"] == running.job_id]
+    assert (listed["name"], listed["status"]) == ("talker", "running")
+
+    status: dict[str, Any] = json.loads(run("status", "talker", "--json").stdout)
+    assert status["statistics"]["operators"]["out"]["records_in"] >= 1_000
+    assert [o["id"] for o in status["operators"] if o["is_sink"]] == ["out"]
+    assert {p["vertex"] for p in status["processes"]} == {"numbers", "largest"}
+    assert status["checkpoint_history"][0]["status"] == "completed"
+    text = run("status", running.job_id[:-4]).stdout
+    for expected in (running.job_id, "created -> deploying", "reduce(larger)", "completed, 0 failed"):
+        assert expected in text
+
+    assert run("cancel", running.job_id).stdout.strip() == f"job {running.job_id}: cancelled"
+    assert running.status() is JobStatus.CANCELLED
+    assert "has ended before: cancelled" in run("cancel", running.job_id).stdout
+    assert "cancelled" in run("status", running.job_id).stdout
+
+
+def lines_of(*given: str) -> list[str]:
+    return run("logs", *given).stdout.splitlines()
+
+
+def texts(lines: list[str], vertex: str) -> set[str]:
+    pattern = re.compile(rf"\d\d:\d\d:\d\d\.\d\d\d {vertex}\[[01]\] \| (.*)")
+    return {match[1] for line in lines if (match := pattern.fullmatch(line))}
+
+
+def test_prints_and_logs_of_all_subtasks_are_read_after_the_job_has_ended(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, 3_000, 5_000.0, name="ended"))
+    finish(job)
+
+    lines = lines_of(job.job_id)
+
+    expected = {f"printed {n}" for n in range(0, 3_000, 297)}
+    expected |= {f"complained {n}" for n in range(99, 3_000, 297)}
+    expected |= {f"INFO users.own: informed {n}" for n in range(198, 3_000, 297)}
+    assert expected <= texts(lines, "numbers")
+    assert {line.split()[1] for line in lines if "printed" in line} == {"numbers[0]", "numbers[1]"}
+    assert any(text.startswith("summed") for text in texts(lines, "largest"))
+    times = [line[:12] for line in lines]
+    assert times == sorted(times)
+
+
+def test_lines_are_chosen_by_operator_subtask_and_number(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, 3_000, 5_000.0, name="chosen"))
+    finish(job)
+
+    by_operator = lines_of(job.job_id, "--operator", "tell")
+    assert by_operator
+    assert all(line.split()[1].startswith("largest[") for line in by_operator)
+    by_subtask = lines_of(job.job_id, "--operator", "talk", "--subtask", "1")
+    assert by_subtask
+    assert all(line.split()[1] == "numbers[1]" for line in by_subtask)
+    assert lines_of(job.job_id, "--operator", "tell", "--tail", "3") == by_operator[-3:]
+    message = error_of("logs", job.job_id, "--operator", "nobody")
+    assert "no operator 'nobody'; it has: numbers, talk, largest, tell, out, and job-master" in message
+
+
+def test_what_a_killed_process_said_before_it_died_is_still_read(running: RayJobHandle) -> None:
+    eventually("a print", lambda: any("printed" in line.text for line in running.logs(operator="talk")))
+    before = {
+        (line.text, line.subtask) for line in running.logs(operator="talk", subtask=0) if line.stream == "out"
+    }
+    kill_subtask(running, "numbers", 0)
+    eventually("a restart", lambda: running.statistics().restarts >= 1)
+
+    after = {(line.text, line.subtask) for line in running.logs(operator="talk", subtask=0)}
+
+    assert before
+    assert before <= after
+
+
+def test_following_a_log_ends_with_the_job(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, 6_000, 2_000.0, name="followed"))
+    when_records_flow(job, "out", 100)
+    follow = subprocess.Popen(
+        arguments("logs", job.job_id, "--follow"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    finish(job)
+    out, _ = follow.communicate(timeout=PATIENCE)
+    assert follow.returncode == 0
+    printed = [line.rpartition("| ")[2] for line in out.splitlines() if "printed" in line]
+    assert sorted(printed) == sorted(f"printed {n}" for n in range(0, 6_000, 297))
+
+
+def test_a_job_that_fails_shows_its_cause_and_its_way(tmp_path: Path) -> None:
+    env = talking_job(tmp_path, 100, 1_000.0, name="failing", restarts=1)
+    job = submit_failing(env)
+
+    text = run("status", job.job_id).stdout
+
+    assert "failed because of" in text
+    assert "operator 'explode' (subtask" in text
+    assert "ZeroDivisionError" in text
+    assert "running -> failing" in text
+    assert "2 (1 restarts)" in text
+
+
+def submit_failing(env: StreamEnvironment) -> RayJobHandle:
+    env.from_collection("zeros", [0, 0]).map(lambda n: 1 // n, id="explode").sink("none", DiscardSink())
+    job = submit(env)
+    eventually("the end", lambda: job.status().is_terminal)
+    assert job.status() is JobStatus.FAILED
+    return job
+
+
+@pytest.mark.parametrize("command", ["status", "cancel", "logs"])
+def test_a_job_that_nobody_knows_is_one_clear_line(command: str) -> None:
+    assert "this cluster knows no job 'nobody'" in error_of(command, "nobody")
+
+
+def test_a_name_of_several_jobs_is_not_guessed(tmp_path: Path) -> None:
+    jobs = [submit(talking_job(tmp_path, 10, 1_000.0, name="twins")) for _ in range(2)]
+    for job in jobs:
+        finish(job)
+    message = error_of("status", "twins")
+    assert all(f"{job.job_id} (finished)" in message for job in jobs)

@@ -1,0 +1,184 @@
+"""Jobs in the hands of the program that submitted them, and of programs that find them again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from jobs.driving import (
+    PATIENCE,
+    after_checkpoints,
+    eventually,
+    finish,
+    kill_master,
+    submit,
+    when_records_flow,
+)
+from jobs.talking import talking_job
+
+from penstock.actors import RayJobHandle
+from penstock.actors import job as find_job
+from penstock.runtime import (
+    DiscardSink,
+    JobCancelledError,
+    JobFailedError,
+    JobStatus,
+    StreamEnvironment,
+)
+from penstock.runtime.errors import ConfigurationError, DeploymentError
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+FOR_EVER = 1_000_000
+
+
+def parse(text: str) -> int:
+    """A user's function with a bug."""
+    return int(text)
+
+
+def failing_job() -> RayJobHandle:
+    env = StreamEnvironment("failing")
+    env.from_collection("texts", ["1", "two"]).map(parse, id="parse").sink("out", DiscardSink())
+    return submit(env)
+
+
+def test_a_job_is_found_again_by_its_id_its_beginning_and_its_name(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0, name="lost and found"))
+    for text in (job.job_id, job.job_id[:-3], "lost and found"):
+        found = find_job(text)
+        assert (found.job_id, found.name) == (job.job_id, "lost and found")
+    assert find_job(job.job_id).status() is JobStatus.RUNNING or job.status() is JobStatus.DEPLOYING
+    job.cancel()
+    with pytest.raises(JobCancelledError, match=job.job_id):
+        find_job(job.job_id).wait(PATIENCE)
+
+
+def test_a_job_that_never_was_is_said_to_be_unknown_at_once() -> None:
+    begun = time.monotonic()
+    with pytest.raises(ConfigurationError, match="this cluster knows no job 'never-was'"):
+        find_job("never-was")
+    assert time.monotonic() - begun < PATIENCE / 2
+    with pytest.raises(DeploymentError, match="never-was"):
+        RayJobHandle("never-was", "never was").status()
+
+
+def test_a_job_that_has_ended_still_answers_when_its_job_master_has_left(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, 2_000, 5_000.0))
+    result = finish(job)
+    eventually("the JobMaster has left", lambda: not master_lives(job))
+
+    again = find_job(job.job_id)
+
+    assert again.status() is JobStatus.FINISHED
+    assert again.statistics() == result.statistics
+    assert again.wait(1.0) == result
+    assert "numbers" in again.describe()
+    assert again.processes() == ()
+    again.cancel()
+    assert again.status() is JobStatus.FINISHED
+    assert any("printed 0" in line.text for line in again.logs())
+
+
+def master_lives(job: RayJobHandle) -> bool:
+    from penstock.actors.names import NAMESPACE, master_name
+
+    try:
+        ray.get_actor(master_name(job.job_id), namespace=NAMESPACE)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_handle_waits_for_a_job_master_that_is_being_brought_back(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
+    after_checkpoints(job, 1)
+    kill_master(job)
+    # At this moment nobody answers; each of these waits for the next JobMaster.
+    assert job.statistics().attempt >= 1
+    assert "numbers" in job.describe()
+    assert not job.status().is_terminal
+    kill_master(job)
+    job.cancel()
+    with pytest.raises(JobCancelledError):
+        job.wait(PATIENCE)
+
+
+def test_the_error_of_a_failed_job_begins_with_operator_subtask_and_the_users_line() -> None:
+    job = failing_job()
+    with pytest.raises(JobFailedError) as caught:
+        job.wait(PATIENCE)
+    message = str(caught.value)
+    first_line = message.splitlines()[0]
+    assert first_line.startswith("operator 'parse' (subtask 1 of 1), defined at ")
+    assert "test_handles.py:" in first_line
+    assert "ValueError: invalid literal for int() with base 10: 'two'" in first_line
+    assert "on record 'two'" in first_line
+    assert "Traceback (most recent call last)" in message
+    assert "return int(text)" in message
+    assert job.job_id in message.splitlines()[-1]
+    with pytest.raises(JobFailedError, match="operator 'parse'"):
+        find_job(job.job_id).wait(PATIENCE)
+
+
+def test_waiting_gives_up_in_time_and_leaves_the_job_alone(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
+    with pytest.raises(TimeoutError, match=f"job {job.job_id} is still"):
+        job.wait(0.2)
+    assert not job.status().is_terminal
+
+
+def test_whoever_waits_may_watch(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, 4_000, 2_000.0))
+    seen: list[tuple[int, int]] = []
+    job.wait(PATIENCE, on_progress=lambda report: seen.append((report.records_in, report.records_out)))
+    assert seen[-1] == (4_000, 4_000)
+    assert len(seen) > 2
+
+
+def test_running_a_job_shows_lines_and_leaves_the_programs_own_output_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print("before")
+    talking_job(tmp_path, 2_000, 2_000.0).run()
+    captured = capsys.readouterr()
+    assert captured.out == "before\n"
+    lines = [line for line in captured.err.splitlines() if line.startswith("talker: ")]
+    assert "finished | in 2,000" in lines[-1]
+    assert "out 2,000" in lines[-1]
+    assert "restarts 0" in lines[-1]
+
+
+def test_running_a_job_quietly_shows_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    talking_job(tmp_path, 500, 2_000.0).run(progress=False)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "talker" not in captured.err
+
+
+def test_the_operator_whose_log_is_wanted_must_exist(tmp_path: Path) -> None:
+    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
+    when_records_flow(job, "out")
+    with pytest.raises(ConfigurationError, match="no operator 'tlak'; it has: numbers, talk"):
+        job.logs(operator="tlak")
+
+
+def test_what_a_source_prints_while_splits_are_listed_is_the_job_masters(tmp_path: Path) -> None:
+    class Talkative:
+        def splits(self, parallelism: int) -> list[Any]:
+            print("listing")
+            return []
+
+        def reader(self, context: Any, splits: Any) -> Any:
+            from penstock.runtime.io.connectors import GeneratorSource
+
+            return GeneratorSource(abs, count=0).reader(context, splits)
+
+    env = StreamEnvironment("talkative")
+    env.from_source("in", Talkative()).sink("out", DiscardSink())
+    job = submit(env)
+    finish(job)
+    assert "listing" in [line.text for line in job.logs(operator="job-master")]

@@ -1,0 +1,100 @@
+"""How the records of an edge find their channel."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.network.partitioners import (
+    KeyGroupSelector,
+    RebalanceSelector,
+    SingleChannelSelector,
+    channel_selector,
+)
+from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.state.key_groups import key_group_of, subtask_of_key_group
+
+
+def test_rebalance_gives_every_channel_its_share() -> None:
+    selector = RebalanceSelector(3, first=0)
+    counts: Counter[int] = Counter()
+    for size in [1, 2, 3, 4, 5, 90, 1, 1, 1]:
+        for channel, part in selector.select(RowBatch(list(range(size)))):
+            counts[channel] += len(part)
+    assert sum(counts.values()) == 108
+    assert max(counts.values()) - min(counts.values()) <= 3
+
+
+def test_rebalance_goes_on_with_the_next_channel() -> None:
+    selector = RebalanceSelector(3, first=1)
+    channels = [channel for _ in range(4) for channel, _ in selector.select(RowBatch(["x"]))]
+    assert channels == [1, 2, 0, 1]
+
+
+def test_senders_begin_at_different_channels() -> None:
+    partitioner = Partitioner(Partitioning.REBALANCE)
+    firsts = []
+    for subtask in range(4):
+        selector = channel_selector(partitioner, 3, 128, subtask)
+        assert selector is not None
+        firsts.append(selector.select(RowBatch(["x"]))[0][0])
+    assert firsts == [0, 1, 2, 0]
+
+
+def test_rebalance_keeps_order_and_timestamps_within_a_piece() -> None:
+    selected = RebalanceSelector(2, first=0).select(RowBatch(list("abcde"), [1, 2, 3, 4, 5]))
+    assert selected == [(0, RowBatch(["a", "b", "c"], [1, 2, 3])), (1, RowBatch(["d", "e"], [4, 5]))]
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 7])
+def test_record_goes_to_the_subtask_that_owns_its_key_group(channels: int) -> None:
+    rows = [(f"key-{i % 50}", i) for i in range(200)]
+    selector = KeyGroupSelector(lambda row: row[0], channels, 16)
+    for _ in range(2):  # the second time from the cache
+        selected = selector.select(RowBatch(rows))
+        for channel, part in selected:
+            assert {subtask_of_key_group(key_group_of(k, 16), channels, 16) for k, _ in part.rows} == {
+                channel
+            }
+            assert [i for _, i in part.rows] == sorted(i for _, i in part.rows)
+        assert sum(len(part) for _, part in selected) == len(rows)
+
+
+def test_timestamps_go_with_their_records() -> None:
+    rows = list(range(100))
+    selector = KeyGroupSelector(lambda row: row, 3, 16)
+    for _, part in selector.select(RowBatch(rows, [row * 10 for row in rows])):
+        assert part.timestamps == [row * 10 for row in part.rows]
+
+
+def test_nothing_is_selected_from_nothing() -> None:
+    assert KeyGroupSelector(lambda row: row, 3, 16).select(RowBatch([])) == []
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_key_without_a_stable_hash_is_refused(channels: int) -> None:
+    selector = KeyGroupSelector(lambda row: [row], channels, 16)
+    with pytest.raises(KeyTypeError):
+        selector.select(RowBatch(["a"]))
+
+
+@pytest.mark.parametrize("kind", [Partitioning.FORWARD, Partitioning.GLOBAL])
+def test_forward_and_global_use_the_first_channel(kind: Partitioning) -> None:
+    selector = channel_selector(Partitioner(kind), 1, 128, 0)
+    assert isinstance(selector, SingleChannelSelector)
+
+
+def test_rebalance_to_a_single_subtask_needs_no_choice() -> None:
+    assert isinstance(channel_selector(Partitioner(Partitioning.REBALANCE), 1, 128, 5), SingleChannelSelector)
+
+
+def test_broadcast_has_no_selector() -> None:
+    assert channel_selector(Partitioner(Partitioning.BROADCAST), 3, 128, 0) is None
+
+
+def test_key_group_partitioning_without_a_key_selector_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="key selector"):
+        channel_selector(Partitioner(Partitioning.KEY_GROUP), 3, 128, 0)

@@ -1,0 +1,129 @@
+"""One edge of a subtask: which records get to which channel, and in what pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.network.result_partition import NetworkConfig, ResultPartition
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.elements import ArrowBatch, Batch, Buffer, EndOfData, RowBatch, StreamElement
+
+CONFIG = NetworkConfig(credits=3, buffer_rows=4, arrow_buffer_rows=5)
+
+
+class Edge:
+    """A result partition with what it sent, by channel."""
+
+    def __init__(
+        self, kind: Partitioning, channels: int, key: Callable[[Any], Any] | None = None, subtask: int = 0
+    ) -> None:
+        specs = tuple(OutputChannelSpec(SubtaskId("receiver", i), 0) for i in range(channels))
+        spec = ResultPartitionSpec("op", None, Partitioner(kind, key), 16, specs)
+        self.codec = BatchCodec()
+        self.sent: list[list[StreamElement | Batch]] = [[] for _ in specs]
+        self.partition = ResultPartition(spec, subtask, self.codec, self._send, CONFIG)
+
+    def _send(self, channel: int, first: int, elements: list[bytes]) -> None:
+        assert first == len(self.sent[channel])
+        for element in map(decode_element, elements):
+            self.sent[channel].append(self.codec.decode(element) if isinstance(element, Buffer) else element)
+
+    def rows(self, channel: int) -> list[Any]:
+        return [row for batch in self.sent[channel] if isinstance(batch, RowBatch) for row in batch.rows]
+
+
+def arrow(rows: int) -> ArrowBatch:
+    return ArrowBatch(pa.RecordBatch.from_pydict({"n": list(range(rows))}))
+
+
+def test_every_record_gets_to_one_channel() -> None:
+    edge = Edge(Partitioning.KEY_GROUP, 3, lambda row: row)
+    edge.partition.emit(RowBatch(list(range(50))))
+    edge.partition.flush()
+    for channel in range(3):
+        for number in range(20):
+            edge.partition.consumed(channel, number)
+    assert sorted(edge.rows(0) + edge.rows(1) + edge.rows(2)) == list(range(50))
+
+
+def test_broadcast_sends_every_record_to_every_channel_in_buffers_of_the_usual_size() -> None:
+    edge = Edge(Partitioning.BROADCAST, 2)
+    edge.partition.emit(RowBatch(list(range(10))))
+    assert edge.sent[0] == [RowBatch([0, 1, 2, 3]), RowBatch([4, 5, 6, 7]), RowBatch([8, 9])]
+    assert edge.sent[1] == edge.sent[0]
+
+
+def test_arrow_batch_on_a_single_channel_leaves_as_it_is_in_pieces_that_are_not_too_long() -> None:
+    edge = Edge(Partitioning.FORWARD, 1)
+    edge.partition.emit(arrow(12))
+    assert [len(batch) for batch in edge.sent[0] if isinstance(batch, ArrowBatch)] == [5, 5, 2]
+
+
+def test_arrow_batch_is_broadcast_in_pieces_that_are_not_too_long() -> None:
+    edge = Edge(Partitioning.BROADCAST, 2)
+    edge.partition.emit(arrow(7))
+    assert edge.sent[0] == edge.sent[1] == [arrow(5), ArrowBatch(arrow(7).batch.slice(5))]
+
+
+def test_arrow_batch_becomes_rows_where_it_has_to_be_split() -> None:
+    edge = Edge(Partitioning.KEY_GROUP, 2, lambda row: row["n"])
+    edge.partition.emit(arrow(20))
+    edge.partition.flush()
+    assert sorted(row["n"] for row in edge.rows(0) + edge.rows(1)) == list(range(20))
+
+
+@pytest.mark.parametrize("kind", [Partitioning.FORWARD, Partitioning.REBALANCE, Partitioning.BROADCAST])
+@pytest.mark.parametrize("batch", [RowBatch([]), RowBatch([], []), arrow(0)], ids=["rows", "stamps", "arrow"])
+def test_empty_batch_sends_nothing_and_is_nobodys_turn(kind: Partitioning, batch: Batch) -> None:
+    edge = Edge(kind, 1 if kind is Partitioning.FORWARD else 2)
+    edge.partition.emit(batch)
+    edge.partition.emit(RowBatch(["first"]))
+    edge.partition.flush()
+    assert edge.sent[0] == [RowBatch(["first"])]
+
+
+def test_partition_is_available_when_all_its_channels_are() -> None:
+    edge = Edge(Partitioning.REBALANCE, 2)
+    edge.partition.emit(RowBatch(list(range(32))))
+    assert not edge.partition.is_available
+    edge.partition.consumed(0, 0)
+    assert not edge.partition.is_available
+    edge.partition.consumed(1, 0)
+    assert edge.partition.is_available
+
+
+def test_event_reaches_every_channel_behind_its_rows() -> None:
+    edge = Edge(Partitioning.REBALANCE, 2)
+    edge.partition.emit(RowBatch(["a"]))
+    edge.partition.broadcast_event(EndOfData())
+    assert edge.sent == [[RowBatch(["a"]), EndOfData()], [EndOfData()]]
+
+
+def test_idle_channels_are_flushed_one_by_one() -> None:
+    edge = Edge(Partitioning.REBALANCE, 2)
+    edge.partition.emit(RowBatch(["a"]))
+    edge.partition.flush_idle()
+    edge.partition.emit(RowBatch(["b", "c"]))
+    edge.partition.flush_idle()
+    assert edge.rows(0) == ["a"]
+    assert edge.rows(1) == ["b"]
+    assert edge.partition.has_open_rows
+    edge.partition.consumed(0, 0)
+    assert edge.rows(0) == ["a", "c"]
+    assert not edge.partition.has_open_rows
+    assert not edge.partition.is_drained
+
+
+def test_statistics_have_one_entry_a_channel() -> None:
+    edge = Edge(Partitioning.REBALANCE, 2)
+    edge.partition.emit(RowBatch(["a"]))
+    edge.partition.flush()
+    assert [s.buffers for s in edge.partition.statistics()] == [1, 0]

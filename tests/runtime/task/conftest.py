@@ -1,0 +1,38 @@
+"""Makes `subtask_bench` importable, which lies beside this file, and closes the benches of a test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+
+_HERE = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+from subtask_bench import CHECKPOINTING, Bench, Log  # noqa: E402 (the path comes first)
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    """Makes benches; each is closed at the end."""
+    made: list[Bench] = []
+
+    def make(env: StreamEnvironment, vertex: str, config: JobConfig = CHECKPOINTING, **more: Any) -> Bench:
+        made.append(Bench(env, vertex, config, **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.subtask.close()

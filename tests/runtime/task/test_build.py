@@ -1,0 +1,219 @@
+"""Making a subtask: operators made, opened and restored, or everything released again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
+
+from penstock.runtime.checkpoint import state_files
+from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
+from penstock.runtime.checkpoint.snapshot import InlineHandle, KeyGroupRange, SubtaskSnapshot
+from penstock.runtime.errors import CorruptSnapshotError, OperatorError
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.operators.map import MapOperator
+from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.task.descriptor import OperatorRestore, TaskRestore
+
+MakeBench = Callable[..., Bench]
+
+
+def summing(log: Log, *script: Any) -> StreamEnvironment:
+    """A source, and behind an exchange a reduce with a sink in one subtask `sum`."""
+    env = StreamEnvironment("job", max_parallelism=8)
+    stream = env.from_source("source", ScriptedSource(script, log), parallelism=1)
+    stream.key_by(lambda pair: pair[0]).reduce("sum", lambda a, b: (a[0], a[1] + b[1])).sink(
+        "sink", LoggingSink(log)
+    )
+    return env
+
+
+def restore_of(
+    snapshot: SubtaskSnapshot, checkpoint_id: int = 1, *, is_savepoint: bool = False
+) -> TaskRestore:
+    """The restore of a job with one subtask a vertex, from what that subtask acknowledged."""
+    operators = {}
+    for operator, state in snapshot.operators.items():
+        lists = {}
+        for handle in state.operator:
+            assert isinstance(handle.state, InlineHandle)
+            lists[handle.name] = decode_atoms(handle.state.data, "here")
+        operators[operator] = OperatorRestore(state.keyed, lists)
+    return TaskRestore(checkpoint_id, 1, operators, is_savepoint)
+
+
+def summed(bench: MakeBench, log: Log, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> tuple[Bench, Any]:
+    """A subtask that has taken checkpoint 1 with state of two keys."""
+    task = bench(summing(log), "sum")
+    barrier = CheckpointBarrier(1, 0.0, CheckpointOptions(kind))
+    task.deliver(rows(("a", 1), ("b", 2), ("a", 3)), barrier, rows(("a", 100)))
+    task.run()
+    task.upload()
+    return task, task.acknowledged[1]
+
+
+def test_keyed_state_comes_back(bench: MakeBench, log: Log) -> None:
+    before, snapshot = summed(bench, log)
+    task = bench(summing(log), "sum", restore=restore_of(snapshot), storage=before.storage)
+    task.deliver(rows(("a", 1), ("c", 5)), CheckpointBarrier(2, 0.0, confirmed_id=1))
+    task.run()
+    task.upload()
+    task.subtask.notify_complete(2)
+    assert log.calls[-1] == ("commit", [[("a", 5), ("c", 5)]], 2)
+
+
+def test_restored_transactions_are_committed_when_the_subtask_opens(bench: MakeBench, log: Log) -> None:
+    before, snapshot = summed(bench, log)
+    bench(summing(log), "sum", restore=restore_of(snapshot), storage=before.storage)
+    assert ("commit", [[("a", 1), ("b", 2), ("a", 4)]], 1) in log.calls
+
+
+def test_state_of_a_checkpoint_is_built_on_and_that_of_a_savepoint_is_not(
+    bench: MakeBench, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    for kind in (SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT):
+        before, snapshot = summed(bench, log, kind)
+        (handle,) = snapshot.operators["sum"].keyed
+        assert len(handle.files) == 1
+        restore = TaskRestore(1, 1, {"sum": OperatorRestore((handle,))}, kind.is_savepoint)
+        task = bench(summing(log), "sum", restore=restore, storage=before.storage)
+        task.deliver(rows(("c", 5)), CheckpointBarrier(2, 0.0, confirmed_id=1))
+        task.run()
+        task.upload()
+        (after,) = task.acknowledged[2].operators["sum"].keyed
+        assert (handle.files[0] in after.files) is not kind.is_savepoint
+        assert after.key_groups == KeyGroupRange(0, 7)
+
+
+def test_damaged_state_is_told_with_its_file(
+    bench: MakeBench, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    before, snapshot = summed(bench, log)
+    (handle,) = snapshot.operators["sum"].keyed
+    (file,) = (path for path in before.storage.list("") if "sum" in path)
+    before.storage.put(file, b"damaged")
+    restore = TaskRestore(1, 1, {"sum": OperatorRestore((handle,))})
+    with pytest.raises(CorruptSnapshotError, match=file):
+        bench(summing(log), "sum", restore=restore, storage=before.storage)
+
+
+def test_source_reads_fresh_splits_on_a_fresh_start_and_restored_ones_otherwise(
+    bench: MakeBench, log: Log
+) -> None:
+    script = [Polled(rows(("a", 1))), Polled(rows(("b", 1))), Polled(ready_at=9.0)]
+    task = bench(summing(log, *script), "source")
+    task.subtask.step()
+    snapshot = task.checkpoint(1)
+    again = bench(summing(log, *script), "source", restore=restore_of(snapshot))
+    again.run_freely()
+    assert again.rows() == [("b", 1)]
+    assert [call for call in log.calls if call[0] == "reader"] == [("reader", [0]), ("reader", [1])]
+
+
+def test_source_that_has_read_everything_reads_nothing_again(bench: MakeBench, log: Log) -> None:
+    restore = TaskRestore(1, 1, {"source": OperatorRestore((), {"splits": []})})
+    task = bench(summing(log, Polled(rows(("a", 1)))), "source", restore=restore)
+    task.run_freely()
+    assert task.rows() == []
+    assert task.ends == 1
+
+
+def test_operator_that_the_checkpoint_does_not_know_begins_fresh(bench: MakeBench, log: Log) -> None:
+    task = bench(summing(log), "sum", restore=TaskRestore(1, 1, {}))
+    task.deliver(rows(("a", 1)), CheckpointBarrier(2, 0.0, confirmed_id=1))
+    task.run()
+    task.upload()
+    task.subtask.notify_complete(2)
+    assert log.calls == [("commit", [[("a", 1)]], 2)]
+
+
+def test_state_handed_over_is_encoded_with_the_jobs_codec(bench: MakeBench, log: Log) -> None:
+    committed = ValueCodec().dumps((1, [("a", 1)]))
+    restore = TaskRestore(1, 1, {"sink": OperatorRestore((), {"committables": [committed]})})
+    bench(summing(log), "sum", restore=restore)
+    assert log.calls == [("commit", [[("a", 1)]], 1)]
+
+
+# -- what fails ---------------------------------------------------------------------------------------------
+
+
+class Opens(Operator):
+    """Logs, and fails where it is told to."""
+
+    def __init__(self, name: str, log: Log, fails: str = "") -> None:
+        self._name, self._log, self._fails = name, log, fails
+
+    def open(self, context: OperatorContext) -> None:
+        self._do("open")
+
+    def close(self) -> None:
+        self._do("close")
+
+    def _do(self, what: str) -> None:
+        self._log.calls.append(f"{what} {self._name}")
+        if what in self._fails:
+            msg = f"{self._name} fails to {what}"
+            raise OSError(msg)
+
+
+def chain_of(log: Log, **fails: str) -> StreamEnvironment:
+    """A source and two operators in one subtask, built from factories."""
+    env = StreamEnvironment("job")
+    stream = env.from_source("source", ScriptedSource([Polled(ready_at=9.0)], log))
+    for name in ("first", "second"):
+        stream = stream.map(lambda n: n)
+        node = stream._builder.graph.nodes[-1]
+        assert node.factory is not None
+        object.__setattr__(node, "factory", lambda name=name: Opens(name, log, fails.get(name, "")))
+    stream.sink("sink", DiscardSink(), parallelism=2)
+    return env
+
+
+def test_operators_are_opened_from_the_last_to_the_first_and_the_source_at_the_end(
+    bench: MakeBench, log: Log
+) -> None:
+    bench(chain_of(log), "source")
+    assert log.calls == ["open second", "open first", ("reader", [0])]
+
+
+def test_when_an_operator_can_not_be_opened_nothing_stays_open(bench: MakeBench, log: Log) -> None:
+    with pytest.raises(OperatorError, match=r"'map-1'.*first fails to open"):
+        bench(chain_of(log, first="open"), "source")
+    assert log.calls == ["open second", "open first", "close second", "close first"]
+
+
+def test_failure_to_open_is_what_is_told_even_if_closing_fails_too(bench: MakeBench, log: Log) -> None:
+    with pytest.raises(OperatorError, match="first fails to open") as caught:
+        bench(chain_of(log, first="open", second="close"), "source")
+    assert log.calls[-2:] == ["close second", "close first"]
+    assert any("second fails to close" in note for note in caught.value.__notes__)
+
+
+def test_when_the_source_can_not_be_read_the_operators_are_closed(bench: MakeBench, log: Log) -> None:
+    class Gone(ScriptedSource):
+        def reader(self, context: ConnectorContext, splits: Any) -> Any:
+            msg = "no such file"
+            raise FileNotFoundError(msg)
+
+    env = StreamEnvironment("job")
+    env.from_source("source", Gone([], log)).sink("sink", LoggingSink(log))
+    with pytest.raises(OperatorError, match=r"'source'.*no such file"):
+        bench(env, "source")
+    assert log.calls == ["sink closed"]
+
+
+def test_operator_that_can_not_be_made_is_named(bench: MakeBench) -> None:
+    env = StreamEnvironment("job", chaining=False)
+    stream = env.from_source("source", ScriptedSource([])).map(lambda n: n)
+    object.__setattr__(stream._builder.graph.nodes[-1], "factory", lambda: MapOperator())  # type: ignore[call-arg]
+    stream.sink("sink", DiscardSink())
+    with pytest.raises(OperatorError, match=r"'map-1' \(subtask 1 of 1\).*missing 1 required"):
+        bench(env, "map-1")

@@ -1,0 +1,93 @@
+"""The descriptors of an attempt: splits on a fresh start, state on a restore."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.operator_snapshot import encode_atoms
+from penstock.runtime.checkpoint.snapshot import (
+    InlineHandle,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    SubtaskId,
+)
+from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.task.describe_tasks import describe_tasks
+from penstock.runtime.task.descriptor import TaskDescriptor
+
+
+class FailingSource(GeneratorSource[int]):
+    error: Exception
+
+    def splits(self, parallelism: int) -> list[object]:  # type: ignore[override]
+        raise self.error
+
+
+def graph_of(*sources: GeneratorSource[int], parallelism: int = 2) -> ExecutionGraph:
+    env = StreamEnvironment("job", parallelism=parallelism)
+    for index, source in enumerate(sources):
+        env.from_source(f"source-{index}", source).sink(f"sink-{index}", DiscardSink(), parallelism=1)
+    return build_execution_graph(env.build())
+
+
+def described(
+    graph: ExecutionGraph, restore: CompletedCheckpoint | None = None
+) -> dict[SubtaskId, TaskDescriptor]:
+    tasks = describe_tasks("job-1", 4, graph, JobConfig(), restore, MemoryStorage())
+    assert {(task.job_id, task.job_name, task.attempt) for task in tasks} == {("job-1", "job", 4)}
+    return {task.id: task for task in tasks}
+
+
+def checkpoint_of(operator: str, *atoms: bytes) -> CompletedCheckpoint:
+    handle = OperatorStateHandle(
+        "splits", RedistributionMode.SPLIT_DISTRIBUTE, InlineHandle(encode_atoms(atoms)), len(atoms)
+    )
+    state = OperatorState(operator, 1, 128, {0: OperatorSubtaskState((), (handle,))})
+    return CompletedCheckpoint(7, 3, SnapshotKind.CHECKPOINT, {operator: state}, 0.0, 1.0)
+
+
+def test_fresh_splits_are_dealt_out_in_turn() -> None:
+    class Five(GeneratorSource[int]):
+        def splits(self, parallelism: int) -> list[str]:  # type: ignore[override]
+            return list("abcde")
+
+    tasks = described(graph_of(Five(lambda i: i)))
+    assert [list(tasks[SubtaskId("source-0", i)].splits) for i in range(2)] == [["a", "c", "e"], ["b", "d"]]
+    assert list(tasks[SubtaskId("sink-0", 0)].splits) == []
+    assert all(task.restore is None for task in tasks.values())
+
+
+def test_restored_source_gets_its_state_and_a_new_one_beside_it_its_splits() -> None:
+    source = GeneratorSource(lambda i: i, count=4)
+    tasks = described(graph_of(source, source), checkpoint_of("source-0", b"1", b"2"))
+    old, new = tasks[SubtaskId("source-0", 0)], tasks[SubtaskId("source-1", 0)]
+    assert old.restore is not None
+    assert list(old.restore.operators["source-0"].lists["splits"]) == [b"1"]
+    assert list(old.splits) == []
+    assert new.restore is not None
+    assert new.restore.operators == {}
+    assert len(new.splits) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ConfigurationError("no file matches"), "no file matches"),
+        (OSError("disk gone"), "OSError: disk gone"),
+    ],
+)
+def test_source_that_can_not_list_its_splits_is_named(error: Exception, message: str) -> None:
+    source = FailingSource(lambda i: i)
+    object.__setattr__(source, "error", error)
+    with pytest.raises(OperatorError, match=f"'source-0'.*{message}"):
+        described(graph_of(source))

@@ -1,0 +1,379 @@
+"""Checkpoints of one subtask: when they are taken, what is in them, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
+
+from penstock.runtime.checkpoint import state_files
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
+from penstock.runtime.checkpoint.snapshot import (
+    InlineHandle,
+    KeyGroupRange,
+    OperatorSubtaskState,
+    StateHandle,
+    SubtaskSnapshot,
+)
+from penstock.runtime.errors import OperatorError, StorageError
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
+from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.record.elements import (
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    CheckpointOptions,
+    RowBatch,
+    SnapshotKind,
+)
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.testing.manual_time import ManualClock
+
+MakeBench = Callable[..., Bench]
+ENDLESS = GeneratorSource(lambda i: i)
+
+
+def barrier(checkpoint_id: int, confirmed_id: int = -1) -> CheckpointBarrier:
+    return CheckpointBarrier(checkpoint_id, 1_000_000.0, confirmed_id=confirmed_id)
+
+
+def savepoint(checkpoint_id: int) -> CheckpointBarrier:
+    return CheckpointBarrier(checkpoint_id, 0.0, CheckpointOptions(SnapshotKind.SAVEPOINT))
+
+
+def counting(senders: int = 2) -> StreamEnvironment:
+    """A job whose vertex `count` has keyed state, channels on both sides and a sink behind it."""
+    env = StreamEnvironment("job", chaining=False, max_parallelism=8)
+    pairs = env.from_source("source", ENDLESS, parallelism=senders)
+    pairs.key_by(lambda key: key).reduce("count", lambda a, b: f"{a}{b}", parallelism=1).sink(
+        "sink", DiscardSink(), parallelism=2
+    )
+    return env
+
+
+def sinking(log: Log, senders: int = 1) -> StreamEnvironment:
+    env = StreamEnvironment("job", chaining=False)
+    env.from_source("source", ENDLESS, parallelism=senders).sink("sink", LoggingSink(log), parallelism=1)
+    return env
+
+
+def reading(script: list[Any], function: Callable[[Any], Any]) -> StreamEnvironment:
+    env = StreamEnvironment("job")
+    stream = env.from_source("source", ScriptedSource(script)).map(function)
+    stream.sink("sink", DiscardSink(), parallelism=2)
+    return env
+
+
+def listed(state: OperatorSubtaskState, name: str) -> list[Any]:
+    (handle,) = (h for h in state.operator if h.name == name)
+    assert isinstance(handle.state, InlineHandle)
+    return [ValueCodec().loads(atom) for atom in decode_atoms(handle.state.data, "here")]
+
+
+def keyed(task: Bench, snapshot: SubtaskSnapshot) -> dict[Any, Any]:
+    """The keyed state of a snapshot, read as a restore reads it."""
+
+    class Files:
+        def read(self, handle: StateHandle) -> bytes:
+            return handle.data if isinstance(handle, InlineHandle) else task.storage.get(handle.path)
+
+    backend = HeapKeyedStateBackend(8, KeyGroupRange(0, 7), ValueCodec())
+    backend.restore(snapshot.operators["count"].keyed, Files())
+    return backend.table(REDUCE_STATE).entries
+
+
+def test_source_stores_the_position_behind_what_it_sent_in_front_of_the_barrier(bench: MakeBench) -> None:
+    task = bench(reading([Polled(rows(1, 2)), Polled(rows(3)), Polled(ready_at=9.0)], lambda n: n), "source")
+    task.subtask.step()
+    snapshot = task.checkpoint(1)
+    assert listed(snapshot.operators["source"], "splits") == [1]
+    assert task.sent[0] == [RowBatch([1]), barrier(1), RowBatch([3])]
+    assert task.sent[1] == [RowBatch([2]), barrier(1)]
+
+
+def test_checkpoint_is_taken_before_the_first_record_if_it_is_asked_for_then(bench: MakeBench) -> None:
+    task = bench(reading([Polled(rows(1))], lambda n: n), "source")
+    snapshot = task.checkpoint(1)
+    assert listed(snapshot.operators["source"], "splits") == [0]
+    assert task.sent[0][0] == barrier(1)
+
+
+def test_checkpoint_that_is_asked_for_in_the_middle_of_a_batch_waits_for_its_end(bench: MakeBench) -> None:
+    clock = ManualClock()
+
+    def slow(n: int) -> int:
+        clock.advance(0.02)
+        return n
+
+    script = [Polled(rows(*range(300))), Polled(rows(*range(300, 600)))]
+    task = bench(reading(script, slow), "source", clock=clock)
+    task.subtask.step()
+    assert 0 < len(task.rows(0)) + len(task.rows(1)) < 300
+    task.trigger(1)
+    while not task.events():
+        task.subtask.step()
+        task.answer()
+    assert len(task.rows(0)) + len(task.rows(1)) == 300
+    task.upload()
+    assert listed(task.acknowledged[1].operators["source"], "splits") == [1]
+
+
+def test_checkpoint_waits_in_the_middle_of_a_batch_that_has_no_credit(bench: MakeBench) -> None:
+    env = StreamEnvironment("job")
+    source = env.from_source("source", ScriptedSource([Polled(rows(3 * 4096))]))
+    source.flat_map(lambda n: range(n)).sink("sink", DiscardSink(), parallelism=2)
+    config = JobConfig(checkpointing=Checkpointing(every=1), credits=1, buffer_rows=512)
+    task = bench(env, "source", config)
+    task.run()
+    task.trigger(1)
+    task.run()
+    assert task.events() == []
+    task.run_freely()
+    assert len(task.rows(0)) + len(task.rows(1)) == 3 * 4096
+    for channel in (0, 1):
+        (index,) = (i for i, e in enumerate(task.sent[channel]) if isinstance(e, CheckpointBarrier))
+        assert all(not isinstance(e, RowBatch) for e in task.sent[channel][index:])
+
+
+def test_blocked_subtask_takes_checkpoints_between_batches(bench: MakeBench) -> None:
+    config = JobConfig(checkpointing=Checkpointing(every=1), credits=1, buffer_timeout=60.0)
+    script = [Polled(rows(1, 2)), Polled(rows(3, 4)), Polled(ready_at=9.0)]
+    task = bench(reading(script, lambda n: n), "source", config)
+    task.run()
+    task.trigger(1)  # closes the open buffers, for which there is no credit
+    task.trigger(2)
+    task.run()
+    task.upload()
+    assert set(task.acknowledged) == {1, 2}
+    assert task.events() == []
+    task.run_freely()
+    assert task.events(0) == task.events(1) == [barrier(1), barrier(2)]
+
+
+def test_state_holds_what_came_before_the_barriers_and_nothing_behind_them(bench: MakeBench) -> None:
+    task = bench(counting(), "count")
+    task.deliver(rows("a", "b"), barrier(1), channel=0)
+    task.deliver(rows("a"), channel=0)
+    task.run_freely()
+    assert task.taken == {0: 2}, "nothing behind a barrier is taken"
+    task.deliver(rows("c"), barrier(1), rows("c"), channel=1)
+    task.run_freely()
+    task.upload()
+    assert keyed(task, task.acknowledged[1]) == {"a": "a", "b": "b", "c": "c"}
+    assert sorted(task.rows(0) + task.rows(1)) == ["a", "aa", "b", "c", "cc"]
+    for channel in (0, 1):
+        before = task.sent[channel][: task.sent[channel].index(barrier(1))]
+        assert all(row in ("a", "b", "c") for b in before if isinstance(b, RowBatch) for row in b.rows)
+
+
+def test_changes_after_the_synchronous_half_are_in_the_next_checkpoint(bench: MakeBench) -> None:
+    task = bench(counting(1), "count")
+    task.deliver(rows("a"), barrier(1), rows("a", "b"), barrier(2, confirmed_id=1))
+    task.run_freely()
+    task.upload()
+    assert keyed(task, task.acknowledged[1]) == {"a": "a"}
+    assert keyed(task, task.acknowledged[2]) == {"a": "aa", "b": "b"}
+
+
+def test_savepoint_has_its_files_in_its_own_folder_and_nothing_builds_on_it(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    task = bench(counting(1), "count")
+    task.deliver(rows("a"), barrier(1), rows("b"), savepoint(2), rows("c"), barrier(3, confirmed_id=1))
+    for _ in range(3):
+        task.run_freely()
+        task.upload()
+    assert keyed(task, task.acknowledged[2]) == {"a": "a", "b": "b"}
+    assert all(file.path.startswith("job/savepoint-2-1/") for file in task.acknowledged[2].files())
+    assert keyed(task, task.acknowledged[3]) == {"a": "a", "b": "b", "c": "c"}
+    assert all(file.path.startswith("job/shared/") for file in task.acknowledged[3].files())
+
+
+# -- commits ------------------------------------------------------------------------------------------------
+
+
+def test_transactions_are_committed_when_their_checkpoint_is_complete(bench: MakeBench, log: Log) -> None:
+    task = bench(sinking(log), "sink")
+    task.deliver(rows(1, 2), barrier(1), rows(3), barrier(2), rows(4))
+    task.run()
+    task.upload()
+    assert log.calls == []
+    task.subtask.notify_complete(1)
+    task.subtask.notify_complete(2)
+    assert log.calls == [("commit", [[1, 2]], 1), ("commit", [[3]], 2)]
+
+
+def test_completion_of_a_newer_checkpoint_commits_the_older_ones_too_and_once(
+    bench: MakeBench, log: Log
+) -> None:
+    task = bench(sinking(log), "sink")
+    task.deliver(rows(1), barrier(1), rows(2), barrier(2))
+    task.run()
+    task.upload()
+    for checkpoint_id in (2, 1, 2):
+        task.subtask.notify_complete(checkpoint_id)
+    assert log.calls == [("commit", [[1], [2]], 2)]
+
+
+def test_work_of_a_checkpoint_that_was_given_up_is_committed_with_the_next(
+    bench: MakeBench, log: Log
+) -> None:
+    task = bench(sinking(log), "sink")
+    task.deliver(rows(1), barrier(1))
+    task.run()
+    task.subtask.notify_aborted(1)
+    task.deliver(rows(2), barrier(2))
+    task.run()
+    task.upload()
+    assert set(task.acknowledged) == {2}
+    task.subtask.notify_complete(2)
+    assert log.calls == [("commit", [[1], [2]], 2)]
+
+
+def test_abort_that_comes_after_the_completion_changes_nothing(bench: MakeBench, log: Log) -> None:
+    task = bench(sinking(log), "sink")
+    task.deliver(rows(1), barrier(1))
+    task.run()
+    task.upload()
+    task.subtask.notify_complete(1)
+    task.subtask.notify_aborted(1)
+    task.subtask.notify_aborted(0)
+    assert log.calls == [("commit", [[1]], 1)]
+
+
+def test_completion_in_the_middle_of_a_batch_commits(bench: MakeBench, log: Log) -> None:
+    clock = ManualClock()
+    env = StreamEnvironment("job")
+    stream = env.from_source("source", ScriptedSource([Polled(rows(1)), Polled(rows(*range(2, 400)))]))
+    stream.map(lambda n: clock.advance(0.02) or n).sink("sink", LoggingSink(log))
+    task = bench(env, "source", clock=clock)
+    task.subtask.step()
+    task.trigger(1)
+    task.subtask.step()
+    task.upload()
+    task.subtask.step()
+    task.subtask.notify_complete(1)
+    assert log.calls == [("commit", [[1]], 1)]
+    task.trigger(2)
+    task.run(most_steps=1000)
+    task.upload()
+    task.subtask.notify_complete(2)
+    assert log.calls[1] == ("commit", [list(range(2, 400))], 2)
+
+
+# -- how checkpoints end badly ------------------------------------------------------------------------------
+
+
+def test_checkpoint_that_was_given_up_before_it_began_is_cancelled_downstream(bench: MakeBench) -> None:
+    task = bench(reading([Polled(rows(1)), Polled(ready_at=9.0)], lambda n: n), "source")
+    task.subtask.notify_aborted(1)
+    task.trigger(1)
+    task.run_freely()
+    assert task.events(0) == task.events(1) == [CancelCheckpointMarker(1)]
+    assert task.runner.waiting == []
+
+
+def test_cancellation_on_the_input_declines_the_checkpoint_and_goes_on(bench: MakeBench) -> None:
+    task = bench(counting(), "count")
+    task.deliver(rows("a"), barrier(1), rows("b"), channel=0)
+    task.deliver(CancelCheckpointMarker(1), channel=1)
+    task.run_freely()
+    reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
+    assert [(i, r) for i, r, _ in task.declined] == [(1, reason)]
+    assert task.events(0) == task.events(1) == [CancelCheckpointMarker(1)]
+    assert sorted(task.rows(0) + task.rows(1)) == ["a", "b"], "the blocked channel goes on"
+
+
+def test_newer_barrier_replaces_an_alignment_that_will_never_end(bench: MakeBench) -> None:
+    task = bench(counting(), "count")
+    task.deliver(barrier(1), barrier(2), channel=0)
+    task.deliver(barrier(2), channel=1)
+    task.run_freely()
+    task.upload()
+    assert [i for i, _, _ in task.declined] == [1]
+    assert set(task.acknowledged) == {2}
+    assert task.events() == [CancelCheckpointMarker(1), barrier(2)]
+
+
+def test_storage_that_fails_declines_the_checkpoint_and_the_next_one_holds_everything(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+
+    class Storage(MemoryStorage):
+        fails = False
+
+        def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+            super().put(path, data, create=create)
+            if self.fails:
+                msg = "the disk is full"
+                raise StorageError(msg)
+
+    storage = Storage()
+    task = bench(counting(1), "count", storage=storage)
+    task.deliver(rows("a"), barrier(1))
+    task.run_freely()
+    task.upload()
+    before = storage.list("")
+    storage.fails = True
+    task.deliver(rows("b"), barrier(2, confirmed_id=1))
+    task.run_freely()
+    task.upload()
+    assert [(i, detail) for i, _, detail in task.declined] == [(2, "StorageError: the disk is full")]
+    assert storage.list("") == before
+    storage.fails = False
+    task.deliver(rows("c"), barrier(3, confirmed_id=1))
+    task.run_freely()
+    task.upload()
+    assert keyed(task, task.acknowledged[3]) == {"a": "a", "b": "b", "c": "c"}
+
+
+def test_state_that_can_not_be_encoded_fails_the_task_and_names_the_operator(bench: MakeBench) -> None:
+    env = StreamEnvironment("job", max_parallelism=8)
+    keyed_stream = env.from_source("source", ENDLESS).key_by(lambda row: row[0])
+    keyed_stream.reduce("last", lambda a, b: object()).map(lambda _: 1).sink("sink", DiscardSink())
+    config = JobConfig(checkpointing=Checkpointing(every=1), allow_pickle=False)
+    task = bench(env, "last", config)
+    task.deliver(rows(("a", 1), ("a", 2)), barrier(1))
+    with pytest.raises(OperatorError, match=r"'last' \(subtask 1 of 1\).*keeping its state"):
+        task.run_freely()
+
+
+def test_split_that_can_not_be_encoded_names_the_source(bench: MakeBench) -> None:
+    config = JobConfig(checkpointing=Checkpointing(every=1), allow_pickle=False)
+
+    class Split:
+        pass
+
+    class Source(ScriptedSource):
+        def reader(self, context: Any, splits: Any) -> Any:
+            reader = super().reader(context, [0])
+            reader.snapshot = lambda: [Split()]  # type: ignore[method-assign]
+            return reader
+
+    env = StreamEnvironment("job")
+    env.from_source("source", Source([Polled(ready_at=9.0)])).sink("sink", DiscardSink(), parallelism=2)
+    task = bench(env, "source", config)
+    task.trigger(1)
+    with pytest.raises(OperatorError, match=r"'source' \(subtask 1 of 1\).*keeping its state.*Split"):
+        task.run()
+
+
+def test_statistics_tell_of_checkpoints(bench: MakeBench, log: Log) -> None:
+    task = bench(sinking(log), "sink")
+    task.deliver(rows(1), barrier(1))
+    task.run()
+    task.upload()
+    checkpoints = task.subtask.statistics().checkpoints
+    assert checkpoints is not None
+    assert (checkpoints.taken, checkpoints.acknowledged) == (1, 1)

@@ -1,0 +1,214 @@
+"""The job in one process that is moved by hand: what it runs, what it finds, and that it repeats itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import OperatorError
+from penstock.runtime.graph.execution_graph import ExecutionGraph, OutputChannelSpec, build_execution_graph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfData, EndOfPartition, Event
+from penstock.runtime.task.end_of_input import Phase
+from penstock.runtime.testing.step_job import JobStuckError, StepJob
+from penstock.runtime.testing.step_network import StepNetwork
+
+CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
+
+
+def counting(
+    target: InMemoryCollector, count: int = 60, parallelism: int = 2, *, fails_at: int = -1
+) -> ExecutionGraph:
+    env = StreamEnvironment("count", parallelism=parallelism, max_parallelism=8)
+
+    def pair(i: int) -> tuple[int, int]:
+        if i == fails_at:
+            msg = "as asked"
+            raise ValueError(msg)
+        return i % 4, 1
+
+    stream = env.from_source("numbers", GeneratorSource(lambda i: i, count=count)).map(pair)
+    counts = stream.key_by(lambda p: p[0]).reduce("count", lambda a, b: (a[0], a[1] + b[1]))
+    counts.sink("out", CollectSink(target))
+    return build_execution_graph(env.build())
+
+
+def expected(count: int = 60) -> list[tuple[int, int]]:
+    return sorted((key, n + 1) for key in range(4) for n in range(len(range(key, count, 4))))
+
+
+@pytest.fixture
+def target() -> InMemoryCollector:
+    return InMemoryCollector()
+
+
+def test_job_runs_to_its_end_and_commits_everything(target: InMemoryCollector) -> None:
+    job = StepJob(counting(target), CONFIG, MemoryStorage())
+    job.finish()
+    assert job.is_finished
+    assert sorted(target.rows()) == expected()
+    assert job.statistics().completed == 1
+
+
+def test_job_without_checkpoints_runs_to_its_end(target: InMemoryCollector) -> None:
+    job = StepJob(counting(target), JobConfig(), MemoryStorage())
+    job.finish()
+    assert sorted(target.rows()) == expected()
+    assert job.statistics().completed == 0
+
+
+def test_same_choices_make_the_same_run(target: InMemoryCollector) -> None:
+    runs = []
+    for _ in range(2):
+        collector = InMemoryCollector()
+        job = StepJob(counting(collector), CONFIG, MemoryStorage(), Random(7).randrange)
+        job.run(150)
+        job.trigger_checkpoint()
+        job.finish()
+        runs.append((job.statistics(), collector.rows()))
+    assert runs[0] == runs[1]
+    network = runs[0][0].network
+    assert network.repeated > 0
+    assert network.overtaken > 0
+
+
+def test_job_starts_again_from_its_newest_checkpoint(target: InMemoryCollector) -> None:
+    job = StepJob(counting(target, 3000), CONFIG, MemoryStorage())
+    job.run(100)
+    checkpoint_id = job.complete_checkpoint()
+    committed = len(target.rows())
+    assert 0 < committed < 3000
+    job.run(50)
+    job.crash(killed=SubtaskId("count", 1))
+    job.finish()
+    assert sorted(target.rows()) == expected(3000)
+    assert job.checkpoints.newest is not None
+    assert job.checkpoints.newest.checkpoint_id > checkpoint_id
+    assert job.statistics().attempts == 2
+
+
+def test_job_starts_from_nothing_when_it_crashes_before_any_checkpoint(target: InMemoryCollector) -> None:
+    job = StepJob(counting(target), CONFIG, MemoryStorage())
+    job.run(60)
+    job.crash()
+    job.finish()
+    assert sorted(target.rows()) == expected()
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_job_starts_again_at_another_parallelism(target: InMemoryCollector, parallelism: int) -> None:
+    job = StepJob(counting(target, 3000), CONFIG, MemoryStorage())
+    job.run(100)
+    job.complete_checkpoint()
+    job.crash(counting(target, 3000, parallelism))
+    assert len(job.tasks) == 2 * parallelism
+    job.finish()
+    assert sorted(target.rows()) == expected(3000)
+
+
+def test_failure_of_an_operator_comes_out_of_the_move(target: InMemoryCollector) -> None:
+    job = StepJob(counting(target, fails_at=33), CONFIG, MemoryStorage())
+    with pytest.raises(OperatorError, match=r"'map-1'.*as asked.*record 33"):
+        job.finish()
+    job.crash(counting(target))
+    job.finish()
+    assert sorted(target.rows()) == expected()
+
+
+def test_nothing_moves_any_more_once_everybody_waits_for_a_checkpoint(target: InMemoryCollector) -> None:
+    job = StepJob(counting(target), CONFIG, MemoryStorage())
+    job.run(10_000)
+    assert not job.move()
+    assert not job.is_finished
+    assert {task.subtask.phase for task in job.tasks.values()} == {Phase.ENDED}
+
+
+def test_job_that_can_not_end_is_reported_with_where_everybody_is(target: InMemoryCollector) -> None:
+    env = StreamEnvironment("endless")
+    env.from_source("numbers", GeneratorSource(lambda i: i, rate=10.0)).sink("out", CollectSink(target))
+    job = StepJob(build_execution_graph(env.build()), CONFIG, MemoryStorage())
+    with pytest.raises(JobStuckError, match=r"not ended after 500 moves: numbers\[0\] running"):
+        job.finish(most_moves=500)
+
+
+def test_checkpoint_that_is_given_up_is_followed_by_one_that_completes(target: InMemoryCollector) -> None:
+    job = StepJob(counting(target, 3000), CONFIG, MemoryStorage())
+    job.run(40)
+    first = job.trigger_checkpoint()
+    assert first is not None
+    job.run(5)
+    job.give_up_checkpoint(first)
+    assert job.complete_checkpoint() > first
+    job.finish()
+    assert sorted(target.rows()) == expected(3000)
+
+
+def test_receiver_that_left_early_does_not_keep_its_sender(target: InMemoryCollector) -> None:
+    """Without alignment a receiver may be covered by a checkpoint that its sender took before its own end."""
+    config = JobConfig(checkpointing=Checkpointing(every=1, mode="at_least_once"), credits=1, buffer_rows=5)
+    ends: list[int] = []
+    for seed in range(40):
+        collector = InMemoryCollector()
+        job = StepJob(counting(collector, 8), config, MemoryStorage(), Random(seed).randrange)
+        while not any(task.has_ended for task in job.tasks.values()):
+            assert job.move()
+            if not job.checkpoints.running:
+                job.trigger_checkpoint()
+        job.finish()
+        ends.append(job.statistics().completed)
+        assert sorted(collector.rows()) == expected(8)
+    assert max(ends) > 1
+
+
+# -- the network finds what breaks the rules ----------------------------------------------------------------
+
+SENDER, CHANNEL = SubtaskId("a", 0), OutputChannelSpec(SubtaskId("b", 0), 0)
+BUFFER = Buffer(b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        ([(1, [EndOfData()])], "1 follows -1"),
+        ([(0, [EndOfData()]), (0, [EndOfData()])], "0 follows 0"),
+        ([(0, [])], "empty frame"),
+        ([(0, [BUFFER, BUFFER, BUFFER])], "3 of 2 credits"),
+        ([(0, [BUFFER]), (1, [BUFFER]), (2, [BUFFER])], "3 of 2 credits"),
+        ([(0, [CheckpointBarrier(1, 0.0), BUFFER])], "in the middle of a frame"),
+        ([(0, [EndOfPartition()]), (1, [EndOfData()])], "behind the end"),
+    ],
+)
+def test_network_finds_senders_that_break_the_rules(
+    frames: Sequence[tuple[int, Sequence[Event | Buffer]]], message: str
+) -> None:
+    network = StepNetwork(credits=2)
+    *before, (first, elements) = frames
+    for number, earlier in before:
+        network.send(SENDER, CHANNEL, number, [encode_element(e) for e in earlier])
+    with pytest.raises(AssertionError, match=message):
+        network.send(SENDER, CHANNEL, first, [encode_element(e) for e in elements])
+
+
+def test_credit_is_back_when_the_answer_is() -> None:
+    network = StepNetwork(credits=1)
+    network.send(SENDER, CHANNEL, 0, [encode_element(BUFFER)])
+    network.take(0)
+    network.consumed(CHANNEL.receiver, 0, 1)
+    with pytest.raises(AssertionError):
+        network.send(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
+    network = StepNetwork(credits=1)
+    network.send(SENDER, CHANNEL, 0, [encode_element(BUFFER)])
+    network.take(0)
+    network.consumed(CHANNEL.receiver, 0, 1)
+    assert network.take_answer(0).first == 0
+    network.send(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
+    assert network.statistics().most_outstanding == 1
