@@ -78,9 +78,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         if running is not None and barrier.checkpoint_id == running.checkpoint_id:
             self._settle(running, channel)
         elif barrier.checkpoint_id > self._latest_id:
-            if running is not None:
-                self._end_alignment()
-                self._abort(running.checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
+            self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
             self._latest_id = barrier.checkpoint_id
             begun = BarrierCount(barrier.checkpoint_id, self._open, self._clock.monotonic())
             begun.barrier = barrier
@@ -117,8 +115,18 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
             running.settle(channel)
             self._trigger_if_complete(running)
             return
+        self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
+
+    def give_up(self, reason: CheckpointFailureReason) -> None:
+        """Give the running alignment up, if there is one, and say so."""
+        running = self._alignment
+        if running is not None:
+            self._end_alignment()
+            self._abort(running.checkpoint_id, reason)
+
+    def release(self) -> None:
+        """Forget the running alignment without a word: the input is at its end, nobody waits for it."""
         self._end_alignment()
-        self._abort(running.checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
 
     def all_barriers_received(self, checkpoint_id: int) -> bool:
         """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""

@@ -52,6 +52,8 @@ class CheckpointedInputGate:
     def __init__(self, gate: InputGate, handler: CheckpointBarrierHandler) -> None:
         self.gate = gate
         self.handler = handler
+        if handler.watches_arrivals:
+            gate.watch_arrivals(handler)
 
     def set_listener(self, listener: CheckpointListener) -> None:
         """Say who takes and aborts checkpoints; once, before the first element."""
@@ -59,6 +61,9 @@ class CheckpointedInputGate:
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
         """Take a frame that arrived on a channel; nothing of it is consumed yet.
+
+        An unaligned checkpoint may begin here, so the listener may be called: whoever calls this must be at a
+        point at which the task can take a snapshot.
 
         Raises:
             StreamCorruptError: There is no such channel, or the frame breaks the protocol.
@@ -78,18 +83,40 @@ class CheckpointedInputGate:
             StreamCorruptError: The barriers break the protocol.
         """
         while (polled := self.gate.poll()) is not None:
-            channel, element = polled
-            if isinstance(element, Buffer):
-                return polled
-            if isinstance(element, CheckpointBarrier):
-                self.handler.process_barrier(channel, element)
-            elif isinstance(element, CancelCheckpointMarker):
-                self.handler.process_cancellation(channel, element)
-            else:
-                if isinstance(element, EndOfPartition):
-                    self.handler.process_end_of_partition(channel)
+            if self.process(*polled):
                 return polled
         return None
+
+    def process(self, channel: int, element: StreamElement) -> bool:
+        """Deal with an element that was consumed; whether it is for the task.
+
+        Raises:
+            StreamCorruptError: The barriers break the protocol.
+        """
+        if isinstance(element, Buffer):
+            return True
+        if isinstance(element, CheckpointBarrier):
+            self.handler.process_barrier(channel, element)
+            return False
+        if isinstance(element, CancelCheckpointMarker):
+            self.handler.process_cancellation(channel, element)
+            return False
+        if isinstance(element, EndOfPartition):
+            self.handler.process_end_of_partition(channel)
+        return True
+
+    def capture_waiting(self, checkpoint_id: int) -> None:
+        """The task takes this checkpoint now: persist what waits in front of its barriers, if unaligned."""
+        self.handler.capture_waiting(checkpoint_id)
+
+    def restore(self, channel: int, elements: Sequence[StreamElement]) -> None:
+        """Put elements in front of a channel that were in flight when the restored checkpoint was taken.
+
+        Raises:
+            StreamCorruptError: There is no such channel.
+            ValueError: Something has arrived already.
+        """
+        self.gate.restore(channel, elements)
 
     @property
     def is_finished(self) -> bool:

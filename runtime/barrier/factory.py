@@ -1,17 +1,188 @@
-"""Which barrier handler a subtask gets: the one place where that is decided."""
+"""Which barrier handler a subtask gets: the one place where that is decided.
+
+The choice, from the mode, unaligned or not, aligned timeout or not, and the kind of the channels:
+
+* at least once: `CheckpointBarrierTracker`; it never waits, so nothing else matters (unaligned is refused).
+* exactly once, aligned: `CheckpointBarrierAligner`; over channels without credits behind a `StoringInputGate`
+* exactly once, unaligned: `AlternatingBarrierHandler`, whose side for savepoints is an aligner, and whose
+  side for checkpoints is a `CheckpointBarrierUnaligner`, or an `AlignedWithTimeoutBarrierHandler`.
+
+A subtask with one channel has nothing to align or count and takes a shorter way, unless its checkpoints are
+unaligned: a barrier overtakes data in one channel, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from penstock.runtime.barrier.aligned_with_timeout import AlignedWithTimeoutBarrierHandler
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
+from penstock.runtime.barrier.alternating import AlternatingBarrierHandler
+from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.handler import (
     ChannelBlocking,
     CheckpointBarrierHandler,
     EndOfPartitionPolicy,
 )
 from penstock.runtime.barrier.single_channel import SingleChannelBarrierHandler
+from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate
 from penstock.runtime.barrier.tracker import CheckpointBarrierTracker
+from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
+from penstock.runtime.checkpoint.channel_state import ChannelStateWriter
+from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.mode import CheckpointingMode
-from penstock.runtime.ports import Clock
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.execution_graph import InputChannelSpec
+from penstock.runtime.network.buffer_storage import BufferStorage
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.ports import Clock, TimerService
+
+T = TypeVar("T")
+
+
+class HandlerKind(Enum):
+    """The barrier handlers, as they are chosen."""
+
+    #: One channel, exactly once.
+    SINGLE_CHANNEL_ALIGNER = "single_channel_aligner"
+    #: One channel, at least once.
+    SINGLE_CHANNEL_TRACKER = "single_channel_tracker"
+    ALIGNER = "aligner"
+    TRACKER = "tracker"
+    #: An aligner whose gate stores what comes from blocked channels.
+    STORING = "storing"
+    #: Savepoints aligned, checkpoints unaligned.
+    ALTERNATING = "alternating"
+    #: Savepoints aligned, checkpoints aligned until a timeout.
+    ALTERNATING_WITH_TIMEOUT = "alternating_with_timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierSettings:
+    """Everything that the choice depends on, but the number of channels.
+
+    Attributes:
+        mode: What checkpoints promise.
+        unaligned: Checkpoints overtake data.
+        has_aligned_timeout: They begin aligned.
+        has_credits: Senders stop when a channel is not read.
+        end_of_partition: What the end of a channel means to a waiting checkpoint.
+    """
+
+    mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
+    unaligned: bool = False
+    has_aligned_timeout: bool = False
+    has_credits: bool = True
+    end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER
+
+    @classmethod
+    def of_job(
+        cls,
+        checkpointing: Checkpointing | None,
+        end_of_partition: EndOfPartitionPolicy,
+        *,
+        has_credits: bool = True,
+    ) -> BarrierSettings:
+        """The settings of a job; without checkpointing no barrier ever comes."""
+        if checkpointing is None:
+            return cls(end_of_partition=end_of_partition, has_credits=has_credits)
+        return cls(
+            checkpointing.checkpointing_mode,
+            checkpointing.unaligned,
+            checkpointing.aligned_timeout is not None,
+            has_credits,
+            end_of_partition,
+        )
+
+
+def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
+    """Choose the handler.
+
+    Raises:
+        ConfigurationError: The settings contradict each other; the message says why.
+
+    Example:
+        >>> select_handler(BarrierSettings(unaligned=True), channels=3).name
+        'ALTERNATING'
+    """
+    if settings.mode is CheckpointingMode.AT_LEAST_ONCE:
+        if settings.unaligned:
+            msg = (
+                "unaligned checkpoints are for mode='exactly_once': at least once never waits for a barrier, "
+                "so there is nothing that a barrier could overtake"
+            )
+            raise ConfigurationError(msg)
+        return HandlerKind.SINGLE_CHANNEL_TRACKER if channels == 1 else HandlerKind.TRACKER
+    if settings.unaligned:
+        if not settings.has_credits:
+            msg = (
+                "unaligned checkpoints need channels with credits: without them there is no bound to the "
+                "data in flight that a checkpoint would have to hold"
+            )
+            raise ConfigurationError(msg)
+        with_timeout = settings.has_aligned_timeout
+        return HandlerKind.ALTERNATING_WITH_TIMEOUT if with_timeout else HandlerKind.ALTERNATING
+    if channels == 1:
+        return HandlerKind.SINGLE_CHANNEL_ALIGNER
+    return HandlerKind.ALIGNER if settings.has_credits else HandlerKind.STORING
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightCapture:
+    """What unaligned checkpoints need beside channels.
+
+    Attributes:
+        writer: Takes what is captured.
+        timers: Ends alignments that take too long.
+        aligned_channels: Channels whose elements can't be re-distributed: no barrier overtakes there.
+    """
+
+    writer: ChannelStateWriter
+    timers: TimerService
+    aligned_channels: frozenset[int] = frozenset()
+
+
+def channels_to_align(inputs: Iterable[InputChannelSpec]) -> frozenset[int]:
+    """Input channels on which no barrier overtakes: their elements can't be dealt out to other receivers."""
+    return frozenset(spec.index for spec in inputs if not spec.partitioning.can_be_redistributed)
+
+
+def create_input_gate(
+    settings: BarrierSettings,
+    gate: InputGate,
+    clock: Clock,
+    capture: InFlightCapture | None = None,
+    storage: BufferStorage | None = None,
+) -> CheckpointedInputGate:
+    """Make the input of one subtask with its handler; its listener is set afterwards.
+
+    Args:
+        settings: How barriers are dealt with.
+        gate: The channels.
+        clock: Time.
+        capture: For unaligned checkpoints.
+        storage: Keeps what comes from blocked channels that have no credits.
+
+    Raises:
+        ConfigurationError: The settings contradict each other.
+        ValueError: There are no channels, or `capture` or `storage` is needed and missing.
+    """
+    channels, policy = len(gate), settings.end_of_partition
+    kind = select_handler(settings, channels)
+    if kind is HandlerKind.STORING:
+        blocked = StoredChannels()
+        aligner = CheckpointBarrierAligner(channels, blocked, clock, policy)
+        return StoringInputGate(gate, aligner, blocked, _given(storage, "storage", kind))
+    if kind not in (HandlerKind.ALTERNATING, HandlerKind.ALTERNATING_WITH_TIMEOUT):
+        return CheckpointedInputGate(
+            gate, create_barrier_handler(settings.mode, channels, gate, clock, policy)
+        )
+    unaligner = _unaligner(kind, gate, clock, policy, _given(capture, "capture", kind))
+    aligner = CheckpointBarrierAligner(channels, gate, clock, policy)
+    return CheckpointedInputGate(gate, AlternatingBarrierHandler(channels, clock, aligner, unaligner))
 
 
 def create_barrier_handler(
@@ -21,7 +192,7 @@ def create_barrier_handler(
     clock: Clock,
     end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
 ) -> CheckpointBarrierHandler:
-    """Make the handler for one subtask; its listener is set afterwards.
+    """Make a handler that only cares for what is consumed; its listener is set afterwards.
 
     Args:
         mode: What checkpoints promise: `EXACTLY_ONCE` aligns, `AT_LEAST_ONCE` only counts.
@@ -39,3 +210,21 @@ def create_barrier_handler(
     if aligns:
         return CheckpointBarrierAligner(channels, inputs, clock, end_of_partition)
     return CheckpointBarrierTracker(channels, clock, end_of_partition)
+
+
+def _unaligner(
+    kind: HandlerKind, gate: InputGate, clock: Clock, policy: EndOfPartitionPolicy, capture: InFlightCapture
+) -> CheckpointBarrierUnaligner:
+    channels, aligned = len(gate), capture.aligned_channels
+    if kind is HandlerKind.ALTERNATING:
+        return CheckpointBarrierUnaligner(channels, gate, capture.writer, clock, policy, aligned)
+    return AlignedWithTimeoutBarrierHandler(
+        channels, gate, capture.writer, clock, capture.timers, policy, aligned
+    )
+
+
+def _given(value: T | None, name: str, kind: HandlerKind) -> T:
+    if value is None:
+        msg = f"{name} is needed for the barrier handler {kind.value!r}"
+        raise ValueError(msg)
+    return value

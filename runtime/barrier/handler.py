@@ -6,9 +6,9 @@ and tells a `CheckpointListener` to take a checkpoint or to give one up. The lis
 with each outcome, at a moment at which nothing that was consumed is anywhere but in the task.
 
 A handler does not know how its events reach it: it has no channel, no queue and no bytes, only numbers of
-channels. A handler that has to act earlier (when a barrier arrives, ahead of the buffers that wait) is one
-more subclass, which is told of arrivals beside these three calls: `InputChannel` decodes elements on arrival,
-so `InputGate.receive` is the place that knows of them.
+channels. A handler that has to act earlier (when a barrier arrives, ahead of the buffers that wait) is told
+of arrivals beside these three calls, if it `watches_arrivals`: `InputChannel` decodes elements on arrival, so
+`InputGate.receive` is the place that knows of them.
 
 What is ignored, and what is an error: a barrier or marker of a checkpoint that is over, or was replaced by a
 newer one, is late, not wrong, also when the ids of one channel go backwards; it is counted and does nothing.
@@ -20,6 +20,7 @@ The model is Flink's `CheckpointBarrierHandler`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -27,7 +28,7 @@ from typing import Protocol
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
+from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, StreamElement
 
 
 class EndOfPartitionPolicy(Enum):
@@ -154,6 +155,27 @@ class CheckpointBarrierHandler(ABC):
     @abstractmethod
     def all_barriers_received(self, checkpoint_id: int) -> bool:
         """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
+
+    @property
+    def watches_arrivals(self) -> bool:
+        """Whether this handler has to be told what arrives; most only care for what is consumed."""
+        return False
+
+    def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:  # noqa: B027
+        """A barrier has arrived ahead of elements that stand in front of it."""
+
+    def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:  # noqa: B027
+        """Elements have arrived in order; they wait to be consumed."""
+
+    def capture_waiting(self, checkpoint_id: int) -> None:  # noqa: B027
+        """The task takes this checkpoint: if it is unaligned, persist what waits in front of its barriers.
+
+        Called by the task within `CheckpointListener.trigger`.
+        """
+
+    def has_in_flight_data(self, checkpoint_id: int, channel: int) -> bool:
+        """Whether what arrives on a channel now is captured for this checkpoint."""
+        return False
 
     @property
     def latest_checkpoint_id(self) -> int:

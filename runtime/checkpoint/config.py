@@ -17,6 +17,7 @@ from penstock.runtime.checkpoint.config_values import (
 )
 from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
 
 
 class KeepAfter(Enum):
@@ -46,6 +47,13 @@ class Checkpointing:
         allow_older: When the newest checkpoint is damaged, start from the one before. Sinks may then repeat
             what was committed since.
         allow_pickle: Whether values that no other codec knows may be pickled into state.
+        unaligned: Barriers overtake data, which becomes part of the checkpoint: a checkpoint then takes no
+            longer under back pressure, but is larger. Only with exactly once, and one checkpoint at a time.
+            Savepoints are always aligned.
+        aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
+            takes longer than this; `None` for unaligned from the beginning.
+        max_alignment_bytes: For senders that can't be held back: a checkpoint whose alignment has to store
+            more than this is given up; `None` for no limit.
 
     Raises:
         ConfigurationError: A value is not allowed; the message says what is.
@@ -70,6 +78,9 @@ class Checkpointing:
     tolerable_failures: int | None = 2
     allow_older: bool = False
     allow_pickle: bool = True
+    unaligned: bool = False
+    aligned_timeout: Duration | None = None
+    max_alignment_bytes: int | None = None
 
     def __post_init__(self) -> None:
         normal: dict[str, object] = {
@@ -82,14 +93,41 @@ class Checkpointing:
             "keep_after": choice("keep_after", self.keep_after, KeepAfter),
             "allow_older": truth("allow_older", self.allow_older),
             "allow_pickle": truth("allow_pickle", self.allow_pickle),
+            "unaligned": truth("unaligned", self.unaligned),
         }
         if self.tolerable_failures is not None:
             whole_number("tolerable_failures", self.tolerable_failures, at_least=0)
         if self.storage is not None and (not isinstance(self.storage, str) or not self.storage.strip()):
             msg = f"storage={self.storage!r}: give the URL of a folder, such as 's3://bucket/jobs', or None"
             raise ConfigurationError(msg)
+        if self.aligned_timeout is not None:
+            normal["aligned_timeout"] = seconds("aligned_timeout", self.aligned_timeout)
+        if self.max_alignment_bytes is not None:
+            whole_number("max_alignment_bytes", self.max_alignment_bytes, at_least=0)
         for name, value in normal.items():
             object.__setattr__(self, name, value)
+        self._check_unaligned()
+
+    def _check_unaligned(self) -> None:
+        if self.unaligned and self.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
+            msg = (
+                "unaligned=True with mode='at_least_once': unaligned checkpoints capture data in flight so "
+                "that nothing counts twice without waiting; at least once never waits and needs none of it. "
+                "Use mode='exactly_once', or leave unaligned out"
+            )
+            raise ConfigurationError(msg)
+        if self.unaligned and self.max_concurrent > 1:
+            msg = (
+                f"unaligned=True with max_concurrent={self.max_concurrent}: a newer barrier would overtake "
+                "the data that an older checkpoint still captures; use max_concurrent=1"
+            )
+            raise ConfigurationError(msg)
+        if self.aligned_timeout is not None and not self.unaligned:
+            msg = (
+                f"aligned_timeout={self.aligned_timeout!r} without unaligned=True: it says when an aligned "
+                "checkpoint turns unaligned; set unaligned=True, or leave it out"
+            )
+            raise ConfigurationError(msg)
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> Checkpointing:
@@ -107,6 +145,19 @@ did you mean 'max_concurrent'?
         """
         return from_fields(cls, given)
 
+    def options(self, kind: SnapshotKind) -> CheckpointOptions:
+        """How a snapshot of this kind is taken; goes into its barrier. Savepoints are always aligned.
+
+        Example:
+            >>> Checkpointing(every=10, unaligned=True, aligned_timeout=3).options(SnapshotKind.CHECKPOINT)
+            CheckpointOptions(kind=<SnapshotKind.CHECKPOINT: 'checkpoint'>, unaligned=False, \
+aligned_timeout=3.0)
+        """
+        if kind.is_savepoint or not self.unaligned:
+            return CheckpointOptions(kind)
+        timeout = self.aligned_timeout_seconds
+        return CheckpointOptions(kind, unaligned=not timeout, aligned_timeout=timeout or None)
+
     @property
     def every_seconds(self) -> float:
         """`every` in seconds."""
@@ -121,6 +172,11 @@ did you mean 'max_concurrent'?
     def min_pause_seconds(self) -> float:
         """`min_pause` in seconds."""
         return seconds("min_pause", self.min_pause)
+
+    @property
+    def aligned_timeout_seconds(self) -> float | None:
+        """`aligned_timeout` in seconds; `None` when checkpoints do not begin aligned and turn unaligned."""
+        return None if self.aligned_timeout is None else seconds("aligned_timeout", self.aligned_timeout)
 
     @property
     def checkpointing_mode(self) -> CheckpointingMode:

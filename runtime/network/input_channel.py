@@ -9,7 +9,12 @@ usual case). Anything else takes the slow way: numbers below the expected one, a
 already, were here before and are dropped and counted; higher ones wait until the gap in front of them closes.
 
 Elements are decoded when they get into order, not when they are consumed: the end of the channel and damaged
-bytes are seen on arrival, and events are known before the buffers in front of them have been worked off.
+bytes are seen on arrival, and events are known before the buffers in front of them have been worked off. A
+barrier is even known before it is in order (`take_announced`): an unaligned checkpoint begins with the first
+sign of it. Its sequence number is its position: everything below it belongs to the checkpoint.
+
+After a restore a channel may begin with elements that were in flight. They come first and have no numbers, so
+the sender's count begins at 0 all the same.
 
 What it must never do: hand an element over twice, or hand one over while a lower number is missing.
 """
@@ -17,14 +22,14 @@ What it must never do: hand an element over twice, or hand one over while a lowe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from penstock.runtime.errors import PenstockError, StreamCorruptError
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.element_codec import decode_element
-from penstock.runtime.record.elements import Buffer, EndOfPartition, StreamElement
+from penstock.runtime.record.element_codec import ElementKind, decode_element
+from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
 
 
 class MissingElementsError(PenstockError):
@@ -48,6 +53,7 @@ class InputChannelStatistics:
         queued_bytes: Payload bytes of these buffers.
         early: Elements that wait for an earlier one to arrive.
         reordered: Elements that ever had to wait for an earlier one to arrive.
+        restored: Elements of a checkpoint that wait to be consumed; not counted above.
     """
 
     index: int
@@ -62,6 +68,7 @@ class InputChannelStatistics:
     queued_bytes: int
     early: int
     reordered: int
+    restored: int = 0
 
 
 class InputChannel:
@@ -85,6 +92,8 @@ class InputChannel:
         self._clock = clock
         self._ready: deque[StreamElement] = deque()
         self._early: dict[int, bytes] = {}
+        self._announced: list[CheckpointBarrier] = []
+        self._restored = 0
         self._expected = 0
         self._ended = False
         self._rows = self._bytes = self._duplicates = 0
@@ -102,26 +111,55 @@ class InputChannel:
         """Number of the next element that has to arrive: everything below it has."""
         return self._expected
 
-    def receive(self, first_sequence_number: int, elements: Sequence[bytes]) -> None:
+    @property
+    def waiting(self) -> tuple[StreamElement, ...]:
+        """What has arrived in order and waits to be consumed, restored elements included, first one first."""
+        return tuple(self._ready)
+
+    def restore(self, elements: Sequence[StreamElement]) -> None:
+        """Put elements in front that were in flight when a checkpoint was taken; before anything arrives.
+
+        Raises:
+            ValueError: Something has arrived already.
+        """
+        if self._expected or self._ready:
+            msg = f"{self}: in-flight elements must be restored before anything arrives"
+            raise ValueError(msg)
+        self._ready.extend(elements)
+        self._restored = len(elements)
+
+    def receive(self, first_sequence_number: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:
         """Take a frame.
 
         Args:
             first_sequence_number: Number of its first element.
             elements: Encoded elements with consecutive numbers.
 
+        Returns:
+            The elements that have got into order with this frame.
+
         Raises:
             StreamCorruptError: An element can't be decoded, comes after the channel's end, or has a
                 negative number.
         """
         if first_sequence_number == self._expected and not self._early:
-            self._accept(elements)
-        else:
-            self._receive_out_of_order(first_sequence_number, elements)
+            return self._accept(elements)
+        return self._receive_out_of_order(first_sequence_number, elements)
+
+    def take_announced(self) -> list[CheckpointBarrier]:
+        """Barriers that have arrived since this was asked last, ahead of elements that stand before them."""
+        if not self._announced:
+            return []
+        announced, self._announced = self._announced, []
+        return announced
 
     def poll(self) -> tuple[int, StreamElement] | None:
-        """Consume the next element: its number and itself; `None` when none is there."""
+        """Consume the next element: its number (-1: restored) and itself; `None` when none is there."""
         if not self._ready:
             return None
+        if self._restored:
+            self._restored -= 1
+            return -1, self._ready.popleft()
         number = self.consumed
         self.consumed = number + 1
         return number, self._ready.popleft()
@@ -136,7 +174,8 @@ class InputChannel:
 
     def statistics(self) -> InputChannelStatistics:
         """Counters of this channel."""
-        buffers = [element for element in self._ready if isinstance(element, Buffer)]
+        arrived = list(self._ready)[self._restored :]
+        buffers = [element for element in arrived if isinstance(element, Buffer)]
         return InputChannelStatistics(
             index=self.index,
             sender=self.sender,
@@ -145,14 +184,15 @@ class InputChannel:
             bytes=self._bytes,
             duplicates=self._duplicates,
             consumed=self.consumed,
-            queued=len(self._ready),
+            queued=len(arrived),
             queued_rows=sum(buffer.rows for buffer in buffers),
             queued_bytes=sum(buffer.size for buffer in buffers),
             early=len(self._early),
             reordered=self.reordered,
+            restored=self._restored,
         )
 
-    def _receive_out_of_order(self, first: int, elements: Sequence[bytes]) -> None:
+    def _receive_out_of_order(self, first: int, elements: Sequence[bytes]) -> Sequence[StreamElement]:
         if first < 0:
             msg = f"{self}: a frame begins with the impossible sequence number {first}"
             raise StreamCorruptError(msg)
@@ -169,13 +209,27 @@ class InputChannel:
         while expected in early:
             in_order.append(early.pop(expected))
             expected += 1
-        self._accept(in_order)
+        accepted = self._accept(in_order)
+        if early:
+            self._announce(range(first, first + len(elements)))
         if not early:
             self.gap_since = None
         elif in_order or self.gap_since is None:
             self.gap_since = self._clock.monotonic()
+        return accepted
 
-    def _accept(self, elements: Sequence[bytes]) -> None:
+    def _announce(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            data = self._early.get(number)
+            if data and data[0] == ElementKind.BARRIER:
+                try:
+                    barrier = decode_element(data)
+                except StreamCorruptError:
+                    continue  # refused, with its number, when it gets into order
+                assert isinstance(barrier, CheckpointBarrier)
+                self._announced.append(barrier)
+
+    def _accept(self, elements: Sequence[bytes]) -> Sequence[StreamElement]:
         try:
             decoded = list(map(decode_element, elements))
         except StreamCorruptError as error:
@@ -191,6 +245,7 @@ class InputChannel:
                 self._ended = True
         self._ready.extend(decoded)
         self._expected += len(decoded)
+        return decoded
 
     def _refuse_damaged(self, elements: Sequence[bytes], error: StreamCorruptError) -> NoReturn:
         """Decode once more, one by one: the number of the damaged element belongs into the message."""

@@ -7,6 +7,9 @@ Polling is fair and takes the same time for any number of channels. A queue hold
 something ready; the first one gives one element and goes to the back if it has more. A blocked channel is not
 searched for in the queue: it drops out when its turn comes, and comes back when it is unblocked. So a channel
 stands in the queue at most once, and one that is ready and not blocked always stands in it.
+
+Arrival and consumption are two things. Whoever has to know of an element when it arrives (an unaligned
+checkpoint captures what is in flight, and begins when a barrier arrives) watches the gate.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
@@ -23,7 +27,19 @@ from penstock.runtime.network.input_channel import (
     MissingElementsError,
 )
 from penstock.runtime.ports import Clock
-from penstock.runtime.record.elements import EndOfPartition, StreamElement
+from penstock.runtime.record.elements import CheckpointBarrier, EndOfPartition, StreamElement
+
+
+class ArrivalWatcher(Protocol):
+    """Whoever is told of elements when they arrive, before they are consumed."""
+
+    def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
+        """A barrier has arrived ahead of elements that stand in front of it; it will arrive in order, too."""
+        ...
+
+    def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:
+        """These have arrived in order, and wait behind what arrived before."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +80,7 @@ class InputGate:
         self._finished: set[int] = set()
         self._gaps: set[int] = set()
         self._progressed: set[int] = set()
+        self._watcher: ArrivalWatcher | None = None
 
     @classmethod
     def of_specs(
@@ -85,17 +102,45 @@ class InputGate:
         """Whether the end of every channel has been consumed."""
         return len(self._finished) == len(self._channels)
 
+    def watch_arrivals(self, watcher: ArrivalWatcher) -> None:
+        """Tell somebody what arrives; once, before anything has arrived."""
+        self._watcher = watcher
+
+    def waiting(self, channel: int) -> Sequence[StreamElement]:
+        """What waits in a channel to be consumed, first one first.
+
+        Raises:
+            StreamCorruptError: There is no such channel.
+        """
+        return self._channel(channel).waiting
+
+    def restore(self, channel: int, elements: Sequence[StreamElement]) -> None:
+        """Put elements in front that were in flight when a checkpoint was taken; before anything arrives.
+
+        Raises:
+            StreamCorruptError: There is no such channel.
+            ValueError: Something has arrived already.
+        """
+        restored = self._channel(channel)
+        restored.restore(elements)
+        self._enqueue_if_ready(restored)
+
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
-        """Take a frame that arrived on a channel.
+        """Take a frame that arrived on a channel; calls the watcher, if there is one.
 
         Raises:
             StreamCorruptError: There is no such channel, or the frame breaks the protocol.
         """
         receiving = self._channel(channel)
-        receiving.receive(first_sequence_number, elements)
+        arrived = receiving.receive(first_sequence_number, elements)
         if receiving.gap_since is not None:
             self._gaps.add(channel)
         self._enqueue_if_ready(receiving)
+        if self._watcher is not None:
+            for barrier in receiving.take_announced():
+                self._watcher.barrier_announced(channel, barrier)
+            if arrived:
+                self._watcher.elements_arrived(channel, arrived)
 
     def poll(self) -> tuple[int, StreamElement] | None:
         """Consume one element of the channel whose turn it is; `None` when no channel can give any."""

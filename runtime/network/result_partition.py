@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from penstock.runtime.graph.execution_graph import ResultPartitionSpec
+from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.buffer_budget import BufferBudget
 from penstock.runtime.network.partitioners import channel_selector
 from penstock.runtime.network.result_subpartition import (
@@ -13,7 +14,10 @@ from penstock.runtime.network.result_subpartition import (
     ResultSubpartition,
     SubpartitionStatistics,
 )
-from penstock.runtime.record.elements import ArrowBatch, Batch, Event, RowBatch
+from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrier, Event, RowBatch
+
+#: Encoded elements that a barrier has overtaken on a channel, first one first.
+Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class ResultPartition:
         config: NetworkConfig,
     ) -> None:
         self.spec = spec
+        self._lets_overtake = spec.partitioner.partitioning.can_be_redistributed
         self._codec = codec
         self._buffer_rows = config.buffer_rows
         self._arrow_buffer_rows = config.arrow_buffer_rows
@@ -119,6 +124,42 @@ class ResultPartition:
         """Put an event on every channel."""
         for subpartition in self.subpartitions:
             subpartition.add_event(event)
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
+        """Put a barrier on every channel: ahead of what waits if it is unaligned, else behind it.
+
+        It stays behind on an edge whose elements can't be dealt out to another number of receivers.
+
+        Returns:
+            What it has overtaken, by channel; channels on which that is nothing are left out.
+        """
+        if not (barrier.options.unaligned and self._lets_overtake):
+            self.broadcast_event(barrier)
+            return []
+        overtaken = [(s, subpartition.overtake(barrier)) for s, subpartition in self._by_spec()]
+        return [(spec, elements) for spec, elements in overtaken if elements]
+
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
+        """Whether a barrier of this checkpoint waits on a channel and could overtake what is before it."""
+        return self._lets_overtake and any(s.is_barrier_waiting(checkpoint_id) for s in self.subpartitions)
+
+    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
+        """Let waiting barriers of a checkpoint overtake what is in front of them; gives that, by channel."""
+        if not self._lets_overtake:
+            return []
+        overtaken = [(s, subpartition.turn_unaligned(checkpoint_id)) for s, subpartition in self._by_spec()]
+        return [(spec, elements) for spec, elements in overtaken if elements]
+
+    def restore(self, channel: int, elements: Sequence[bytes]) -> None:
+        """Send elements on a channel first that were overtaken in the restored checkpoint.
+
+        Raises:
+            ValueError: Something was added already.
+        """
+        self.subpartitions[channel].restore(elements)
+
+    def _by_spec(self) -> Iterable[tuple[OutputChannelSpec, ResultSubpartition]]:
+        return zip(self.spec.channels, self.subpartitions, strict=True)
 
     def flush(self) -> None:
         """Send open buffers whatever they hold."""

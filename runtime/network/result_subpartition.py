@@ -9,22 +9,29 @@ sender, what left belongs to the receiver, and a checkpoint that captures in-fli
 
 A credit is one buffer that may be outstanding. Barriers, markers and ends of data need none: they must reach
 the receiver even when it takes nothing else.
+
+An unaligned barrier overtakes what waits: it takes the next sequence number and leaves at once. What it has
+overtaken is the sender's part of the checkpoint; it leaves later, with higher numbers, and the receiver does
+not capture it. A barrier that waits in line may be turned unaligned and does the same from where it stands.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from penstock.runtime.network.buffer_budget import BufferBudget
-from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.element_codec import ElementKind, encode_element, kind_of
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Batch,
     Buffer,
+    CancelCheckpointMarker,
     CheckpointBarrier,
+    EndOfPartition,
     Event,
     RowBatch,
     StreamStatus,
@@ -69,6 +76,12 @@ class _Queued:
     is_buffer: bool = False
     is_watermark: bool = False
     ends_frame: bool = False
+    is_captured: bool = True
+    barrier: CheckpointBarrier | None = None
+
+
+#: Kinds of elements of which only so many may be outstanding.
+_NEED_CREDIT = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS)
 
 
 class ResultSubpartition:
@@ -146,10 +159,58 @@ class ResultSubpartition:
             _Queued(
                 encode_element(event),
                 needs_credit=is_watermark or isinstance(event, StreamStatus),
-                ends_frame=isinstance(event, CheckpointBarrier) and not event.options.unaligned,
+                ends_frame=isinstance(event, CheckpointBarrier),
                 is_watermark=is_watermark,
+                is_captured=not isinstance(
+                    event, CheckpointBarrier | CancelCheckpointMarker | EndOfPartition
+                ),
+                barrier=event if isinstance(event, CheckpointBarrier) else None,
             )
         )
+        self.send_queued()
+
+    def overtake(self, barrier: CheckpointBarrier) -> list[bytes]:
+        """Send a barrier ahead of everything that waits; gives what it has overtaken, first one first."""
+        self.flush()
+        overtaken = [queued.data for queued in self._queue if queued.is_captured]
+        self._send_first(barrier)
+        return overtaken
+
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
+        """Whether a barrier of this checkpoint waits to be sent."""
+        return self._place_of(checkpoint_id) is not None
+
+    def turn_unaligned(self, checkpoint_id: int) -> list[bytes] | None:
+        """Let the waiting barrier of a checkpoint overtake what is in front of it.
+
+        Returns:
+            What it has overtaken, first one first; `None` when no such barrier waits: it has left, and the
+            receiver captures what was in front of it.
+        """
+        place = self._place_of(checkpoint_id)
+        if place is None:
+            return None
+        barrier = self._queue[place].barrier
+        assert barrier is not None
+        overtaken = [queued.data for queued in islice(self._queue, place) if queued.is_captured]
+        del self._queue[place]
+        self._send_first(replace(barrier, options=replace(barrier.options, unaligned=True)))
+        return overtaken
+
+    def restore(self, elements: Sequence[bytes]) -> None:
+        """Send elements first that were overtaken in a checkpoint; before anything is added.
+
+        Raises:
+            ValueError: Something was added already.
+        """
+        if self._next_sequence_number or self._queue or self._rows:
+            msg = "in-flight elements must be restored before anything is sent"
+            raise ValueError(msg)
+        for data in elements:
+            kind = kind_of(data)
+            is_buffer, is_watermark = kind is ElementKind.BUFFER, kind is ElementKind.WATERMARK
+            self._queue.append(_Queued(data, kind in _NEED_CREDIT, is_buffer, is_watermark))
+            self._queued_buffers += is_buffer
         self.send_queued()
 
     def flush(self) -> None:
@@ -190,6 +251,15 @@ class ResultSubpartition:
         return SubpartitionStatistics(
             self._buffers, self._frames, self._bytes, len(self._queue), self._outstanding
         )
+
+    def _send_first(self, barrier: CheckpointBarrier) -> None:
+        first = _Queued(encode_element(barrier), needs_credit=False, is_captured=False, barrier=barrier)
+        self._queue.appendleft(first)
+        self.send_queued()
+
+    def _place_of(self, checkpoint_id: int) -> int | None:
+        barriers = ((place, queued.barrier) for place, queued in enumerate(self._queue))
+        return next((place for place, b in barriers if b and b.checkpoint_id == checkpoint_id), None)
 
     def _take_frame(self) -> tuple[list[bytes], int]:
         frame: list[bytes] = []

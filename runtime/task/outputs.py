@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
-from penstock.runtime.network.result_partition import NetworkConfig, ResultPartition
+from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, ResultPartition
 from penstock.runtime.network.result_subpartition import SubpartitionStatistics
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import Batch, Buffer, Event
+from penstock.runtime.record.elements import Batch, Buffer, CheckpointBarrier, Event
 
 
 class SubtaskOutputs:
@@ -80,6 +80,28 @@ class SubtaskOutputs:
         """Put an event on every channel of every edge, in one step."""
         for partition in self.partitions:
             partition.broadcast_event(event)
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
+        """Put a barrier on every channel in one step; what it has overtaken, if it is unaligned."""
+        return [overtaken for p in self.partitions for overtaken in p.broadcast_barrier(barrier)]
+
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
+        """Whether a barrier of this checkpoint waits somewhere that it could overtake."""
+        return any(p.is_barrier_waiting(checkpoint_id) for p in self.partitions)
+
+    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
+        """Let waiting barriers of a checkpoint overtake what is in front of them; gives that, by channel."""
+        return [overtaken for p in self.partitions for overtaken in p.turn_unaligned(checkpoint_id)]
+
+    def restore(self, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
+        """Send elements on a channel first that were overtaken in the restored checkpoint.
+
+        Raises:
+            KeyError: There is no such channel.
+            ValueError: Something was sent already.
+        """
+        partition, index = self._by_channel[channel]
+        partition.restore(index, elements)
 
     def frame_consumed(self, channel: OutputChannelSpec, first_sequence_number: int) -> None:
         """A receiver has consumed a frame."""

@@ -25,9 +25,9 @@ def test_barrier_case_does_what_flink_does(suite: str, case: dict[str, Any]) -> 
     assert barrier.replay(suite, case) == []
 
 
-def test_all_cases_of_both_suites_are_there() -> None:
-    counts = {s: len(replay.load_suite(DATA / f"{s}.json")["cases"]) for s in ("aligner", "tracker")}
-    assert counts == {"aligner": 22, "tracker": 18}
+def test_all_cases_of_all_suites_are_there() -> None:
+    counts = {suite: len(replay.load_suite(DATA / f"{suite}.json")["cases"]) for suite in barrier.SUITES}
+    assert counts == {"aligner": 22, "tracker": 18, "unaligner": 29, "alternating": 12}
 
 
 def run_program(*files: Path) -> subprocess.CompletedProcess[str]:
@@ -95,6 +95,7 @@ STEP: list[barrier.Event] = [
         ([{"abort": 1, "reason": "x"}, {"unblock": [0, 2, 2]}], False),
         ([{"trigger": 2}, {"abort": 1, "reason": "x"}, {"unblock": [0, 2]}], False),
         ([{"abort": 1, "reason": "x"}, {"unblock": [0, 2]}, {"trigger": 2}, {"deliver": "a"}], False),
+        ([{"unblock": [0, 2]}], False),
         ([], False),
     ],
 )

@@ -217,7 +217,7 @@ def test_aligned_barrier_ends_its_frame() -> None:
     assert channel.frames[5] == [EndOfData()]
 
 
-def test_unaligned_barrier_does_not_end_its_frame() -> None:
+def test_barrier_of_an_unaligned_checkpoint_that_stays_in_line_ends_its_frame_too() -> None:
     channel = Channel(credits=1)
     barrier = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))
     channel.add(0)
@@ -227,7 +227,7 @@ def test_unaligned_barrier_does_not_end_its_frame() -> None:
     channel.sending.add_event(barrier)
     channel.sending.add_event(EndOfData())
     channel.sending.consumed(0)
-    assert channel.frames[1] == [RowBatch([1]), barrier, EndOfData()]
+    assert channel.frames[1] == [RowBatch([1]), barrier]
 
 
 def test_credits_of_a_frame_come_back_together() -> None:

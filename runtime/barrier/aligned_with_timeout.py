@@ -1,0 +1,61 @@
+"""Aligned while that is quick, unaligned when it is not.
+
+A checkpoint begins aligned: channels whose barrier was consumed are blocked, and nothing is persisted. When
+its alignment takes longer than the `aligned_timeout` in its barrier, or when an unaligned copy of its barrier
+arrives (a sender has lost patience), it turns unaligned: it is triggered at once, and what waits in front of
+the barriers that were not consumed is captured.
+
+The alignment begins with the first sign of the barrier, when it arrives behind data or even ahead of it, not
+when it is consumed: under back pressure the time until then is just what the timeout is about. The timeout
+counts on this machine's clock from that moment, so clocks of different machines need not agree.
+
+The model is Flink's aligned checkpoint timeout (FLINK-19680 and its followers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
+from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner, InFlightInput
+from penstock.runtime.checkpoint.channel_state import ChannelStateWriter
+from penstock.runtime.ports import Clock, TimerService
+
+
+class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
+    """Aligns, and turns unaligned when that takes too long; see the module's text.
+
+    A barrier without `aligned_timeout` stays aligned until an unaligned copy of it arrives.
+
+    Args:
+        channels: Number of channels.
+        inputs: Blocks channels, and shows what waits in them.
+        writer: Takes what is captured.
+        clock: Time.
+        timers: Ends an alignment that takes too long, in the task's thread, between two pieces of work.
+        end_of_partition: What the end of a channel means to a checkpoint that is not complete.
+        aligned_channels: Channels on which no barrier overtakes.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        inputs: InFlightInput,
+        writer: ChannelStateWriter,
+        clock: Clock,
+        timers: TimerService,
+        end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER,
+        aligned_channels: Iterable[int] = (),
+    ) -> None:
+        super().__init__(channels, inputs, writer, clock, end_of_partition, aligned_channels)
+        self._timers = timers
+
+    def _begun(self, running: UnalignedCheckpoint) -> None:
+        options = running.barrier.options
+        running.is_unaligned = options.unaligned
+        if options.unaligned or options.aligned_timeout is None:
+            return
+        running.timer = self._timers.call_later(
+            options.aligned_timeout, lambda: self._turn_unaligned(running)
+        )

@@ -1,0 +1,170 @@
+"""Unaligned checkpoints and aligned savepoints in one job.
+
+A savepoint outlives the job's shape: it must not contain in-flight data, so its barriers are aligned, also
+when checkpoints are not. Savepoint barriers go to an aligner, checkpoint barriers to an unaligner. The side
+that dealt with the last barrier is active. A barrier for the other side makes that one active and gives up
+what is pending on the former one, as a newer barrier does on the same side.
+
+Checkpoint barriers act when they arrive, savepoint barriers when they are consumed. So a checkpoint that
+arrives while a savepoint is being aligned replaces it, whatever waits in front of its barrier.
+
+What goes to both sides: ends of channels. What goes to the active side alone: cancellations. The other side
+knows nothing of a cancelled id, so barriers of ids up to the newest cancelled one are kept away from both: no
+id is triggered after it was aborted.
+
+The model is Flink's `AlternatingCheckpointBarrierHandler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
+from penstock.runtime.barrier.handler import (
+    BarrierHandlerStatistics,
+    CheckpointBarrierHandler,
+    CheckpointListener,
+)
+from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.ports import Clock
+from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, StreamElement
+
+
+class AlternatingBarrierHandler(CheckpointBarrierHandler):
+    """Hands savepoint barriers to one handler and checkpoint barriers to another; see the module's text.
+
+    Args:
+        channels: Number of channels.
+        clock: Time.
+        savepoints: Handles savepoints; made for the same channels.
+        checkpoints: Handles checkpoints; made for the same channels.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        clock: Clock,
+        savepoints: CheckpointBarrierAligner,
+        checkpoints: CheckpointBarrierUnaligner,
+    ) -> None:
+        super().__init__(channels, clock)
+        self._savepoints = savepoints
+        self._checkpoints = checkpoints
+        self._active: CheckpointBarrierAligner | CheckpointBarrierUnaligner = savepoints
+        self._last_seen_id = -1
+        self._cancelled_id = -1
+
+    def set_listener(self, listener: CheckpointListener) -> None:
+        """Say whom to tell; once, before the first event."""
+        self._savepoints.set_listener(listener)
+        self._checkpoints.set_listener(listener)
+
+    @property
+    def watches_arrivals(self) -> bool:
+        """True: a checkpoint begins when a barrier arrives."""
+        return True
+
+    def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
+        """Begin a checkpoint ahead of what stands in front of its barrier; a savepoint's barrier waits."""
+        if not barrier.options.kind.is_savepoint and self._activate(barrier):
+            self._checkpoints.barrier_announced(channel, barrier)
+
+    def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:
+        """Begin checkpoints, and capture what belongs to the one that runs."""
+        if not any(isinstance(element, CheckpointBarrier) for element in elements):
+            self._checkpoints.elements_arrived(channel, elements)
+            return
+        for element in elements:
+            is_refused = (
+                isinstance(element, CheckpointBarrier)
+                and not element.options.kind.is_savepoint
+                and not self._activate(element)
+            )
+            if not is_refused:
+                self._checkpoints.elements_arrived(channel, (element,))
+
+    def capture_waiting(self, checkpoint_id: int) -> None:
+        """Persist what waits in front of this checkpoint's barriers; nothing for a savepoint."""
+        self._checkpoints.capture_waiting(checkpoint_id)
+
+    def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
+        """Hand a barrier to its side; one that is older than the last one seen, or cancelled, is ignored.
+
+        Raises:
+            StreamCorruptError: The channel has ended, or was blocked after a barrier of the same savepoint.
+        """
+        self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
+        if self._activate(barrier):
+            self._active.process_barrier(channel, barrier)
+
+    def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
+        """Hand a marker to the active side."""
+        self._cancelled_id = max(self._cancelled_id, marker.checkpoint_id)
+        self._active.process_cancellation(channel, marker)
+
+    def process_end_of_partition(self, channel: int) -> None:
+        """Tell both sides.
+
+        Raises:
+            StreamCorruptError: The channel has ended before.
+        """
+        self._close(channel)
+        self._savepoints.process_end_of_partition(channel)
+        self._checkpoints.process_end_of_partition(channel)
+
+    def all_barriers_received(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
+        seen = max(self._last_seen_id, self._cancelled_id)
+        return checkpoint_id <= seen and checkpoint_id not in self.pending
+
+    def has_in_flight_data(self, checkpoint_id: int, channel: int) -> bool:
+        """Whether what arrives on a channel now is captured for this checkpoint."""
+        return self._checkpoints.has_in_flight_data(checkpoint_id, channel)
+
+    @property
+    def latest_checkpoint_id(self) -> int:
+        """The newest id that the active side has consumed; -1 for none."""
+        return self._active.latest_checkpoint_id
+
+    @property
+    def start_delay(self) -> float:
+        """Of the last checkpoint that the active side triggered, in seconds."""
+        return self._active.start_delay
+
+    @property
+    def alignment_duration(self) -> float:
+        """Seconds of the active side's alignment so far; of its last one when none runs."""
+        return self._active.alignment_duration
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The checkpoint or savepoint that is not complete, if there is one."""
+        return self._active.pending
+
+    def statistics(self) -> BarrierHandlerStatistics:
+        """Counters of both sides together; what there is one of is the active side's."""
+        one, other = self._savepoints.statistics(), self._checkpoints.statistics()
+        return replace(
+            self._active.statistics(),
+            triggered=one.triggered + other.triggered,
+            aborted=one.aborted + other.aborted,
+            ignored=one.ignored + other.ignored + self._ignored,
+        )
+
+    def _activate(self, barrier: CheckpointBarrier) -> bool:
+        """Make a barrier's side the active one; whether the barrier counts."""
+        checkpoint_id = barrier.checkpoint_id
+        if checkpoint_id < self._last_seen_id or self._is_cancelled(checkpoint_id):
+            self._ignored += 1
+            return False
+        self._last_seen_id = checkpoint_id
+        former = self._active
+        self._active = self._savepoints if barrier.options.kind.is_savepoint else self._checkpoints
+        if former is not self._active:
+            former.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
+        return True
+
+    def _is_cancelled(self, checkpoint_id: int) -> bool:
+        return checkpoint_id <= self._cancelled_id and checkpoint_id not in self._active.pending

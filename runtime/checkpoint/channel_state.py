@@ -1,0 +1,88 @@
+"""`ChannelStateWriter`: the port through which in-flight data becomes part of an unaligned checkpoint.
+
+What is between two subtasks when a barrier overtakes it belongs to the checkpoint. The receiver captures what
+has been sent (its input), the sender what still waits (its output): each element exactly one of them, because
+a sequence number is given at the moment of sending. The order of the calls is the order of the elements; a
+restored channel begins with the receiver's part, then comes the sender's.
+
+The calls of one checkpoint: `start`, then any number of `add_input` and `add_output`, `finish_input` and
+`finish_output` once each; or `abort` at any time, after which the other calls for that checkpoint do nothing.
+So whoever captures need not know that a checkpoint was given up elsewhere.
+
+The model is Flink's interface of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.record.elements import (
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    EndOfPartition,
+    StreamElement,
+)
+
+#: What is never captured: it speaks of the checkpoints or the channels of an attempt, which a restore ends.
+_NOT_CAPTURED = (CheckpointBarrier, CancelCheckpointMarker, EndOfPartition)
+
+
+class ChannelStateWriter(Protocol):
+    """Collects the in-flight data of one subtask's checkpoints; see the module's text. No call blocks."""
+
+    def start(self, checkpoint_id: int) -> None:
+        """In-flight data of this checkpoint will follow; does nothing when it was started before."""
+        ...
+
+    def add_input(self, checkpoint_id: int, channel: int, elements: Sequence[StreamElement]) -> None:
+        """These arrived in front of a channel's barrier, and were not consumed before the snapshot."""
+        ...
+
+    def finish_input(self, checkpoint_id: int) -> None:
+        """Every barrier has arrived: the input part is complete."""
+        ...
+
+    def add_output(self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
+        """The barrier has overtaken these encoded elements, which wait to be sent."""
+        ...
+
+    def finish_output(self, checkpoint_id: int) -> None:
+        """The barrier has left on every output: the output part is complete."""
+        ...
+
+    def abort(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up: forget what was collected."""
+        ...
+
+
+def is_captured(element: StreamElement) -> bool:
+    """Whether an element in flight belongs into the channel state: data, and events that go with data.
+
+    Example:
+        >>> from penstock.runtime.record.elements import Watermark
+        >>> is_captured(Watermark(5)), is_captured(CheckpointBarrier(1, 0.0))
+        (True, False)
+    """
+    return not isinstance(element, _NOT_CAPTURED)
+
+
+def in_front_of(checkpoint_id: int, waiting: Sequence[StreamElement]) -> list[StreamElement]:
+    """What of a channel's waiting elements belongs to a checkpoint: all in front of its barrier.
+
+    Barriers of older checkpoints among them are passed over: what waits behind them belongs to this one.
+
+    Example:
+        >>> from penstock.runtime.record.elements import Watermark
+        >>> older, own = CheckpointBarrier(1, 0.0), CheckpointBarrier(2, 0.0)
+        >>> in_front_of(2, [Watermark(1), older, Watermark(2), own, Watermark(3)])
+        [Watermark(timestamp=1), Watermark(timestamp=2)]
+    """
+    belonging = []
+    for element in waiting:
+        if isinstance(element, CheckpointBarrier) and element.checkpoint_id >= checkpoint_id:
+            break
+        if is_captured(element):
+            belonging.append(element)
+    return belonging

@@ -1,0 +1,178 @@
+"""Keeping what arrives on blocked channels: for senders that can't be held back by credits.
+
+While barriers are being aligned, elements of channels that are blocked are added to a *sequence*. When the
+alignment ends the sequence is rolled over: it is handed out again, element by element, before anything new.
+If that begins and ends another alignment, the newer sequence comes first and the interrupted one goes on
+afterwards: each channel's elements stay in order, because an element of the newer sequence was taken from in
+front of the interrupted one.
+
+Bytes are counted so that an alignment can be given up before it fills the memory or the disk: what was added
+and not rolled over, and interrupted sequences with their full size. The one being handed out does not count.
+
+The model is Flink's `BufferStorage` up to 1.10; where sequences are kept is a subclass's business.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.runtime.record.elements import StreamElement
+
+
+@dataclass(frozen=True, slots=True)
+class StoredElement:
+    """One element that was kept.
+
+    Attributes:
+        channel: Where it came from.
+        element: What it is.
+        size: Bytes that it counts for, unless the storage counts pages.
+    """
+
+    channel: int
+    element: StreamElement
+    size: int
+
+
+class StoredSequence(Protocol):
+    """Elements in order: first all are appended, then all are taken."""
+
+    def append(self, stored: StoredElement) -> None:
+        """Add one at the end.
+
+        Raises:
+            StorageError: It could not be kept.
+        """
+        ...
+
+    def take(self) -> StoredElement | None:
+        """The next one; `None` when all were taken.
+
+        Raises:
+            StorageError: It could not be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give its memory or file back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BufferStorageStatistics:
+    """Counters of a buffer storage.
+
+    Attributes:
+        elements: Elements that were ever added; one that is stored again counts again.
+        bytes: Bytes of these.
+        pending_bytes: Bytes added and not rolled over.
+        rolled_bytes: Bytes of interrupted sequences.
+        largest_alignment: Most bytes that were pending at a time.
+    """
+
+    elements: int
+    bytes: int
+    pending_bytes: int
+    rolled_bytes: int
+    largest_alignment: int
+
+
+@dataclass(slots=True)
+class _Sized:
+    sequence: StoredSequence
+    size: int = 0
+
+
+class BufferStorage(ABC):
+    """Keeps elements of blocked channels and hands them out again; see the module's text.
+
+    Args:
+        max_bytes: Above this it `is_full`; `None` for no limit.
+        page_size: Bytes that every element counts for, whatever its size; `None` counts sizes.
+    """
+
+    def __init__(self, max_bytes: int | None = None, page_size: int | None = None) -> None:
+        self._max_bytes = max_bytes
+        self._page_size = page_size
+        self._pending: _Sized | None = None
+        self._reading: _Sized | None = None
+        self._interrupted: deque[_Sized] = deque()
+        self._elements = self._bytes = self._largest = 0
+
+    @abstractmethod
+    def _new_sequence(self) -> StoredSequence:
+        """A place for the elements of one alignment."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes added and not rolled over: what the running alignment keeps."""
+        return 0 if self._pending is None else self._pending.size
+
+    @property
+    def rolled_bytes(self) -> int:
+        """Bytes of interrupted sequences, with what of them was handed out already."""
+        return sum(sized.size for sized in self._interrupted)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be handed out: new input may be read."""
+        return self._reading is None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is kept than the limit allows."""
+        return self._max_bytes is not None and self.pending_bytes + self.rolled_bytes > self._max_bytes
+
+    def add(self, stored: StoredElement) -> None:
+        """Keep an element.
+
+        Raises:
+            StorageError: It could not be kept.
+        """
+        if self._pending is None:
+            self._pending = _Sized(self._new_sequence())
+        self._pending.sequence.append(stored)
+        cost = stored.size if self._page_size is None else self._page_size
+        self._pending.size += cost
+        self._elements += 1
+        self._bytes += cost
+        self._largest = max(self._largest, self._pending.size)
+
+    def roll_over(self) -> None:
+        """Hand out what was added, before what is being handed out now; does nothing without additions."""
+        if self._pending is None:
+            return
+        if self._reading is not None:
+            self._interrupted.appendleft(self._reading)
+        self._reading, self._pending = self._pending, None
+
+    def poll(self) -> StoredElement | None:
+        """The next element; `None` at the end of a sequence, after which an interrupted one may go on.
+
+        Raises:
+            StorageError: It could not be read.
+        """
+        if self._reading is None:
+            return None
+        stored = self._reading.sequence.take()
+        if stored is None:
+            self._reading.sequence.close()
+            self._reading = self._interrupted.popleft() if self._interrupted else None
+        return stored
+
+    def close(self) -> None:
+        """Give everything back."""
+        for sized in (self._pending, self._reading, *self._interrupted):
+            if sized is not None:
+                sized.sequence.close()
+        self._pending = self._reading = None
+        self._interrupted.clear()
+
+    def statistics(self) -> BufferStorageStatistics:
+        """Counters of this storage."""
+        return BufferStorageStatistics(
+            self._elements, self._bytes, self.pending_bytes, self.rolled_bytes, self._largest
+        )

@@ -1,0 +1,151 @@
+"""Replays the suites of the storing gate: barriers with stored elements, and the storage alone."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from drivers.barrier import Event, element_of, same_events
+
+from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
+from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.io.spilling_buffer_storage import SpillingBufferStorage
+from penstock.runtime.network.buffer_storage import BufferStorage, StoredElement
+from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
+from penstock.runtime.testing.manual_time import ManualClock
+
+SUITES = ("barrier_buffer", "buffer_storage")
+
+
+def storages(config: dict[str, Any], folder: str) -> list[BufferStorage]:
+    """Both storages with a case's settings: each of them has to pass."""
+    limit = None if config["max_buffered_bytes"] == -1 else config["max_buffered_bytes"]
+    page = config["page_size"] if config["accounting"] == "page" else None
+    return [CachedBufferStorage(limit, page), SpillingBufferStorage(Path(folder), limit, page)]
+
+
+class StoringRun:
+    """One input under test, with a recording task."""
+
+    def __init__(self, config: dict[str, Any], storage: BufferStorage) -> None:
+        clock = ManualClock()
+        count = sum(config["gates"])
+        channels = StoredChannels()
+        self.gate = InputGate(InputChannel(index, clock) for index in range(count))
+        self.handler = CheckpointBarrierAligner(count, channels, clock, EndOfPartitionPolicy.ABORTS)
+        self.input = StoringInputGate(self.gate, self.handler, channels, storage, self.size_of)
+        self.input.set_listener(self)
+        self.fed: dict[str, Any] = {}
+        self.sent = [0] * count
+        self.trace: list[Event] = []
+
+    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
+        """The task is told to take a checkpoint."""
+        self.trace.append({"trigger": barrier.checkpoint_id, "alignment_bytes": self.input.alignment_bytes})
+
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        """The task is told that a checkpoint is given up."""
+        self.trace.append({"abort": checkpoint_id, "reason": reason.value})
+
+    def size_of(self, element: StreamElement) -> int:
+        """The size that the case gives; it asks for the element that was fed last."""
+        size: int = self.fed.get("size", 1)
+        return size
+
+    def feed(self, fed: dict[str, Any]) -> list[Event]:
+        """One element arrives and is consumed or stored; everything observable that comes of it."""
+        self.trace.clear()
+        self.fed = fed
+        if fed["kind"] == "end_of_input":
+            self.input.end_input()
+        else:
+            channel = fed["channel"]
+            self.input.receive(channel, self.sent[channel], [encode_element(element_of(fed))])
+            self.sent[channel] += 1
+        while (polled := self.input.poll_next()) is not None:
+            self.took(*polled)
+        if fed["kind"] == "end_of_input" and not self.input.alignment_bytes:
+            self.trace.append({"finished": True})
+        return list(self.trace)
+
+    def took(self, channel: int, element: StreamElement) -> None:
+        """The task was handed an element."""
+        if isinstance(element, Buffer):
+            self.trace.append({"deliver": element.payload.decode()})
+        else:
+            assert isinstance(element, EndOfPartition), element
+            self.trace.append({"end_of_partition": channel})
+
+
+def replay_barriers(case: dict[str, Any], storage: BufferStorage) -> list[str]:
+    """Replay one case of the gate and say what differs, step by step."""
+    run = StoringRun(case["config"], storage)
+    expected_state: dict[str, Any] = {"blocked": [], "latest_checkpoint_id": -1}
+    differences = []
+    for number, step in enumerate(case["steps"], 1):
+        observed = run.feed(step["feed"])
+        expected_state |= step.get("state", {})
+        state = {
+            "blocked": list(run.input.blocked_channels),
+            "latest_checkpoint_id": run.handler.latest_checkpoint_id,
+        }
+        where = f"{type(storage).__name__} step {number} {step['feed']}"
+        if not same_events(step["expect"], observed):
+            differences.append(f"{where}: expected {step['expect']}, observed {observed}")
+        differences += different(where, expected_state, state)
+    return differences
+
+
+def different(where: str, expected: dict[str, Any], observed: dict[str, Any]) -> list[str]:
+    """Values that are not as expected; `None` is not checked."""
+    return [
+        f"{where}: expected {key} = {value}, observed {observed[key]}"
+        for key, value in expected.items()
+        if value is not None and observed[key] != value
+    ]
+
+
+def replay_storage(case: dict[str, Any], storage: BufferStorage) -> list[str]:
+    """Replay one case of the storage alone."""
+    expected_state: dict[str, Any] = {}
+    differences = []
+    for number, op in enumerate(case["ops"], 1):
+        label = None
+        if op["op"] == "add":
+            storage.add(StoredElement(0, Buffer(op["label"].encode(), 1), op.get("size", 1)))
+        elif op["op"] == "roll_over":
+            storage.roll_over()
+        else:
+            polled = storage.poll()
+            assert polled is None or isinstance(polled.element, Buffer)
+            label = None if polled is None else polled.element.payload.decode()
+        expected_state |= op["expect"].get("state", {})
+        state = {
+            "pending_bytes": storage.pending_bytes,
+            "rolled_bytes": storage.rolled_bytes,
+            "empty": storage.is_empty,
+            "full": storage.is_full,
+        }
+        where = f"{type(storage).__name__} op {number} {op['op']}"
+        if op["expect"].get("label") != label:
+            differences.append(f"{where}: expected {op['expect']}, observed {label}")
+        differences += different(where, expected_state, state)
+    return differences
+
+
+def replay(suite: str, case: dict[str, Any]) -> list[str]:
+    """Replay one case with each storage and say what differs."""
+    replay_one = replay_barriers if suite == "barrier_buffer" else replay_storage
+    with tempfile.TemporaryDirectory() as folder:
+        differences = []
+        for storage in storages(case["config"], folder):
+            differences += replay_one(case, storage)
+            storage.close()
+        return differences

@@ -1,0 +1,226 @@
+"""The laws of the storing gate, and that all ways of aligning agree. PENSTOCK_DEEP=N: N times the examples.
+
+* F1 to F4 and A1 as in `test_barrier_laws`; after `end_input` everything that was fed has been delivered.
+* A3 a clean run with unlimited storage triggers every id in order, without aborts.
+* With a limit, nothing more than one element above it is ever stored.
+* Differential: for a clean run aligner and storing gate give the same triggers with the same delivered data
+  at each, whatever the interleaving; so does the tracker for one channel.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
+from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
+from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.barrier.storing_input_gate import StoringInputGate
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.io.spilling_buffer_storage import SpillingBufferStorage
+from penstock.runtime.network.buffer_storage import BufferStorage
+from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import (
+    Buffer,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    EndOfPartition,
+    StreamElement,
+)
+from penstock.runtime.testing.manual_time import ManualClock
+
+DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))
+EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
+COUNTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER
+LIMIT_EXCEEDED = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
+
+#: One channel's stream: a label is data, a number n is a barrier, -n-1 cancels n, None ends the channel.
+Stream = list[str | int | None]
+
+
+@st.composite
+def streams(draw: st.DrawFn, *, clean: bool = False, channels: int = 4) -> list[Stream]:
+    """Streams of 1 to 4 channels. `clean`: every id is a barrier everywhere, and no channel ends."""
+    ids = draw(st.integers(0, 5))
+    made = []
+    for channel in range(draw(st.integers(1, channels))):
+        stream: Stream = []
+        for checkpoint_id in range(ids + 1):
+            stream += [f"{channel}.{len(stream) + i}" for i in range(draw(st.integers(0, 2)))]
+            kind = "barrier" if clean else draw(st.sampled_from(["barrier"] * 8 + ["cancel", "skip"]))
+            if checkpoint_id < ids and kind != "skip":
+                stream.append(checkpoint_id if kind == "barrier" else -checkpoint_id - 1)
+        if not clean and draw(st.booleans()):
+            stream = [*stream[: draw(st.integers(0, len(stream)))], None]
+        made.append(stream)
+    return made
+
+
+schedules = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=40)
+policies = st.sampled_from(EndOfPartitionPolicy)
+
+
+def labels(stream: Stream, checkpoint_id: int | None = None) -> list[str]:
+    """The data in front of a barrier; all data when the stream has no such barrier."""
+    if checkpoint_id is not None and checkpoint_id in stream:
+        stream = stream[: stream.index(checkpoint_id)]
+    return [entry for entry in stream if isinstance(entry, str)]
+
+
+def element_of(entry: str | int | None) -> StreamElement:
+    if entry is None:
+        return EndOfPartition()
+    if isinstance(entry, str):
+        return Buffer(entry.encode(), 1)
+    return CheckpointBarrier(entry, 0.0) if entry >= 0 else CancelCheckpointMarker(-entry - 1)
+
+
+@dataclass
+class Run:
+    """One input with a task that records and checks."""
+
+    streams: list[Stream]
+    settings: BarrierSettings
+    storage: BufferStorage | None = None
+    at_trigger: dict[int, list[list[str]]] = field(default_factory=dict)
+    aborted: dict[int, CheckpointFailureReason] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        clock = ManualClock()
+        self.got: list[list[str]] = [[] for _ in self.streams]
+        self.ended: set[int] = set()
+        gate = InputGate(InputChannel(index, clock) for index in range(len(self.streams)))
+        self.input: CheckpointedInputGate = create_input_gate(
+            self.settings, gate, clock, storage=self.storage
+        )
+        self.input.set_listener(self)
+
+    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
+        checkpoint_id = barrier.checkpoint_id
+        assert not self.at_trigger or checkpoint_id > max(self.at_trigger), "F2"
+        assert checkpoint_id not in self.aborted, "F3"
+        self.at_trigger[checkpoint_id] = [list(got) for got in self.got]
+        if self.settings.mode is EXACTLY_ONCE:
+            for channel, stream in enumerate(self.streams):
+                assert self.got[channel] == labels(stream, checkpoint_id), "A1"
+                assert checkpoint_id in stream or None in stream, "A1"
+
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        assert checkpoint_id not in self.aborted, "F3"
+        assert checkpoint_id not in self.at_trigger, "F3"
+        self.aborted[checkpoint_id] = reason
+
+    def consume_one(self) -> bool:
+        polled = self.input.poll_next()
+        if polled is None:
+            return False
+        channel, element = polled
+        if isinstance(element, EndOfPartition):
+            self.ended.add(channel)
+        else:
+            assert isinstance(element, Buffer)
+            self.got[channel].append(element.payload.decode())
+            assert self.got[channel] == labels(self.streams[channel])[: len(self.got[channel])], "F1"
+        return True
+
+    def play(self, schedule: list[tuple[int, bool]]) -> Run:
+        sent = [0] * len(self.streams)
+        turn = 0
+        while waiting := [c for c, stream in enumerate(self.streams) if sent[c] < len(stream)]:
+            choice, consumes = schedule[turn % len(schedule)]
+            turn += 1
+            if not consumes or not self.consume_one():
+                channel = waiting[choice % len(waiting)]
+                data = encode_element(element_of(self.streams[channel][sent[channel]]))
+                self.input.receive(channel, sent[channel], [data])
+                sent[channel] += 1
+        while self.consume_one():
+            pass
+        return self
+
+    def end(self) -> None:
+        assert isinstance(self.input, StoringInputGate)
+        triggered = dict(self.at_trigger)
+        self.input.end_input()
+        while self.consume_one():
+            pass
+        assert self.input.blocked_channels == ()
+        assert self.input.alignment_bytes == 0
+        assert self.got == [labels(stream) for stream in self.streams], "F1"
+        assert self.ended == {c for c, stream in enumerate(self.streams) if None in stream}, "F1"
+        assert self.at_trigger == triggered, "barriers do nothing any more"
+        self.input.close()
+
+
+def storing(policy: EndOfPartitionPolicy = COUNTS) -> BarrierSettings:
+    return BarrierSettings(EXACTLY_ONCE, has_credits=False, end_of_partition=policy)
+
+
+@settings(max_examples=400 * DEEP)
+@given(streams(), schedules, policies, st.sampled_from([None, 0, 10, 30]))
+def test_laws_hold_with_and_without_a_limit(
+    made: list[Stream],
+    schedule: list[tuple[int, bool]],
+    policy: EndOfPartitionPolicy,
+    limit: int | None,
+) -> None:
+    storage = CachedBufferStorage(limit, page_size=10)
+    run = Run(made, storing(policy), storage if len(made) > 1 else None).play(schedule)
+    if limit is None:
+        assert LIMIT_EXCEEDED not in run.aborted.values()
+    if len(made) > 1:
+        run.end()
+
+
+@settings(max_examples=300 * DEEP)
+@given(streams(clean=True), schedules, st.booleans())
+def test_clean_run_triggers_every_checkpoint_whatever_stores(
+    made: list[Stream], schedule: list[tuple[int, bool]], spills: bool
+) -> None:
+    ids = [entry for entry in made[0] if isinstance(entry, int)]
+    with tempfile.TemporaryDirectory() as folder:
+        storage = SpillingBufferStorage(Path(folder)) if spills else CachedBufferStorage()
+        run = Run(made, storing(), storage).play(schedule)
+        assert list(run.at_trigger) == ids, "A3"
+        assert run.aborted == {}, "A3"
+        assert run.got == [labels(stream) for stream in made]
+        storage.close()
+
+
+@settings(max_examples=300 * DEEP)
+@given(streams(clean=True), schedules, schedules)
+def test_aligner_and_storing_gate_cut_alike(
+    made: list[Stream], schedule: list[tuple[int, bool]], other: list[tuple[int, bool]]
+) -> None:
+    aligned = Run(made, BarrierSettings(EXACTLY_ONCE)).play(schedule)
+    stored = Run(made, storing(), CachedBufferStorage()).play(other)
+    assert aligned.at_trigger == stored.at_trigger
+
+
+@settings(max_examples=100 * DEEP)
+@given(streams(clean=True, channels=1), schedules, schedules)
+def test_aligner_and_tracker_cut_alike_on_one_channel(
+    made: list[Stream], schedule: list[tuple[int, bool]], other: list[tuple[int, bool]]
+) -> None:
+    aligned = Run(made, BarrierSettings(EXACTLY_ONCE)).play(schedule)
+    tracked = Run(made, BarrierSettings(AT_LEAST_ONCE)).play(other)
+    assert aligned.at_trigger == tracked.at_trigger
+
+
+@settings(max_examples=100 * DEEP)
+@given(streams(clean=True), schedules, st.integers(0, 4))
+def test_no_more_than_one_element_above_the_limit_is_kept_for_an_alignment(
+    made: list[Stream], schedule: list[tuple[int, bool]], pages: int
+) -> None:
+    storage = CachedBufferStorage(pages * 10, page_size=10)
+    Run(made, storing(), storage).play(schedule)
+    assert storage.statistics().largest_alignment <= (pages + 1) * 10
