@@ -123,17 +123,16 @@ class DecisionLog:
 
         Args:
             now: Wall-clock seconds.
-            known_attempt: An attempt that is known to have begun. A log without it was deleted, and to begin
-                again from nothing would write everything a second time.
+            known_attempt: An attempt that is known to have begun, whoever began it.
 
         Raises:
-            CorruptSnapshotError: A record is damaged or missing.
+            CorruptSnapshotError: A record is damaged or missing, or the log has been deleted.
             StorageError: The storage does not answer; no attempt has begun that anybody would act for.
         """
         unanswered = 0
         for _ in range(BEGIN_TRIES):
             view = self._reader.replay()
-            self._refuse_if_lost(view, known_attempt)
+            self._reader.require_no_loss(view, self._view, known_attempt)
             if view.ended is not None:
                 self._view = view
                 return view.ended
@@ -159,17 +158,6 @@ class DecisionLog:
             f"no attempt could begin: {where} lists slots as free that are taken; is the listing up to date?"
         )
         raise StorageError(msg)
-
-    def _refuse_if_lost(self, found: LogView, known_attempt: int) -> None:
-        if found.next_slot >= self._view.next_slot and found.last_attempt >= known_attempt:
-            return
-        expected = max(known_attempt, self._view.last_attempt)
-        msg = (
-            f"{self._storage.url}/{self._paths.log} has lost records: attempt {expected} of the job had begun, "
-            f"and the log ends with attempt {found.last_attempt}. Put the files back, and see that nothing "
-            "but Penstock deletes files there"
-        )
-        raise CorruptSnapshotError(msg)
 
     def complete(self, record: CheckpointCompleted) -> Claim:
         """Make a checkpoint exist.

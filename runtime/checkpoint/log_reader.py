@@ -46,6 +46,24 @@ class LogReader:
         )
         raise CorruptSnapshotError(msg)
 
+    def require_no_loss(self, found: LogView, known: LogView, known_attempt: int) -> None:
+        """See that a log still holds what is known of it.
+
+        A log that was deleted looks like that of a new job. To begin such a job again from nothing would
+        write everything a second time.
+
+        Raises:
+            CorruptSnapshotError: It has lost its last records, or all of them.
+        """
+        if found.next_slot >= known.next_slot and found.last_attempt >= known_attempt:
+            return
+        msg = (
+            f"{self._storage.url}/{self._paths.log} has lost records: attempt "
+            f"{max(known_attempt, known.last_attempt)} of the job had begun, and the log ends with attempt "
+            f"{found.last_attempt}. Put the files back, and see that nothing but Penstock deletes files there"
+        )
+        raise CorruptSnapshotError(msg)
+
     def read(self, slot: int) -> LogRecord:
         """The record in a slot.
 

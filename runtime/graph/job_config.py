@@ -108,6 +108,19 @@ class JobConfig:
         _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
         _kind_of("checkpointing", self.checkpointing, (Checkpointing,))
         _kind_of("restart", self.restart, get_args(RestartConfig))
+        self._check_alignment()
+
+    def _check_alignment(self) -> None:
+        """Jobs run aligned checkpoints only; a wish for others is refused, never quietly ignored."""
+        if self.checkpointing is None:
+            return
+        for name in ("unaligned", "max_alignment_bytes"):
+            if getattr(self.checkpointing, name):
+                msg = (
+                    f"Checkpointing({name}=...) can't be used in a job of this version: its checkpoints are "
+                    f"aligned, and credits bound what waits. Leave {name} out"
+                )
+                raise ConfigurationError(msg)
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> JobConfig:

@@ -153,17 +153,22 @@ def test_an_older_checkpoint_will_do_when_the_user_allows_it(tmp_path: Path) -> 
     assert {n for word, n in committed if word == "the"} == set(range(1, read + 1)), "lost updates"
 
 
-def test_a_storage_that_is_lost_while_the_job_runs_fails_the_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["count", "master"])
+def test_a_storage_that_is_lost_while_the_job_runs_fails_the_job(tmp_path: Path, victim: str) -> None:
     """Somebody deletes the job's folder: starting again from nothing would write everything twice."""
     job = stopped_checkpoints(tmp_path)
     before = committed_updates(tmp_path / "out")
     shutil.rmtree(tmp_path / "checkpoints" / job.job_id)
-    kill_subtask(job, "count")
+    if victim == "master":
+        kill_master(job)
+    else:
+        kill_subtask(job, victim)
     (tmp_path / "closed").unlink()
 
     message = failure_of(job)
 
-    assert job.job_id in message
+    assert f"{tmp_path}/checkpoints/{job.job_id}/log/ has lost records: attempt 1" in message
+    assert job.statistics().restarts == 0
     committed = committed_updates(tmp_path / "out")
     assert before <= committed
     assert committed <= expected_updates(lines(100_000))

@@ -305,6 +305,24 @@ def test_a_missing_record_is_named(storage: Flaky) -> None:
         log.replay()
 
 
+def test_a_log_that_was_deleted_under_its_writer_is_not_begun_again(storage: Flaky) -> None:
+    log = DecisionLog(storage, PATHS)
+    log.begin_attempt(1.0)
+    log.begin_attempt(2.0)
+    storage.delete(storage.list("job/log/"))
+    with pytest.raises(CorruptSnapshotError, match=r"has lost records: attempt 2 .* ends with attempt 0"):
+        log.begin_attempt(3.0)
+    assert storage.list("job/log/") == []
+
+
+def test_a_log_without_an_attempt_that_is_known_to_have_begun_is_not_begun_again(storage: Flaky) -> None:
+    DecisionLog(storage, PATHS).begin_attempt(1.0)
+    later = DecisionLog(storage, PATHS)
+    with pytest.raises(CorruptSnapshotError, match="attempt 3 of the job had begun"):
+        later.begin_attempt(2.0, known_attempt=3)
+    assert later.begin_attempt(2.0, known_attempt=1) == AttemptBegun(2, None, 2.0)
+
+
 def test_a_damaged_record_is_named(storage: Flaky) -> None:
     log = begun(storage)
     log.complete(completed(1))
