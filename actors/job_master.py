@@ -20,6 +20,7 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
 import ray
@@ -41,6 +42,7 @@ from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
@@ -105,10 +107,14 @@ class JobMaster:
         return self._reporter.report()
 
     async def cancel(self) -> None:
-        """Cancel the job; does nothing when it has ended."""
+        """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
         await self._prepared.wait()
-        if self._scheduler is not None:
-            self._scheduler.cancel()
+        if self._scheduler is None:
+            return
+        self._scheduler.cancel()
+        report = self._reporter.report()
+        if not report.status.is_terminal:
+            save_to_cluster(self._job_id, replace(report, status=JobStatus.CANCELLING).to_record())
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good; a process calls itself, and `False` says that another one got the call."""
@@ -160,9 +166,10 @@ class JobMaster:
         await self._prepare(chunks)
 
     async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
-        earlier = load_from_cluster(self._job_id)
+        record = load_from_cluster(self._job_id)
+        earlier = None if record is None else JobReport.from_record(record)
         if earlier is not None:
-            self._reporter.carry_on(JobReport.from_record(earlier))
+            self._reporter.carry_on(earlier)
         job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
         graph = build_execution_graph(job)
         self._reporter.describe(job, config)
@@ -197,11 +204,13 @@ class JobMaster:
             clock,
             LoopTimers(self._loop, self._guard),
             BackgroundRunner(self._pool, self._post),
-            known_attempt=0 if earlier is None else JobReport.from_record(earlier).statistics.attempt,
+            known_attempt=0 if earlier is None else earlier.statistics.attempt,
         )
         self._reporter.observe(self._scheduler, fleet)
         self._spawn(self._renew_leases(min(_LEASE_INTERVAL, config.lease_timeout / 4)))
         self._scheduler.start()
+        if earlier is not None and earlier.status is JobStatus.CANCELLING:
+            self._scheduler.cancel()
 
     async def _end_again(self) -> None:
         """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""

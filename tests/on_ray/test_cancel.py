@@ -11,6 +11,7 @@ from jobs.driving import (
     after_checkpoints,
     assert_no_subtasks,
     eventually,
+    kill_master,
     kill_subtask,
     penstock_actors,
     submit,
@@ -93,3 +94,20 @@ def test_a_job_is_cancelled_while_it_waits_for_its_restart(tmp_path: Path) -> No
         job.wait(PATIENCE)
 
     assert_no_subtasks(job)
+
+
+def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(tmp_path: Path) -> None:
+    env = environment(tmp_path, config=JobConfig(cancellation_timeout=3.0))
+    stuck = Stuck(str(tmp_path / "stuck"))
+    stream = env.from_source("lines", paced_lines(1_000_000, 3_000.0)).map(stuck)
+    counted(stream, FileSink.json(tmp_path / "out"))
+    job = submit(env)
+    eventually("the function is stuck", (tmp_path / "stuck").exists)
+    job.cancel()
+    wait_until(job, "the cancellation", lambda r: r.status is JobStatus.CANCELLING)
+    kill_master(job)
+
+    with pytest.raises(JobCancelledError):
+        job.wait(PATIENCE)
+
+    assert_no_subtasks(job, patience=10.0)

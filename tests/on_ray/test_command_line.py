@@ -96,11 +96,16 @@ def texts(lines: list[str], vertex: str) -> set[str]:
     return {match[1] for line in lines if (match := pattern.fullmatch(line))}
 
 
-def test_prints_and_logs_of_all_subtasks_are_read_after_the_job_has_ended(tmp_path: Path) -> None:
-    job = submit(talking_job(tmp_path, 3_000, 5_000.0, name="ended"))
+@pytest.fixture(scope="module")
+def ended(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> RayJobHandle:
+    """A job that has ended, and whose JobMaster is gone."""
+    job = submit(talking_job(tmp_path_factory.mktemp("ended"), 3_000, 5_000.0, name="ended"))
     finish(job)
+    return job
 
-    lines = lines_of(job.job_id)
+
+def test_prints_and_logs_of_all_subtasks_are_read_after_the_job_has_ended(ended: RayJobHandle) -> None:
+    lines = lines_of(ended.job_id)
 
     expected = {f"printed {n}" for n in range(0, 3_000, 297)}
     expected |= {f"complained {n}" for n in range(99, 3_000, 297)}
@@ -112,18 +117,15 @@ def test_prints_and_logs_of_all_subtasks_are_read_after_the_job_has_ended(tmp_pa
     assert times == sorted(times)
 
 
-def test_lines_are_chosen_by_operator_subtask_and_number(tmp_path: Path) -> None:
-    job = submit(talking_job(tmp_path, 3_000, 5_000.0, name="chosen"))
-    finish(job)
-
-    by_operator = lines_of(job.job_id, "--operator", "tell")
+def test_lines_are_chosen_by_operator_subtask_and_number(ended: RayJobHandle) -> None:
+    by_operator = lines_of(ended.job_id, "--operator", "tell")
     assert by_operator
     assert all(line.split()[1].startswith("largest[") for line in by_operator)
-    by_subtask = lines_of(job.job_id, "--operator", "talk", "--subtask", "1")
+    by_subtask = lines_of(ended.job_id, "--operator", "talk", "--subtask", "1")
     assert by_subtask
     assert all(line.split()[1] == "numbers[1]" for line in by_subtask)
-    assert lines_of(job.job_id, "--operator", "tell", "--tail", "3") == by_operator[-3:]
-    message = error_of("logs", job.job_id, "--operator", "nobody")
+    assert lines_of(ended.job_id, "--operator", "tell", "--tail", "3") == by_operator[-3:]
+    message = error_of("logs", ended.job_id, "--operator", "nobody")
     assert "no operator 'nobody'; it has: numbers, talk, largest, tell, out, and job-master" in message
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
+from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.checkpoint.snapshot import (
     InlineHandle,
     KeyGroupRange,
@@ -26,8 +27,10 @@ from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
+from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (
+    Batch,
     CancelCheckpointMarker,
     CheckpointBarrier,
     CheckpointOptions,
@@ -223,6 +226,36 @@ def test_completion_of_a_newer_checkpoint_commits_the_older_ones_too_and_once(
     for checkpoint_id in (2, 1, 2):
         task.subtask.notify_complete(checkpoint_id)
     assert log.calls == [("commit", [[1], [2]], 2)]
+
+
+class Notified(Operator):
+    """Logs the notices of checkpoints."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        yield batch
+
+    def checkpoint_completed(self, permit: CommitPermit) -> None:
+        self._log.calls.append(permit.checkpoint_id)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self._log.calls.append(-checkpoint_id)
+
+
+def test_operators_hear_of_completed_checkpoints_in_the_order_of_their_ids(
+    bench: MakeBench, log: Log
+) -> None:
+    env = StreamEnvironment("job", chaining=False)
+    stream = env.from_source("source", ENDLESS).map(lambda n: n)
+    object.__setattr__(stream._builder.graph.nodes[-1], "factory", lambda: Notified(log))
+    stream.sink("sink", DiscardSink())
+    task = bench(env, "map-1")
+    for checkpoint_id in (2, 1, 5, 5, 4, 6):
+        task.subtask.notify_complete(checkpoint_id)
+    task.subtask.notify_aborted(7)
+    assert log.calls == [2, 5, 6, -7]
 
 
 def test_work_of_a_checkpoint_that_was_given_up_is_committed_with_the_next(
