@@ -60,7 +60,7 @@ def steady(scratch: Path, warm_up: float, seconds: float, batch: int = BATCH) ->
         },
     )
     lines = [line.split() for line in told.read_text().splitlines()]
-    samples = [Sample(float(at), int(records), 0) for at, records in lines]
+    samples = [Sample(float(at), int(records), float(busy), 0) for at, records, busy in lines]
     begins = samples[0].at + warm_up
     return Steady(tuple(s for s in samples if s.at >= begins), 0)
 

@@ -9,7 +9,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -32,11 +32,13 @@ class Sample:
     Attributes:
         at: Monotonic seconds.
         records: Records that the watched operator has taken.
+        busy: Processor seconds that all its subtasks' processes have used.
         memory: Resident bytes of all its subtasks' processes.
     """
 
     at: float
     records: int
+    busy: float
     memory: int
 
 
@@ -57,6 +59,12 @@ class Steady:
         """Records a second."""
         first, last = self.samples[0], self.samples[-1]
         return (last.records - first.records) / (last.at - first.at)
+
+    @property
+    def effort(self) -> float:
+        """Processor seconds a record, all processes together."""
+        first, last = self.samples[0], self.samples[-1]
+        return (last.busy - first.busy) / max(1, last.records - first.records)
 
 
 @dataclass(slots=True)
@@ -173,7 +181,17 @@ def sample(job: RayJobHandle, operator: str) -> Sample:
     at = (asked + time.monotonic()) / 2
     counters = report.statistics.operators.get(operator)
     records = 0 if counters is None else counters.records_in
-    return Sample(at, records, sum(resident_bytes(process.pid) for process in report.processes))
+    pids = [process.pid for process in report.processes]
+    return Sample(at, records, sum(map(busy_seconds, pids)), sum(map(resident_bytes, pids)))
+
+
+def busy_seconds(pid: int) -> float:
+    """The processor time that a process has used; 0 where that can't be told."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes(pid: int) -> int:
@@ -185,11 +203,11 @@ def resident_bytes(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def per_second(count: int, work: Any) -> float:
-    """Records a second of `work(count)`."""
-    begun = time.perf_counter()
+def call(count: int, work: Callable[[int], object]) -> Steady:
+    """`work(count)` as a run of so many records."""
+    first = Sample(time.monotonic(), 0, time.process_time(), 0)
     work(count)
-    return count / (time.perf_counter() - begun)
+    return Steady((first, Sample(time.monotonic(), count, time.process_time(), 0)), 0)
 
 
 def middle(values: Iterable[float]) -> float:

@@ -6,6 +6,10 @@ Everyone runs the functions of `workload.py`, with a checkpoint (Bytewax: a snap
 round each contender runs for some seconds, one after the other; only the steady part counts, start-up and
 warm-up are left out. A ratio is made of two contenders of one round, so a machine that slows down slows both;
 the table shows the middle of all rounds.
+
+Beside the rate stands the processor time a row, of all processes of a contender together. The rate is what a
+user sees; but on a machine that is busy with other things a contender of several processes gets more of it,
+and the processor time tells what it would be worth otherwise.
 """
 
 from __future__ import annotations
@@ -18,11 +22,11 @@ import bytewax_worker
 from measure import (
     Figures,
     Steady,
+    call,
     cluster,
     machine,
     middle,
     options,
-    per_second,
     rows_a_second,
     scratch,
     spread,
@@ -36,6 +40,14 @@ from workload import bare_chain, bare_keyed_sum
 LOOP, CHAIN_LOOP = "bare loop, keyed sum", "bare loop, chain"
 ONE, TWO = "penstock, keyed sum 1x1", "penstock, keyed sum 2x2"
 CHAIN, BYTEWAX = "penstock, chain", "bytewax, keyed sum, one worker"
+
+#: Ratio, the contender above, the one below, and what it has to be.
+RATIOS = [
+    ("keyed_sum_1x1_vs_bytewax", ONE, BYTEWAX, "at least 1.50"),
+    ("keyed_sum_2x2_vs_bytewax", TWO, BYTEWAX, ""),
+    ("keyed_sum_1x1_vs_bare_loop", ONE, LOOP, ""),
+    ("chained_vs_bare_loop", CHAIN_LOOP, CHAIN, "at most 1.60"),
+]
 
 
 class RowPath:
@@ -57,53 +69,50 @@ class RowPath:
         self._seconds = seconds
         self._warm_up = warm_up
         self._with_bytewax = with_bytewax
-        self.rounds: list[dict[str, float]] = []
-        self.jobs: dict[str, list[Steady]] = {ONE: [], TWO: [], CHAIN: []}
+        self.runs: dict[str, list[Steady]] = {}
 
     def run_round(self) -> None:
-        """Let every contender run once."""
-        rates = {LOOP: per_second(self._records, bare_keyed_sum)}
-        rates[ONE] = self._job(ONE)
+        """Let every contender run once, those that are compared next to each other."""
+        self._add(LOOP, call(self._records, bare_keyed_sum))
+        self._add(ONE, steady(keyed_sum(self._folder, 1), "sum", self._warm_up, self._seconds))
         if self._with_bytewax:
-            rates[BYTEWAX] = bytewax_worker.steady(self._folder, self._warm_up, self._seconds).rate
-        rates[TWO] = self._job(TWO)
-        before = per_second(self._records, bare_chain)
-        rates[CHAIN] = self._job(CHAIN)
-        rates[CHAIN_LOOP] = (before + per_second(self._records, bare_chain)) / 2
-        self.rounds.append(rates)
+            self._add(BYTEWAX, bytewax_worker.steady(self._folder, self._warm_up, self._seconds))
+        self._add(TWO, steady(keyed_sum(self._folder, 2), "sum", self._warm_up, self._seconds))
+        self._add(CHAIN, steady(chain(self._folder), "with_key", self._warm_up, self._seconds))
+        self._add(CHAIN_LOOP, call(self._records, bare_chain))
 
-    def ratios(self, above: str, below: str) -> list[float]:
-        """One rate over another, in every round."""
-        return [each[above] / each[below] for each in self.rounds]
+    def rates(self, name: str) -> list[float]:
+        """Records a second of a contender, in every round."""
+        return [run.rate for run in self.runs[name]]
 
-    def _job(self, name: str) -> float:
-        if name == CHAIN:
-            env, operator = chain(self._folder), "with_key"
-        else:
-            env, operator = keyed_sum(self._folder, 1 if name == ONE else 2), "sum"
-        seen = steady(env, operator, self._warm_up, self._seconds)
-        self.jobs[name].append(seen)
-        return seen.rate
+    def efforts(self, name: str) -> list[float]:
+        """Processor seconds a record of a contender, in every round."""
+        return [run.effort for run in self.runs[name]]
+
+    def _add(self, name: str, run: Steady) -> None:
+        self.runs.setdefault(name, []).append(run)
 
 
-def figures_of(path: RowPath, with_bytewax: bool) -> tuple[Figures, list[list[str]]]:
+def figures_of(path: RowPath) -> tuple[Figures, list[list[str]]]:
     """The figures, and the lines of the table of ratios."""
-    wanted = [
-        ("keyed_sum_1x1_vs_bare_loop", ONE, LOOP, ""),
-        ("chained_vs_bare_loop", CHAIN_LOOP, CHAIN, "at most 1.60"),
-    ]
-    if with_bytewax:
-        wanted[:0] = [
-            ("keyed_sum_1x1_vs_bytewax", ONE, BYTEWAX, "at least 1.50"),
-            ("keyed_sum_2x2_vs_bytewax", TWO, BYTEWAX, ""),
-        ]
     figures, lines = Figures(), []
-    for name, above, below, target in wanted:
-        ratios = path.ratios(above, below)
+    for name, above, below, target in RATIOS:
+        if above not in path.runs or below not in path.runs:
+            continue
+        ratios = [a / b for a, b in zip(path.rates(above), path.rates(below), strict=True)]
+        efforts = [b / a for a, b in zip(path.efforts(above), path.efforts(below), strict=True)]
         figures.ratios[name] = middle(ratios)
-        lines.append([name, f"{middle(ratios):.2f}", target, spread(ratios)])
-    for name in path.rounds[0]:
-        figures.rates[name] = middle(each[name] for each in path.rounds)
+        figures.ratios[f"{name}_by_processor_time"] = middle(efforts)
+        lines.append(
+            [name, f"{middle(ratios):.2f}", target, spread(ratios), f"{middle(efforts):.2f}", spread(efforts)]
+        )
+    for name in path.runs:
+        figures.rates[name] = middle(path.rates(name))
+        figures.seconds[f"{name}, processor time a row"] = middle(path.efforts(name))
+    figures.details["checkpoints"] = {
+        name: [run.checkpoints for run in runs] for name, runs in path.runs.items()
+    }
+    figures.details["rates"] = {name: path.rates(name) for name in path.runs}
     return figures, lines
 
 
@@ -134,15 +143,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number in range(given.rounds):
             path.run_round()
             print(f"round {number + 1} of {given.rounds} done", file=sys.stderr, flush=True)
-    figures, lines = figures_of(path, with_bytewax)
-    memory = add_memory(figures, path.jobs[ONE])
-    checkpoints = {name: sum(run.checkpoints for run in runs) for name, runs in path.jobs.items()}
-    figures.details |= {"checkpoints": checkpoints, "rounds": path.rounds}
-    print(table(["ratio", "middle", "target", "all rounds"], lines), end="\n\n")
-    rates = [[name, rows_a_second(rate)] for name, rate in figures.rates.items()]
-    print(table(["contender", "rows/s"], rates), end="\n\n")
-    print(memory)
-    print(f"Checkpoints that completed meanwhile: {sum(checkpoints.values())}. {machine().in_words()}")
+    figures, lines = figures_of(path)
+    memory = add_memory(figures, path.runs[ONE])
+    print(table(["ratio", "by rate", "target", "all rounds", "by CPU", "all rounds"], lines), end="\n\n")
+    rates = [
+        [name, rows_a_second(rate), f"{figures.seconds[f'{name}, processor time a row'] * 1e9:,.0f} ns"]
+        for name, rate in figures.rates.items()
+    ]
+    print(table(["contender", "rows/s", "CPU a row"], rates), end="\n\n")
+    completed = sum(sum(counts) for counts in figures.details["checkpoints"].values())
+    print(f"{memory} Checkpoints that completed meanwhile: {completed}.\n{machine().in_words()}")
     figures.write(given.json, versions(**({"bytewax": bytewax_worker.VERSION} if with_bytewax else {})))
     return 0
 

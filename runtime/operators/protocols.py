@@ -71,7 +71,8 @@ class Polled(Generic[T_co]):
         batch: Records, or `None` when there are none right now.
         dead_letters: Records that could not be read; they go to the dead-letter stream.
         skipped: How many bad records were skipped silently (`on_error="skip"`).
-        ready_at: With nothing to give: monotonic time (the context's clock) at which to poll again.
+        ready_at: With nothing to give: monotonic time (the context's clock) at which to poll again; `None`
+            for a little later.
         finished: All splits are read to their end; the reader is not polled again.
     """
 

@@ -61,7 +61,9 @@ def test_the_row_path_is_measured_beside_a_bare_loop(
 
     assert figures["ratios"].keys() == {
         "keyed_sum_1x1_vs_bare_loop",
+        "keyed_sum_1x1_vs_bare_loop_by_processor_time",
         "chained_vs_bare_loop",
+        "chained_vs_bare_loop_by_processor_time",
         "memory_growth",
     }
     early, late = figures["details"]["memory"]

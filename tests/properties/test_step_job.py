@@ -261,7 +261,7 @@ def run(history: History, happenings: Sequence[tuple[int, str]]) -> None:
     event(f"crashes: {history.crashes}, of them after a checkpoint: {statistics.completed > 1}")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_every_record_has_its_effect_exactly_once_whatever_happens(
     shape: Shape,
@@ -275,7 +275,22 @@ def test_every_record_has_its_effect_exactly_once_whatever_happens(
     check_output(history)
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.long
+@settings(max_examples=5000, deadline=None)
+@given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
+def test_every_record_has_its_effect_exactly_once_in_many_more_cases(
+    shape: Shape,
+    parallelism: list[int],
+    config: JobConfig,
+    happenings: list[tuple[int, str]],
+    seed: int,
+) -> None:
+    history = History(shape, parallelism, config, Random(seed))
+    run(history, happenings)
+    check_output(history)
+
+
+@settings(max_examples=60, deadline=None)
 @given(shapes, st.integers(1, 3), parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_records_of_a_split_and_key_stay_in_order(
     shape: Shape,
@@ -291,7 +306,7 @@ def test_records_of_a_split_and_key_stay_in_order(
     check_order(history, lanes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_checkpoints_leave_no_files_behind(
     shape: Shape,
@@ -318,7 +333,7 @@ def test_job_without_checkpoints_ends_and_commits_once(
     assert {key: len(sequence_of(v)) for key, v in history.target.by_key().items()} == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
 def test_job_that_does_not_align_ends_and_loses_nothing(
     shape: Shape,
