@@ -1,8 +1,8 @@
 """The keyed sum in Bytewax; run by its own Python (`python -m bytewax.run bytewax_flow:flow`).
 
 The source hands in batches, the sum keeps its state in Bytewax's recovery store, and the sink drops records
-and writes a line `<seconds> <records> <processor seconds>` ten times a second to the file `PENSTOCK_BENCH_OUT`. It ends
-by itself after `PENSTOCK_BENCH_SECONDS`.
+and ten times a second writes `<seconds> <records> <processor seconds>` to the file `PENSTOCK_BENCH_OUT`. It
+ends by itself after `PENSTOCK_BENCH_SECONDS`.
 """
 
 from __future__ import annotations
