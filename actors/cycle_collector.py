@@ -7,7 +7,7 @@ from typing import Final
 
 #: Containers that may live more than at the last collection before the next one, and how many collections
 #: of a younger generation pass before an older one is looked at.
-_COLLECT_AFTER: Final = (100_000, 50, 50)
+_COLLECT_AFTER: Final = (20_000, 10, 10)
 
 
 def spare_long_lived_objects() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +62,8 @@ class ValueCodec:
         self._encoder = ValueEncoder()
         self._encoder.resolve_with(TypeLowering(self._encoder, directory, self._pickles).resolve)
         self._decoder = ValueDecoder(directory, self._pickles)
+        #: Codecs that other threads have used and given back; appending and popping are atomic.
+        self._idle: deque[ValueCodec] = deque()
 
     def dumps(self, value: Any) -> bytes:
         """Encode a value.
@@ -78,9 +82,21 @@ class ValueCodec:
         """
         return self._decoder.decode(data)
 
-    def for_another_thread(self) -> ValueCodec:
-        """A codec with the same settings: one codec serves one thread, its packer has a buffer of its own."""
-        return ValueCodec(self._allow_pickle, self._classes)
+    @contextmanager
+    def for_another_thread(self) -> Iterator[ValueCodec]:
+        """A codec with the same settings, to be used until the end of the `with`.
+
+        One codec serves one thread: its packer has a buffer of its own. That makes it large, and its parts
+        refer to each other, so that only Python's cycle collector would free it; codecs are used again.
+        """
+        try:
+            codec = self._idle.pop()
+        except IndexError:
+            codec = ValueCodec(self._allow_pickle, self._classes)
+        try:
+            yield codec
+        finally:
+            self._idle.append(codec)
 
     def statistics(self) -> CodecStatistics:
         """What was pickled so far."""

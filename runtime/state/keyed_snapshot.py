@@ -110,7 +110,10 @@ class KeyedSnapshot:
             CorruptSnapshotError: A file to be merged is damaged.
             ValueError: A table has a key that is not the subtask's own.
         """
-        codec = self.codec.for_another_thread()
+        with self.codec.for_another_thread() as codec:
+            return self._finish(files, codec)
+
+    def _finish(self, files: StateFileWriter, codec: ValueCodec) -> KeyedStateHandle:
         chain = () if self.base is None else self.base.files
         entries = 0 if self.base is None else self.base.entries
         blocks = [block for delta in self.deltas for block in delta.blocks]

@@ -2,14 +2,22 @@
 
 Between slices a subtask serves barriers and control. The size follows the measured time per row, so a chain
 of cheap operators takes whole batches and a slow user function is given a few rows, or one, at a time.
+
+However cheap they are, some thousand rows are enough: more of them gain nothing (what a slice costs is spread
+thin already), and so many objects at once leave the processor's cache and wake Python's cycle collector. An
+Arrow batch is a few objects whatever its size, so it may be larger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+
+#: Most records of a slice of a list of records.
+MOST_ROWS: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +25,7 @@ class SlicingStatistics:
     """Counters of the slicing.
 
     Attributes:
-        rows: The size that the next slice would have.
+        rows: The size that the time of the last slices allows the next one.
         overruns: Slices that took more than ten times the intended time.
     """
 
@@ -31,7 +39,10 @@ class SliceSizer:
     Args:
         target: Intended seconds of a slice.
         initial: Rows of the first slice.
-        maximum: Most rows of a slice.
+        maximum: Most rows of a slice, whatever it consists of.
+
+    Attributes:
+        rows: The size that the time of the last slices allows the next one.
 
     Example:
         >>> sizer = SliceSizer(target=0.01, initial=64)
@@ -40,11 +51,20 @@ class SliceSizer:
         10
     """
 
-    def __init__(self, target: float = 0.01, initial: int = 256, maximum: int = 16_384) -> None:
+    def __init__(self, target: float = 0.01, initial: int = 256, maximum: int = 65_536) -> None:
         self._target = target
         self._maximum = maximum
         self._overruns = 0
         self.rows = initial
+
+    def rows_of(self, batch: Batch) -> int:
+        """Rows of the next slice of this batch.
+
+        Example:
+            >>> SliceSizer(initial=50_000).rows_of(RowBatch([1, 2]))
+            4096
+        """
+        return self.rows if isinstance(batch, ArrowBatch) else min(self.rows, MOST_ROWS)
 
     def observe(self, rows: int, seconds: float) -> None:
         """A slice of so many rows took so long."""
@@ -72,6 +92,11 @@ class BatchRemainder:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._taken = 0
+
+    @property
+    def batch(self) -> Batch:
+        """The whole of it."""
+        return self._batch
 
     @property
     def is_empty(self) -> bool:

@@ -12,7 +12,7 @@ from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.task.outputs import SubtaskOutputs
-from penstock.runtime.task.slicing import BatchRemainder, SliceSizer, SlicingStatistics
+from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer, SlicingStatistics
 
 
 class WorkInProgress:
@@ -44,8 +44,8 @@ class WorkInProgress:
 
     @property
     def slice_rows(self) -> int:
-        """Rows that the next slice would have."""
-        return self._sizer.rows
+        """Rows that a source is asked for: those of one slice."""
+        return min(self._sizer.rows, MOST_ROWS)
 
     def begin_batch(self, batch: Batch) -> None:
         """Take a batch on; nothing else may be in progress."""
@@ -99,7 +99,7 @@ class WorkInProgress:
         """What to go on with: the slice under way, the next slice, or what follows the batch."""
         if self._work is None:
             if self._remainder is not None:
-                batch = self._remainder.take(self._sizer.rows)
+                batch = self._remainder.take(self._sizer.rows_of(self._remainder.batch))
                 if self._remainder.is_empty:
                     self._remainder = None
                 self._slice_rows = len(batch)

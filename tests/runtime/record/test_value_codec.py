@@ -312,3 +312,17 @@ def test_data_can_be_read_from_any_buffer() -> None:
     codec = ValueCodec()
     data = codec.dumps({"a": (1, [2.5])})
     assert codec.loads(bytearray(data)) == codec.loads(memoryview(b"x" + data)[1:]) == {"a": (1, [2.5])}
+
+
+def test_codecs_for_other_threads_are_used_again_and_never_by_two_at_once() -> None:
+    codec = ValueCodec()
+    with codec.for_another_thread() as first, codec.for_another_thread() as second:
+        assert len({id(codec), id(first), id(second)}) == 3
+        assert second.loads(first.dumps((1, "a"))) == (1, "a")
+    with codec.for_another_thread() as again:
+        assert again in (first, second)
+
+
+def test_a_codec_of_another_thread_refuses_pickles_like_its_own() -> None:
+    with ValueCodec(allow_pickle=False).for_another_thread() as other, pytest.raises(CodecError):
+        other.dumps(object())

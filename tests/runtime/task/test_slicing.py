@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
-from penstock.runtime.task.slicing import BatchRemainder, SliceSizer
+from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer
 
 
 def pieces(batch: Batch, size: int) -> list[Batch]:
@@ -76,3 +76,15 @@ def test_only_slices_that_took_far_too_long_are_overruns() -> None:
     assert sizer.statistics().overruns == 0
     sizer.observe(rows=1, seconds=0.11)
     assert sizer.statistics().overruns == 1
+
+
+def test_a_list_of_records_is_cut_at_some_thousand_and_an_arrow_batch_is_not() -> None:
+    sizer = SliceSizer(initial=50_000)
+    arrow = ArrowBatch(pa.RecordBatch.from_pydict({"n": [1, 2]}))
+    assert sizer.rows_of(RowBatch([1, 2])) == MOST_ROWS
+    assert sizer.rows_of(arrow) == 50_000
+
+
+def test_slow_rows_are_cut_finer_than_that() -> None:
+    sizer = SliceSizer(initial=10)
+    assert sizer.rows_of(RowBatch([1, 2])) == 10
