@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.runtime.checkpoint.metadata import read_state
 from penstock.runtime.checkpoint.sealed_file import damaged, seal, unseal
-from penstock.runtime.checkpoint.snapshot import StateHandle, SubtaskId
+from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, FileHandle, SubtaskId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.ports import SnapshotStorage
 
 _MAGIC: Final = b"PSTKFLOW"
 _VERSION: Final = 1
@@ -43,19 +45,6 @@ class ChannelState:
     def elements(self) -> int:
         """Number of elements."""
         return sum(map(len, self.inputs.values())) + sum(map(len, self.outputs.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelStateHandle:
-    """Where the in-flight data of one subtask is.
-
-    Attributes:
-        state: The file, or the data itself when it is small.
-        elements: How many elements it holds.
-    """
-
-    state: StateHandle
-    elements: int
 
 
 def encode_channel_state(state: ChannelState) -> bytes:
@@ -97,6 +86,19 @@ def decode_channel_state(data: bytes, path: str) -> ChannelState:
         )
     except (TypeError, ValueError) as error:
         raise damaged(_WHAT, path, str(error)) from error
+
+
+def read_channel_state(storage: SnapshotStorage, handle: ChannelStateHandle) -> tuple[ChannelState, str]:
+    """Read in-flight data, and say where it was; blocks.
+
+    Raises:
+        CorruptSnapshotError: The file is missing or damaged.
+        StorageError: It could not be read, or a newer version wrote it.
+    """
+    where = "the checkpoint's metadata"
+    if isinstance(handle.state, FileHandle):
+        where = f"{storage.url}/{handle.state.path}"
+    return decode_channel_state(read_state(storage, handle.state), where), where
 
 
 def _number(value: Any) -> int:

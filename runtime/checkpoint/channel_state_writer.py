@@ -20,11 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.runtime.checkpoint.channel_state_file import (
-    ChannelState,
-    ChannelStateHandle,
-    encode_channel_state,
-)
+from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
+from penstock.runtime.checkpoint.snapshot import ChannelStateHandle
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
@@ -77,6 +74,7 @@ class _Collected:
     handle: ChannelStateHandle | None = None
     error: BaseException | None = None
     waiting: _Waiting | None = None
+    files: StateFiles | None = None
 
 
 class AsyncChannelStateWriter:
@@ -135,6 +133,8 @@ class AsyncChannelStateWriter:
             return
         collected.is_aborted = True
         self._aborted += 1
+        if collected.handle is not None and collected.files is not None:
+            self._remove(collected.files)
         if collected.waiting is not None:
             msg = f"checkpoint {checkpoint_id} was given up while its in-flight data was collected"
             collected.waiting.on_error(ChannelStateAborted(msg))
@@ -184,7 +184,7 @@ class AsyncChannelStateWriter:
         if not collected.inputs and not collected.outputs:
             self._done(checkpoint_id, collected, None)
             return
-        files = self._files(checkpoint_id)
+        files = collected.files = self._files(checkpoint_id)
 
         def write() -> ChannelStateHandle:
             inputs = {channel: list(map(encode_element, e)) for channel, e in collected.inputs.items()}

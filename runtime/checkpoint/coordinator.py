@@ -93,6 +93,7 @@ class CheckpointCoordinator:
             write,
             self._failures,
             self._history,
+            config.options,
             config.timeout_seconds,
             clock=clock,
             timers=timers,
@@ -167,6 +168,11 @@ class CheckpointCoordinator:
                 self._requests.retry_later(started.request)
                 detail = f"{subtask} finished before it took this checkpoint"
                 self._pending.abort(started, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
+
+    def data_ended(self, subtask: SubtaskId) -> None:
+        """A subtask has processed the end of all its inputs; soon no barrier may reach it any more."""
+        self._planner.data_ended(subtask)
+        self._pending.data_ended(subtask)
 
     def trigger(
         self,

@@ -28,10 +28,10 @@ from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason a
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized
 from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint, PendingState
 from penstock.runtime.checkpoint.request_decider import CheckpointRequest
-from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskId, SubtaskSnapshot
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
-from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,12 +42,14 @@ class StartedCheckpoint:
         pending: What has come in.
         plan: Who takes part.
         request: Who asked for it.
+        barrier: What begins it.
         started_at: Monotonic seconds.
     """
 
     pending: PendingCheckpoint
     plan: CheckpointPlan
     request: CheckpointRequest
+    barrier: CheckpointBarrier
     started_at: float
 
     @property
@@ -81,6 +83,7 @@ class PendingCheckpoints:
         write: Writes the record of a complete checkpoint; blocks.
         failures: When failed checkpoints fail the job.
         history: What is remembered.
+        options: How a snapshot of a kind is taken.
         timeout: Seconds after which a checkpoint is given up.
         clock: Time.
         timers: For the timeouts.
@@ -96,6 +99,7 @@ class PendingCheckpoints:
         write: Callable[[CompletedCheckpoint], Finalized | Fenced],
         failures: CheckpointFailureManager,
         history: CheckpointHistory,
+        options: Callable[[SnapshotKind], CheckpointOptions],
         timeout: float,
         *,
         clock: Clock,
@@ -109,6 +113,7 @@ class PendingCheckpoints:
         self._write = write
         self._failures = failures
         self._history = history
+        self._options = options
         self._timeout = timeout
         self._clock = clock
         self._timers = timers
@@ -171,21 +176,24 @@ class PendingCheckpoints:
             base_id=base,
             forced=request.forced,
         )
-        started = StartedCheckpoint(pending, plan, request, self._clock.monotonic())
+        barrier = CheckpointBarrier(checkpoint_id, now, self._options(request.kind), base)
+        started = StartedCheckpoint(pending, plan, request, barrier, self._clock.monotonic())
         self._started[checkpoint_id] = started
         pending.set_canceller(self._timers.call_later(self._timeout, lambda: self._expire(started)))
-        record = CheckpointRecord(
-            checkpoint_id,
-            self._attempt,
-            request.kind,
-            CheckpointStatus.IN_PROGRESS,
-            now,
-            subtasks=len(plan.acknowledge),
+        in_progress = CheckpointStatus.IN_PROGRESS
+        self._history.started(
+            CheckpointRecord(
+                checkpoint_id, self._attempt, request.kind, in_progress, now, subtasks=len(plan.acknowledge)
+            )
         )
-        self._history.started(record)
-        barrier = CheckpointBarrier(checkpoint_id, now, CheckpointOptions(request.kind), base)
         self._gateway.trigger(plan.trigger, barrier)
         return started
+
+    def data_ended(self, subtask: SubtaskId) -> None:
+        """Let a subtask start the checkpoints that run by itself, if no barrier comes there any more."""
+        for started in self.running:
+            if subtask in started.pending.missing and subtask not in started.plan.trigger:
+                self._gateway.trigger((subtask,), started.barrier)
 
     def abort(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
         """Give a checkpoint up; one that is being written goes on."""

@@ -1,16 +1,18 @@
 """Who takes part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
 
 While everything runs, sources start a checkpoint and everybody acknowledges it and is told of its end. A
-finished subtask takes no part any more. A subtask whose senders have all finished gets no barrier from
-anybody, so it is told to start by itself. What a finished subtask acknowledged last is carried from
-checkpoint to checkpoint: its state (an empty list of splits, its last transactions) must be found when the
-job restarts.
+finished subtask takes no part any more. A subtask whose senders have all sent their end gets no barrier
+from anybody, so it is told to start by itself. When that is so is known only there. So everybody who has
+reported the end of data is told, and starts by itself only when the ends of all its channels have been
+consumed and no barrier has come. Whoever reports it while a checkpoint runs is told then. What a finished
+subtask acknowledged last is carried from checkpoint to checkpoint: its state (an empty list of splits, its
+last transactions) must be found when the job restarts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from penstock.runtime.checkpoint.snapshot import (
@@ -35,7 +37,7 @@ class CheckpointPlan:
     """Who does what in one checkpoint.
 
     Attributes:
-        trigger: Told to start it.
+        trigger: Told to start it; those with input only if no barrier comes.
         acknowledge: Must acknowledge it.
         commit: Told of its end.
         finished: Take no part; their last state is carried forward.
@@ -72,6 +74,7 @@ class CheckpointPlanner:
         self._after_finish = checkpoints_after_tasks_finish
         self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+        self._data_ended: set[SubtaskId] = set()
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -86,6 +89,7 @@ class CheckpointPlanner:
     def reset(self) -> None:
         """A new attempt: nothing runs yet."""
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+        self._data_ended.clear()
 
     def started(self) -> None:
         """Everything that has not finished runs now."""
@@ -99,6 +103,10 @@ class CheckpointPlanner:
         self._status[subtask] = SubtaskStatus.FINISHED
         return True
 
+    def data_ended(self, subtask: SubtaskId) -> None:
+        """A subtask has processed the end of all its inputs: the ends of its channels follow."""
+        self._data_ended.add(subtask)
+
     def plan(self) -> CheckpointPlan | NotAllRunning:
         """Who takes part in a checkpoint that starts now."""
         by_status: dict[SubtaskStatus, list[SubtaskId]] = {status: [] for status in SubtaskStatus}
@@ -110,7 +118,7 @@ class CheckpointPlanner:
         if not running or (finished and not self._after_finish):
             return NotAllRunning(())
         gone = frozenset(finished)
-        trigger = tuple(subtask for subtask in running if self._senders[subtask] <= gone)
+        trigger = tuple(s for s in running if self._senders[s] <= gone or s in self._data_ended)
         return CheckpointPlan(trigger, tuple(running), tuple(running), tuple(finished))
 
     def collect(
@@ -136,7 +144,10 @@ class CheckpointPlanner:
                 before = previous.get(spec.id)
                 same = before is not None and before.parallelism == vertex.parallelism
                 if before is not None and same and subtask.index in before.subtasks:
-                    parts.setdefault(spec.id, {})[subtask.index] = before.subtasks[subtask.index]
+                    # What was in flight at its last checkpoint has been consumed since, or it would not be
+                    # finished.
+                    last = replace(before.subtasks[subtask.index], channels=None)
+                    parts.setdefault(spec.id, {})[subtask.index] = last
         return {
             spec.id: OperatorState(
                 spec.id,

@@ -15,6 +15,7 @@ from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.paths import check_path
 from penstock.runtime.checkpoint.sealed_file import damaged, seal, unseal
 from penstock.runtime.checkpoint.snapshot import (
+    ChannelStateHandle,
     FileHandle,
     InlineHandle,
     KeyedStateHandle,
@@ -158,6 +159,7 @@ def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
                 for k in subtask.keyed
             ],
             [[o.name, o.mode.value, o.count, _encode(o.state, folder)] for o in subtask.operator],
+            subtask.channels and [subtask.channels.elements, _encode(subtask.channels.state, folder)],
         ]
         for index, subtask in state.subtasks.items()
     ]
@@ -170,11 +172,16 @@ def _decode_operator(item: list[Any], folder: str) -> OperatorState:
         operator_id,
         parallelism,
         max_parallelism,
-        {index: _decode_subtask(keyed, lists, folder) for index, keyed, lists in subtasks},
+        {
+            index: _decode_subtask(keyed, lists, channels, folder)
+            for index, keyed, lists, channels in subtasks
+        },
     )
 
 
-def _decode_subtask(keyed: list[Any], lists: list[Any], folder: str) -> OperatorSubtaskState:
+def _decode_subtask(
+    keyed: list[Any], lists: list[Any], channels: list[Any] | None, folder: str
+) -> OperatorSubtaskState:
     return OperatorSubtaskState(
         tuple(
             KeyedStateHandle(KeyGroupRange(first, last), tuple(_decode(f, folder) for f in files), entries)
@@ -184,6 +191,7 @@ def _decode_subtask(keyed: list[Any], lists: list[Any], folder: str) -> Operator
             OperatorStateHandle(name, RedistributionMode(mode), _decode(state, folder), count)
             for name, mode, count, state in lists
         ),
+        None if channels is None else ChannelStateHandle(_decode(channels[1], folder), channels[0]),
     )
 
 

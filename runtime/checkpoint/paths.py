@@ -178,6 +178,16 @@ class SnapshotPaths:
         folder = self.snapshot_folder(SnapshotKind.SAVEPOINT, checkpoint_id, attempt)
         return f"{folder}{escape_name(operator_id)}-{subtask}-{number}"
 
+    def channel_state(self, *, checkpoint_id: int, attempt: int, vertex: str, subtask: int) -> str:
+        """The file of a subtask's in-flight data; it belongs to one checkpoint and lies in its folder.
+
+        Example:
+            >>> SnapshotPaths("j").channel_state(checkpoint_id=7, attempt=2, vertex="count", subtask=0)
+            'j/chk-7-2/channels-count-0'
+        """
+        folder = self.snapshot_folder(SnapshotKind.CHECKPOINT, checkpoint_id, attempt)
+        return f"{folder}channels-{escape_name(vertex)}-{subtask}"
+
     @property
     def shared(self) -> str:
         """Folder of the state files, with a slash at its end."""

@@ -7,7 +7,7 @@ the bytes it stands for are in a file of the checkpoint storage, or inline when 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -117,21 +117,37 @@ class OperatorStateHandle:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelStateHandle:
+    """Where the in-flight data of one subtask is: of its input channels and of its outputs.
+
+    Attributes:
+        state: The file, or the data itself when it is small.
+        elements: How many elements it holds.
+    """
+
+    state: StateHandle
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSubtaskState:
     """All state of one operator in one subtask.
 
     Attributes:
         keyed: Managed keyed state.
         operator: Managed operator state, one handle a name.
+        channels: In-flight data of the whole subtask; only at the first operator of its chain, and only in
+            unaligned checkpoints.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()
     operator: tuple[OperatorStateHandle, ...] = ()
+    channels: ChannelStateHandle | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was written."""
-        return not self.keyed and not self.operator
+        return not self.keyed and not self.operator and self.channels is None
 
     def handles(self) -> Iterator[StateHandle]:
         """Every handle in this state."""
@@ -139,6 +155,8 @@ class OperatorSubtaskState:
             yield from keyed.files
         for state in self.operator:
             yield state.state
+        if self.channels is not None:
+            yield self.channels.state
 
     def files(self) -> Iterator[FileHandle]:
         """Every file that this state needs."""
@@ -149,9 +167,23 @@ class OperatorSubtaskState:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
-    """What one subtask acknowledges a checkpoint with: the state of each operator in its chain."""
+    """What one subtask acknowledges a checkpoint with: the state of each operator, in the chain's order."""
 
     operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
+
+    def with_channels(self, channels: ChannelStateHandle | None) -> SubtaskSnapshot:
+        """The same with in-flight data, which goes to the first operator.
+
+        Example:
+            >>> handle = ChannelStateHandle(InlineHandle(b""), elements=2)
+            >>> snapshot = SubtaskSnapshot({"count": OperatorSubtaskState()}).with_channels(handle)
+            >>> snapshot.operators["count"].channels.elements
+            2
+        """
+        if channels is None:
+            return self
+        head = next(iter(self.operators))
+        return SubtaskSnapshot({**self.operators, head: replace(self.operators[head], channels=channels)})
 
     def files(self) -> Iterator[FileHandle]:
         """Every file that this snapshot needs."""
@@ -170,6 +202,7 @@ class CheckpointMetrics:
         async_duration: The part beside the task.
         written_bytes: New bytes written for this checkpoint.
         full_bytes: Bytes that the checkpoint's state needs in all.
+        in_flight_bytes: Of these, data that was between subtasks; 0 when the checkpoint was aligned here.
     """
 
     start_delay: float = 0.0
@@ -178,6 +211,7 @@ class CheckpointMetrics:
     async_duration: float = 0.0
     written_bytes: int = 0
     full_bytes: int = 0
+    in_flight_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from penstock.runtime.checkpoint.channel_state_assignment import assign_channel_states
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
 from penstock.runtime.checkpoint.snapshot import (
@@ -12,15 +13,11 @@ from penstock.runtime.checkpoint.snapshot import (
     StateHandle,
     SubtaskId,
 )
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.checkpoint.state_mismatch import StateMismatchError as StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex
 from penstock.runtime.state.redistribution import reassign_keyed, redistribute
 from penstock.runtime.task.descriptor import OperatorRestore, TaskRestore
-
-
-class StateMismatchError(PenstockError):
-    """A checkpoint does not fit the job that is to start from it; the message says which operator and why."""
 
 
 def assign_states(
@@ -40,6 +37,7 @@ def assign_states(
         CorruptSnapshotError: A file is damaged.
     """
     _check_known(graph, checkpoint)
+    channels = assign_channel_states(graph, checkpoint)
     parts: dict[SubtaskId, dict[str, OperatorRestore]] = {s.id: {} for s in graph.subtasks}
     for vertex in graph.job.vertices:
         for operator in vertex.operators:
@@ -49,7 +47,13 @@ def assign_states(
             for index, restore in enumerate(_assign_operator(state, vertex, read)):
                 parts[SubtaskId(vertex.id, index)][operator.id] = restore
     return {
-        subtask: TaskRestore(checkpoint.checkpoint_id, checkpoint.attempt, operators, checkpoint.is_savepoint)
+        subtask: TaskRestore(
+            checkpoint.checkpoint_id,
+            checkpoint.attempt,
+            operators,
+            checkpoint.is_savepoint,
+            channels.get(subtask),
+        )
         for subtask, operators in parts.items()
     }
 

@@ -111,16 +111,13 @@ class JobConfig:
         self._check_alignment()
 
     def _check_alignment(self) -> None:
-        """Jobs run aligned checkpoints only; a wish for others is refused, never quietly ignored."""
-        if self.checkpointing is None:
-            return
-        for name in ("unaligned", "max_alignment_bytes"):
-            if getattr(self.checkpointing, name):
-                msg = (
-                    f"Checkpointing({name}=...) can't be used in a job of this version: its checkpoints are "
-                    f"aligned, and credits bound what waits. Leave {name} out"
-                )
-                raise ConfigurationError(msg)
+        """A limit that would never be met is refused, not quietly ignored."""
+        if self.checkpointing is not None and self.checkpointing.max_alignment_bytes is not None:
+            msg = (
+                "Checkpointing(max_alignment_bytes=...) is for channels without credits; those of a job have "
+                "credits, which bound what waits during an alignment. Leave it out"
+            )
+            raise ConfigurationError(msg)
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> JobConfig:

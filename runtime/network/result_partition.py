@@ -151,7 +151,7 @@ class ResultPartition:
         return [(spec, elements) for spec, elements in overtaken if elements]
 
     def restore(self, channel: int, elements: Sequence[bytes]) -> None:
-        """Send elements on a channel first that were overtaken in the restored checkpoint.
+        """Queue elements on a channel that were overtaken in the restored checkpoint; `flush` sends them.
 
         Raises:
             ValueError: Something was added already.

@@ -198,7 +198,7 @@ class ResultSubpartition:
         return overtaken
 
     def restore(self, elements: Sequence[bytes]) -> None:
-        """Send elements first that were overtaken in a checkpoint; before anything is added.
+        """Queue elements that were overtaken in a checkpoint; before anything is added. `flush` sends them.
 
         Raises:
             ValueError: Something was added already.
@@ -211,7 +211,6 @@ class ResultSubpartition:
             is_buffer, is_watermark = kind is ElementKind.BUFFER, kind is ElementKind.WATERMARK
             self._queue.append(_Queued(data, kind in _NEED_CREDIT, is_buffer, is_watermark))
             self._queued_buffers += is_buffer
-        self.send_queued()
 
     def flush(self) -> None:
         """Close the open buffer whatever it holds, and send while there are credits."""

@@ -130,6 +130,11 @@ class CheckpointOptions:
     unaligned: bool = False
     aligned_timeout: float | None = None
 
+    @property
+    def may_overtake(self) -> bool:
+        """Whether its barriers overtake buffers, now or when an alignment takes too long."""
+        return self.unaligned or self.aligned_timeout is not None
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:

@@ -6,15 +6,25 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
-from penstock.runtime.barrier.factory import create_barrier_handler
+from penstock.runtime.barrier.factory import (
+    BarrierSettings,
+    InFlightCapture,
+    channels_to_align,
+    create_input_gate,
+)
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.checkpoint.channel_state_file import read_channel_state
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.errors import OperatorError, OperatorLocation
+from penstock.runtime.errors import (
+    CorruptSnapshotError,
+    OperatorError,
+    OperatorLocation,
+    StreamCorruptError,
+)
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
 from penstock.runtime.operators.chain import OperatorChain, locations_of
@@ -24,6 +34,7 @@ from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage
 from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import Batch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
@@ -34,6 +45,7 @@ from penstock.runtime.task.network_input import NetworkInput
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.task.subtask_parts import SubtaskParts
+from penstock.runtime.task.timers import TaskTimers
 
 
 def build_subtask(
@@ -100,6 +112,8 @@ class _Builder:
         def emit(index: int, tag: str | None, batch: Batch) -> None:
             outputs.emit(ids[index], tag, batch)
 
+        timers = TaskTimers(self._clock)
+        writer = self._channel_state_writer(runner)
         chain = OperatorChain(self._make_operators(first), emit, first)
         backends = {spec.id: self._backend(spec.id) for spec in operators if spec.keyed}
         parts = SubtaskParts(
@@ -107,12 +121,15 @@ class _Builder:
             chain,
             outputs,
             source,
-            self._network_input(),
+            self._network_input(timers, writer),
             backends,
             self._values,
             self._batches,
             self._files,
+            timers,
+            writer,
         )
+        self._restore_channels(parts)
         self._open(parts, first)
         return Subtask(parts, self._gateway, runner, self._clock)
 
@@ -184,18 +201,51 @@ class _Builder:
             backend.restore(restore.keyed, files, restored_checkpoint_id=shared_id)
         return backend
 
-    def _network_input(self) -> NetworkInput | None:
+    def _channel_state_writer(self, runner: AsyncRunner) -> AsyncChannelStateWriter | None:
+        checkpointing = self._descriptor.config.checkpointing
+        if checkpointing is None or not checkpointing.unaligned:
+            return None
+
+        def files(checkpoint_id: int) -> StateFiles:
+            path = self._paths.channel_state(
+                checkpoint_id=checkpoint_id,
+                attempt=self._descriptor.attempt,
+                vertex=self._vertex.id,
+                subtask=self._descriptor.id.index,
+            )
+            return StateFiles(self._storage, lambda: path)
+
+        return AsyncChannelStateWriter(files, runner)
+
+    def _restore_channels(self, parts: SubtaskParts) -> None:
+        """Put what was in flight in front of everything that will arrive or be sent."""
+        task = self._descriptor.restore
+        if task is None or task.channels is None:
+            return
+        state, where = read_channel_state(self._storage, task.channels)
+        try:
+            for channel, elements in state.inputs.items():
+                assert parts.network is not None, f"{self._descriptor.id} has no input channels"
+                parts.network.gate.restore(channel, list(map(decode_element, elements)))
+        except StreamCorruptError as error:
+            msg = f"the in-flight data of {self._descriptor.id} in {where} can't be restored: {error}"
+            raise CorruptSnapshotError(msg) from error
+        for spec, encoded in state.outputs.items():
+            parts.outputs.restore(spec, encoded)
+
+    def _network_input(
+        self, timers: TaskTimers, writer: AsyncChannelStateWriter | None
+    ) -> NetworkInput | None:
         inputs = self._descriptor.subtask.inputs
         if not inputs:
             return None
         config = self._descriptor.config
-        mode = CheckpointingMode.EXACTLY_ONCE
-        if config.checkpointing is not None:
-            mode = config.checkpointing.checkpointing_mode
-        gate = InputGate.of_specs(inputs, self._clock, config.gap_timeout)
         policy = EndOfPartitionPolicy(config.end_of_partition)
-        handler = create_barrier_handler(mode, len(inputs), gate, self._clock, policy)
-        return NetworkInput(CheckpointedInputGate(gate, handler), len(inputs), self._batches)
+        settings = BarrierSettings.of_job(config.checkpointing, policy)
+        capture = None if writer is None else InFlightCapture(writer, timers, channels_to_align(inputs))
+        gate = InputGate.of_specs(inputs, self._clock, config.gap_timeout)
+        checkpointed = create_input_gate(settings, gate, self._clock, capture)
+        return NetworkInput(checkpointed, len(inputs), self._batches)
 
     def _files(self, checkpoint_id: int, kind: SnapshotKind, operator: str) -> StateFiles:
         counter = count()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, SubtaskId
+from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, KeyedStateHandle, SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionSubtask
 from penstock.runtime.graph.job_config import JobConfig
 
@@ -33,12 +33,14 @@ class TaskRestore:
         attempt: The attempt that completed it.
         operators: By operator id; an operator that the checkpoint does not know has no entry.
         is_savepoint: Its files are the user's, so no later checkpoint may build on them.
+        channels: What was in flight in this subtask's channels; `None` for nothing.
     """
 
     checkpoint_id: int
     attempt: int
     operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
     is_savepoint: bool = False
+    channels: ChannelStateHandle | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,15 @@ class NetworkInput(TaskInput):
         gate: The checkpointed input gate.
         channels: Number of channels.
         codec: Decodes buffers.
+
+    Attributes:
+        gate: The checkpointed input gate.
+        last_channel: The channel of the last batch.
     """
 
     def __init__(self, gate: CheckpointedInputGate, channels: int, codec: BatchCodec) -> None:
         self.gate = gate
+        self.last_channel = -1
         self._codec = codec
         self._valve = WatermarkValve(channels)
         self._open_data = set(range(channels))
@@ -49,6 +54,7 @@ class NetworkInput(TaskInput):
             return NOTHING
         channel, element = polled
         if isinstance(element, Buffer):
+            self.last_channel = channel
             return BatchArrived(self._codec.decode(element))
         return self._event(channel, element)
 

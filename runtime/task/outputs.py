@@ -94,7 +94,7 @@ class SubtaskOutputs:
         return [overtaken for p in self.partitions for overtaken in p.turn_unaligned(checkpoint_id)]
 
     def restore(self, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
-        """Send elements on a channel first that were overtaken in the restored checkpoint.
+        """Queue elements on a channel that were overtaken in the restored checkpoint; `flush` sends them.
 
         Raises:
             KeyError: There is no such channel.

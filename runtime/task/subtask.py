@@ -2,34 +2,32 @@
 
 Who runs it calls `step()` again and again, in one thread, and hands in what happens outside through the other
 methods, in the same thread. `step` does one piece of work of about ten milliseconds and says whether there is
-more. The order within a step is the order of urgency: a batch that is under way, checkpoints that were asked
-for, then one piece of input; and no input is taken while an output has no credit.
+more. The order within a step is the order of urgency: timers, checkpoints that were asked for, a batch that
+is under way, then one piece of input; and no input is taken while an output has no credit.
 
-A checkpoint is taken only between batches, when no operator is in the middle of a call: nothing that has been
-taken from a channel is then anywhere but in state or in an output. An aligned barrier is met exactly there,
-because it stands between buffers; a source's trigger waits for that moment.
+A checkpoint is taken only when no operator is in the middle of a call: nothing that has been taken from a
+channel is then anywhere but in state, in an output, or in the rest of a batch. An aligned barrier is met
+exactly there, because it stands between buffers; a source's trigger waits for that moment. An unaligned one
+comes at any time between two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`),
+so a subtask all of whose outputs are blocked still serves it.
 
 How a subtask ends is told in `penstock.runtime.task.end_of_input`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
-from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
-from penstock.runtime.checkpoint.subtask_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner, Clock
-from penstock.runtime.record.elements import CheckpointBarrier, Event
+from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask_parts import SubtaskParts
+from penstock.runtime.task.task_checkpoints import TaskCheckpoints
 from penstock.runtime.task.task_input import (
     BatchArrived,
     DataEnded,
@@ -82,19 +80,18 @@ class Subtask:
         self._outputs = parts.outputs
         self._gateway = gateway
         self._clock = clock
-        self._checkpoints = SubtaskCheckpointCoordinator(self, gateway, runner, clock)
         self._work = WorkInProgress(parts.chain, parts.outputs, clock, parts.slice_duration)
         self._event_time = EventTime(parts.chain, parts.outputs)
         self._end = EndOfInput(
             parts.chain, self._event_time, parts.outputs, gateway, takes_checkpoints=parts.takes_checkpoints
         )
-        self._triggers: deque[CheckpointBarrier] = deque()
-        self._completed_id = -1
+        self._checkpoints = TaskCheckpoints(parts, self._work, self._end, gateway, runner, clock)
         self._source_ready_at: float | None = None
+        self._has_begun = False
         self._records_in = 0
         self._time = TimeAccount()
         if parts.network is not None:
-            parts.network.gate.set_listener(self)
+            parts.network.gate.set_listener(self._checkpoints)
 
     @property
     def phase(self) -> Phase:
@@ -121,11 +118,11 @@ class Subtask:
         self._outputs.frame_consumed(channel, first_sequence_number)
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
-        """The JobMaster asks for a checkpoint; taken at the next batch boundary.
+        """The JobMaster asks for a checkpoint; taken in the next step, an aligned one between two batches.
 
         Only subtasks that nobody sends barriers to are asked: sources, and those whose senders have left.
         """
-        self._triggers.append(barrier)
+        self._checkpoints.ask_for(barrier)
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: commit what it covers.
@@ -133,15 +130,7 @@ class Subtask:
         Raises:
             OperatorError: A commit failed.
         """
-        if not self._end.may_send or checkpoint_id <= self._completed_id:
-            return
-        self._completed_id = checkpoint_id
-        for backend in self._parts.backends.values():
-            backend.confirm(checkpoint_id)
-        self._chain.checkpoint_completed(
-            permit_of_completed_checkpoint(checkpoint_id, self._parts.descriptor.attempt)
-        )
-        self._end.checkpoint_completed(checkpoint_id)
+        self._checkpoints.notify_complete(checkpoint_id)
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up by the job.
@@ -150,7 +139,6 @@ class Subtask:
             OperatorError: An operator failed.
         """
         self._checkpoints.notify_aborted(checkpoint_id)
-        self._chain.checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
         """Release everything; called once, in every case.
@@ -177,23 +165,28 @@ class Subtask:
             return _FINISHED
         begun = self._clock.monotonic()
         self._source_ready_at = None
+        if not self._has_begun:
+            self._has_begun = True
+            self._outputs.flush()  # what was in flight when the restored checkpoint was taken
+        self._parts.timers.fire(begun)
         more = self._piece_of_work(begun)
         now = self._clock.monotonic()
         flush_at = self._outputs.flush_due(now)
+        self._checkpoints.outputs_progressed()
         self._time.step(begun=begun, now=now, worked=more, available=self._outputs.are_available)
         if self._end.try_to_finish(exhausted=self._input.is_exhausted):
             return _FINISHED
         gap_at = None if self._parts.network is None else self._parts.network.gate.check_gaps(now)
-        return StepResult(more, _earliest(flush_at, gap_at, self._source_ready_at))
+        wake_at = _earliest(flush_at, gap_at, self._source_ready_at, self._parts.timers.next_at)
+        return StepResult(more, wake_at)
 
     def _piece_of_work(self, begun: float) -> bool:
+        if self._checkpoints.take_asked():
+            return True
         if not self._work.is_idle:
             if not self._outputs.are_available:
                 return False
             self._work.go_on(begun)
-            return True
-        if self._triggers:
-            self._checkpoint(self._triggers.popleft())
             return True
         if self._parts.network is None and self._end.phase is not Phase.RUNNING:
             return False
@@ -225,34 +218,6 @@ class Subtask:
             self._work.begin_batch(progress.batch)
         if isinstance(progress, DataEnded):
             self._work.then(self._end.finish(progress.drain))
-
-    # -- checkpoints --------------------------------------------------------------------------------------
-
-    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
-        """The input is aligned at this barrier (called by the barrier handler)."""
-        self._checkpoint(barrier, start_delay, alignment_duration)
-
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
-        """The input has given a checkpoint up (called by the barrier handler)."""
-        self._checkpoints.abort_on_barrier(checkpoint_id, reason)
-
-    def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Nothing of an operator waits in front of a barrier: batches are worked off before it."""
-
-    def broadcast_event(self, event: Event) -> None:
-        """Put an event on all outputs in one step, unless their end is behind them."""
-        if self._end.may_send:
-            self._outputs.broadcast_event(event)
-
-    def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
-        """The synchronous half of a checkpoint."""
-        return self._parts.snapshot(barrier)
-
-    def _checkpoint(
-        self, barrier: CheckpointBarrier, start_delay: float = 0.0, alignment_duration: float = 0.0
-    ) -> None:
-        if self._checkpoints.checkpoint_state(barrier, start_delay, alignment_duration):
-            self._end.checkpoint_taken(barrier.checkpoint_id)
 
     # -- accounts -----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
@@ -18,7 +19,7 @@ from penstock.runtime.operators.operator import ListState
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
+from penstock.runtime.record.elements import Batch, CheckpointBarrier, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -26,6 +27,7 @@ from penstock.runtime.task.network_input import NetworkInput
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.source_input import SourceInput
 from penstock.runtime.task.task_input import TaskInput
+from penstock.runtime.task.timers import TaskTimers
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class SubtaskParts:
         values: Encodes list states.
         batches: Encodes and decodes buffers.
         files: Makes the place for one operator's files of one checkpoint.
+        timers: Fired by whoever steps the subtask.
+        channel_state: Takes in-flight data; `None` when no checkpoint of the job is unaligned.
     """
 
     descriptor: TaskDescriptor
@@ -53,6 +57,8 @@ class SubtaskParts:
     values: ValueCodec
     batches: BatchCodec
     files: Callable[[int, SnapshotKind, str], StateFiles]
+    timers: TaskTimers
+    channel_state: AsyncChannelStateWriter | None = None
 
     def make_input(self) -> TaskInput:
         """Where work comes from."""
@@ -62,6 +68,20 @@ class SubtaskParts:
             msg = f"{self.descriptor.id} has neither a source nor channels"
             raise ValueError(msg)
         return SourceInput(self.source)
+
+    def capture_input(self, checkpoint_id: int, half_done: Batch | None) -> None:
+        """Hand what is in flight in the input to the channel state.
+
+        Args:
+            checkpoint_id: The checkpoint; unaligned.
+            half_done: What has been taken from the last channel and was not begun.
+        """
+        if self.network is None or self.channel_state is None:
+            return
+        if half_done is not None:
+            buffer = self.batches.encode(half_done)
+            self.channel_state.add_input(checkpoint_id, self.network.last_channel, (buffer,))
+        self.network.gate.capture_waiting(checkpoint_id)
 
     @property
     def head_operator(self) -> str:

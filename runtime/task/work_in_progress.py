@@ -2,8 +2,14 @@
 
 Work is a generator that pauses after every batch that left the chain. It is left alone when a slice's time is
 over or an output has no credit, and is gone on with in a later step. A batch is cut into slices; what follows
-it (the end of the input) waits until it is worked off. Only when nothing is in progress may a checkpoint be
-taken: what is half done lives in generators, and those are in no snapshot.
+it (the end of the input) waits until it is worked off.
+
+What is half done lives in generators, and those are in no snapshot. So an aligned checkpoint waits until
+nothing is in progress. An unaligned one must not wait for credits: it *settles* the work, which brings the
+generator under way to its end whatever the credits say. That is at most a slice, and what it emits waits in
+the outputs, from where it goes into the checkpoint. The slices that were not begun go into the checkpoint as
+they are. Settling again before the outputs have moved does nothing, so checkpoints that follow each other do
+not pile data up.
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ class WorkInProgress:
     def __init__(self, chain: OperatorChain, outputs: SubtaskOutputs, clock: Clock, duration: float) -> None:
         self._chain = chain
         self._outputs = outputs
-        self._monotonic = clock.monotonic
+        self._clock = clock
         self._duration = duration
         self._sizer = SliceSizer(duration)
         self._work: Work | None = None
@@ -65,7 +71,7 @@ class WorkInProgress:
         Raises:
             OperatorError: An operator failed.
         """
-        monotonic, now = self._monotonic, begun
+        monotonic, now = self._clock.monotonic, begun
         deadline = begun + self._duration
         while (work := self._current()) is not None:
             resumed = now
@@ -78,6 +84,27 @@ class WorkInProgress:
             self._ended(now - resumed)
             if now >= deadline:
                 return
+
+    def settle(self, *, whole_batch: bool = False) -> None:
+        """Bring what has begun to its end now, whatever time and credits say.
+
+        Args:
+            whole_batch: The slices that were not begun, too.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        monotonic = self._clock.monotonic
+        while self._work is not None or (whole_batch and self._remainder is not None):
+            work, resumed = self._current(), monotonic()
+            assert work is not None
+            for _ in work:
+                pass
+            self._ended(monotonic() - resumed)
+
+    def rest(self) -> Batch | None:
+        """The slices of the batch that were not begun; `None` when there are none."""
+        return None if self._remainder is None else next(self._remainder.rest(), None)
 
     def close(self) -> None:
         """Give up what is half done, so that users' `finally` blocks run now.

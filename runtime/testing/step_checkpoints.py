@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskId, SubtaskSnapshot
@@ -51,6 +52,7 @@ class StepCheckpoints:
     Args:
         storage: Where files are.
         clock: Time.
+        checkpointing: How checkpoints are taken; aligned by default.
 
     Attributes:
         running: Checkpoints that are being taken, by id.
@@ -59,9 +61,12 @@ class StepCheckpoints:
         declined: How many were declined.
     """
 
-    def __init__(self, storage: SnapshotStorage, clock: Clock) -> None:
+    def __init__(
+        self, storage: SnapshotStorage, clock: Clock, checkpointing: Checkpointing | None = None
+    ) -> None:
         self._storage = storage
         self._clock = clock
+        self._options = CheckpointOptions if checkpointing is None else checkpointing.options
         self._planner: CheckpointPlanner | None = None
         self._attempt = 0
         self._next_id = 1
@@ -85,7 +90,7 @@ class StepCheckpoints:
         plan = self._plan.plan()
         if isinstance(plan, NotAllRunning):
             return None
-        options = CheckpointOptions(kind)
+        options = self._options(kind)
         barrier = CheckpointBarrier(self._next_id, self._clock.now(), options, self._base_id)
         self._next_id += 1
         started = self.running[barrier.checkpoint_id] = RunningCheckpoint(barrier, plan)
@@ -139,6 +144,15 @@ class StepCheckpoints:
             checkpoint_id
             for checkpoint_id, running in self.running.items()
             if running.declined or checkpoint_id < newest or self._is_left(running)
+        )
+
+    def data_ended(self, subtask: SubtaskId) -> tuple[CheckpointBarrier, ...]:
+        """A subtask has processed the end of its inputs; barriers of checkpoints it may have to start."""
+        self._plan.data_ended(subtask)
+        return tuple(
+            running.barrier
+            for running in self.running.values()
+            if subtask not in running.acknowledged and subtask not in running.plan.trigger
         )
 
     def finished(self, subtask: SubtaskId) -> None:

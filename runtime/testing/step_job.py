@@ -93,7 +93,7 @@ class StepJob:
         self._attempt = self._moves = self._given_up = 0
         self.clock = clock or ManualClock()
         self.storage = storage
-        self.checkpoints = StepCheckpoints(storage, self.clock)
+        self.checkpoints = StepCheckpoints(storage, self.clock, config.checkpointing)
         self.tasks: dict[SubtaskId, StepTask] = {}
         self._begin_attempt()
 
@@ -237,7 +237,11 @@ class StepJob:
         return bool(known)
 
     def _step(self, task: StepTask) -> None:
+        had_ended = task.has_ended
         task.step()
+        if task.has_ended and not had_ended:
+            for barrier in self.checkpoints.data_ended(task.id):
+                self._mail(task.id, partial(Subtask.trigger_checkpoint, barrier=barrier))
         if task.is_finished:
             self.checkpoints.finished(task.id)
             self._network.receiver_finished(task.id)

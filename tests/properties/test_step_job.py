@@ -149,7 +149,14 @@ configs = st.builds(
     credits=st.integers(1, 8),
     buffer_rows=st.integers(1, 12),
     buffer_timeout=st.sampled_from([0.0, 0.01, 0.1]),
-    checkpointing=st.just(Checkpointing(every=1)),
+    checkpointing=st.sampled_from(
+        [
+            Checkpointing(every=1),
+            Checkpointing(every=1, unaligned=True),
+            Checkpointing(every=1, unaligned=True, aligned_timeout=0.05),
+            Checkpointing(every=1, unaligned=True, aligned_timeout=5),
+        ]
+    ),
 )
 happenings = st.lists(
     st.tuples(
@@ -180,9 +187,13 @@ class History:
 
     def happen(self, what: str) -> None:
         running = self.job.checkpoints.running
-        if what == "checkpoint" and len(running) < 2:
+        unaligned = self.config.checkpointing is not None and self.config.checkpointing.unaligned
+        most = 1 if unaligned else 2
+        if what == "rescale" and unaligned:
+            what = "crash"
+        if what == "checkpoint" and len(running) < most:
             self.job.trigger_checkpoint()
-        elif what == "savepoint" and len(running) < 2:
+        elif what == "savepoint" and len(running) < most:
             self.job.trigger_checkpoint(SnapshotKind.SAVEPOINT)
         elif what == "give up" and running:
             self.job.give_up_checkpoint(self.random.choice(sorted(running)))

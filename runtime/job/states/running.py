@@ -46,7 +46,7 @@ class Running(State):
             coordinator.start_periodic()
             self._final = FinalCheckpoint(coordinator, self.job.planner, self.job.timers)
             for subtask in self._reported:
-                self._final.end_of_data(subtask)
+                self.end_of_data(subtask)
         self._finish_if_all_have()
 
     def leave(self) -> None:
@@ -70,7 +70,8 @@ class Running(State):
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
         """Bring the end about once all have reported."""
-        if self._final is not None:
+        if self._final is not None and self.job.coordinator is not None:
+            self.job.coordinator.data_ended(subtask)
             self._final.end_of_data(subtask)
         return True
 

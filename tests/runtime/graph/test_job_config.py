@@ -88,8 +88,7 @@ def test_settings_survive_replace_and_pickle() -> None:
     assert pickle.loads(pickle.dumps(config)) == config == JobConfig(credits=3, buffer_timeout=1)
 
 
-@pytest.mark.parametrize("wish", [{"unaligned": True}, {"max_alignment_bytes": 1_000_000}])
-def test_a_way_of_aligning_that_jobs_do_not_run_is_refused_and_not_ignored(wish: dict[str, object]) -> None:
-    checkpointing = Checkpointing.from_mapping({"every": 1, "storage": "/tmp/chk", **wish})
-    with pytest.raises(ConfigurationError, match=f"{next(iter(wish))}=.*can't be used"):
+def test_a_limit_that_the_channels_of_a_job_never_meet_is_refused_and_not_ignored() -> None:
+    checkpointing = Checkpointing(every=1, storage="/tmp/chk", max_alignment_bytes=1_000_000)
+    with pytest.raises(ConfigurationError, match=r"max_alignment_bytes=\.\.\.\) is for channels without"):
         JobConfig(checkpointing=checkpointing)

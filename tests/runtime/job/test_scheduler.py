@@ -217,7 +217,7 @@ def test_a_bounded_job_takes_a_last_checkpoint_at_once_and_finishes():
         run.scheduler.on_end_of_data(1, subtask)
     assert run.cluster.take() == []
     run.scheduler.on_end_of_data(1, COUNT)
-    assert run.cluster.take() == [("trigger", 1, 1, READS)]
+    assert run.cluster.take() == [("trigger", 1, 1, ALL)]
     run.acknowledge(1)
     run.runner.run_all()
     assert run.cluster.take() == [("complete", 1, 1, ALL)]
@@ -238,7 +238,7 @@ def test_the_last_checkpoint_is_tried_again_when_it_fails():
     run.scheduler.decline(1, COUNT, 1, Reason.CHECKPOINT_DECLINED, "disk full")
     run.cluster.take()
     run.timers.advance(1)
-    assert run.cluster.take() == [("trigger", 1, 2, READS)]
+    assert run.cluster.take() == [("trigger", 1, 2, ALL)]
     assert run.scheduler.status().checkpoints.failures_in_a_row == 1
 
 
@@ -264,7 +264,25 @@ def test_a_checkpoint_that_runs_at_the_end_of_data_may_be_the_last_one():
         run.scheduler.on_subtask_finished(1, subtask)
     run.runner.run_all()
     assert run.state is JobState.FINISHED
-    assert [barrier.checkpoint_id for barrier in run.cluster.barriers] == [1]
+    assert {barrier.checkpoint_id for barrier in run.cluster.barriers} == {1}
+
+
+def test_whoever_reaches_the_end_of_data_while_a_checkpoint_runs_is_told_to_start_it_by_itself():
+    run = Run().start()
+    run.timers.advance(10)
+    run.cluster.take()
+    for subtask in ALL:
+        run.scheduler.on_end_of_data(1, subtask)
+    assert run.cluster.take() == [("trigger", 1, 1, (COUNT,))], "the sources were told before"
+
+
+def test_whoever_has_acknowledged_a_checkpoint_is_not_told_of_it_again():
+    run = Run().start()
+    run.timers.advance(10)
+    run.acknowledge(1, (COUNT,))
+    run.cluster.take()
+    run.scheduler.on_end_of_data(1, COUNT)
+    assert run.cluster.take() == []
 
 
 def test_a_checkpoint_that_came_too_early_is_followed_by_a_last_one():
@@ -276,8 +294,8 @@ def test_a_checkpoint_that_came_too_early_is_followed_by_a_last_one():
     run.runner.run_all()
     run.scheduler.on_subtask_finished(1, READ)
     run.timers.advance(0.2)
-    assert [b.checkpoint_id for b in run.cluster.barriers] == [1, 2]
-    assert run.cluster.take()[-1] == ("trigger", 1, 2, (READS[1],))
+    assert {b.checkpoint_id for b in run.cluster.barriers} == {1, 2}
+    assert run.cluster.take()[-1] == ("trigger", 1, 2, (READS[1], COUNT))
 
 
 def test_end_of_data_that_is_reported_before_everything_runs_is_not_forgotten():
@@ -289,7 +307,7 @@ def test_end_of_data_that_is_reported_before_everything_runs_is_not_forgotten():
         run.scheduler.on_end_of_data(1, subtask)
     run.cluster.take()
     run.scheduler.on_started(1)
-    assert run.cluster.take() == [("trigger", 1, 1, READS)]
+    assert run.cluster.take() == [("trigger", 1, 1, ALL)]
 
 
 def test_without_checkpoints_subtasks_just_finish():

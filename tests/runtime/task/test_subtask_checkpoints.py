@@ -49,8 +49,8 @@ def barrier(checkpoint_id: int, confirmed_id: int = -1) -> CheckpointBarrier:
     return CheckpointBarrier(checkpoint_id, 1_000_000.0, confirmed_id=confirmed_id)
 
 
-def savepoint(checkpoint_id: int) -> CheckpointBarrier:
-    return CheckpointBarrier(checkpoint_id, 0.0, CheckpointOptions(SnapshotKind.SAVEPOINT))
+def savepoint(checkpoint_id: int, confirmed_id: int = -1) -> CheckpointBarrier:
+    return CheckpointBarrier(checkpoint_id, 0.0, CheckpointOptions(SnapshotKind.SAVEPOINT), confirmed_id)
 
 
 def counting(senders: int = 2) -> StreamEnvironment:
@@ -187,13 +187,28 @@ def test_changes_after_the_synchronous_half_are_in_the_next_checkpoint(bench: Ma
     assert keyed(task, task.acknowledged[2]) == {"a": "aa", "b": "b"}
 
 
+def test_checkpoint_names_the_files_of_the_completed_one_that_its_barrier_names(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
+    task = bench(counting(1), "count")
+    for asked in (barrier(1), barrier(2, confirmed_id=1), barrier(3, confirmed_id=-1)):
+        task.deliver(rows("abc"[asked.checkpoint_id - 1]), asked)
+        task.run_freely()
+        task.upload()
+    files = {i: set(snapshot.files()) for i, snapshot in task.acknowledged.items()}
+    assert files[1] < files[2], "one more file, with what has changed"
+    assert not files[3] & (files[1] | files[2]), "nothing is confirmed: everything is written again"
+    assert keyed(task, task.acknowledged[3]) == {"a": "a", "b": "b", "c": "c"}
+
+
 def test_savepoint_has_its_files_in_its_own_folder_and_nothing_builds_on_it(
     bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
     task = bench(counting(1), "count")
-    task.deliver(rows("a"), barrier(1), rows("b"), savepoint(2), rows("c"), barrier(3, confirmed_id=1))
-    for _ in range(3):
+    for asked in (barrier(1), savepoint(2, confirmed_id=1), barrier(3, confirmed_id=1)):
+        task.deliver(rows("abc"[asked.checkpoint_id - 1]), asked)
         task.run_freely()
         task.upload()
     assert keyed(task, task.acknowledged[2]) == {"a": "a", "b": "b"}

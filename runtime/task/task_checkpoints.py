@@ -1,0 +1,189 @@
+"""A subtask as its checkpoints see it.
+
+Between the barrier handler, which says when, and the `SubtaskCheckpointCoordinator`, which knows the steps,
+stands the subtask with its work, its outputs and its end. What the two ask of it is here: nobody else takes a
+checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
+from penstock.runtime.checkpoint.output_capture import InFlight, OutputCapture
+from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
+from penstock.runtime.checkpoint.subtask_coordinator import (
+    CheckpointResponder,
+    SubtaskCheckpointCoordinator,
+    SubtaskCheckpointStatistics,
+)
+from penstock.runtime.network.result_partition import Overtaken
+from penstock.runtime.ports import AsyncRunner, Clock
+from penstock.runtime.record.elements import CheckpointBarrier, Event
+from penstock.runtime.task.end_of_input import EndOfInput
+from penstock.runtime.task.subtask_parts import SubtaskParts
+from penstock.runtime.task.work_in_progress import WorkInProgress
+
+
+class TaskCheckpoints:
+    """Takes, commits and gives up the checkpoints of one subtask; driven by the task thread alone.
+
+    It is the `CheckpointListener` of the input, the `CheckpointedTask` of the coordinator, and the outputs
+    in which barriers overtake.
+
+    Args:
+        parts: Operators, input and outputs.
+        work: What the subtask is in the middle of.
+        end: Where it is in its life.
+        responder: Where acknowledgements and refusals go.
+        runner: Runs asynchronous halves.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        parts: SubtaskParts,
+        work: WorkInProgress,
+        end: EndOfInput,
+        responder: CheckpointResponder,
+        runner: AsyncRunner,
+        clock: Clock,
+    ) -> None:
+        self._parts = parts
+        self._work = work
+        self._end = end
+        self._outputs = parts.outputs
+        self._asked: deque[CheckpointBarrier] = deque()
+        self._completed_id = -1
+        writer = parts.channel_state
+        in_flight = None if writer is None else InFlight(OutputCapture(self, writer, parts.timers), writer)
+        self._coordinator = SubtaskCheckpointCoordinator(self, responder, runner, clock, in_flight)
+
+    # -- what the job says ---------------------------------------------------------------------------------
+
+    def ask_for(self, barrier: CheckpointBarrier) -> None:
+        """The JobMaster asks for a checkpoint; `take_asked` takes it when it can be taken."""
+        self._asked.append(barrier)
+
+    def take_asked(self) -> bool:
+        """Take the oldest checkpoint that was asked for, unless it has to wait; whether one was dealt with.
+
+        One that never overtakes anything waits until no batch is under way. Whoever has channels waits until
+        they have ended: a barrier may still come, and if it does, nothing needs to be done here.
+        """
+        if not self._asked:
+            return False
+        network = self._parts.network
+        if network is None:
+            if not (self._work.is_idle or self._asked[0].options.may_overtake):
+                return False
+        elif not network.is_exhausted:
+            while self._asked and self._coordinator.has_dealt_with(self._asked[0].checkpoint_id):
+                self._asked.popleft()
+            return False
+        self._take(self._asked.popleft(), is_input_empty=True)
+        return True
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: commit what it covers.
+
+        Raises:
+            OperatorError: A commit failed.
+        """
+        if not self._end.may_send or checkpoint_id <= self._completed_id:
+            return
+        self._completed_id = checkpoint_id
+        for backend in self._parts.backends.values():
+            backend.confirm(checkpoint_id)
+        attempt = self._parts.descriptor.attempt
+        self._parts.chain.checkpoint_completed(permit_of_completed_checkpoint(checkpoint_id, attempt))
+        self._end.checkpoint_completed(checkpoint_id)
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up by the job.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        self._coordinator.notify_aborted(checkpoint_id)
+        self._parts.chain.checkpoint_aborted(checkpoint_id)
+
+    # -- what the barrier handler says ---------------------------------------------------------------------
+
+    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
+        """The input is aligned at this barrier, or the barrier does not wait for that."""
+        self._take(barrier, start_delay, alignment_duration)
+
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        """The input has given a checkpoint up."""
+        self._coordinator.abort_on_barrier(checkpoint_id, reason)
+
+    # -- what the coordinator asks for ---------------------------------------------------------------------
+
+    def prepare_barrier(self, checkpoint_id: int) -> None:
+        """Leave no operator in the middle of a call; does nothing when a batch boundary has been met.
+
+        A source can't give the rest of a batch back, so it works off the whole of it.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        self._work.settle(whole_batch=self._parts.network is None)
+
+    def broadcast_event(self, event: Event) -> None:
+        """Put an event on all outputs in one step, unless their end is behind them."""
+        if self._end.may_send:
+            self._outputs.broadcast_event(event)
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
+        """Put a barrier on all outputs in one step, unless their end is behind them; what it overtook."""
+        return self._outputs.broadcast_barrier(barrier) if self._end.may_send else []
+
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
+        """Whether a barrier waits in an output and could overtake what is before it."""
+        return self._outputs.is_barrier_waiting(checkpoint_id)
+
+    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
+        """Let barriers that wait in the outputs overtake; gives what they have overtaken."""
+        return self._outputs.turn_unaligned(checkpoint_id)
+
+    def capture_input(self, checkpoint_id: int) -> None:
+        """What has been taken and was not begun, and what waits in the channels, is in flight."""
+        self._parts.capture_input(checkpoint_id, self._work.rest())
+
+    def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+        """The synchronous half of a checkpoint.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        return self._parts.snapshot(barrier)
+
+    # -- the rest ------------------------------------------------------------------------------------------
+
+    def outputs_progressed(self) -> None:
+        """Something may have left the outputs."""
+        self._coordinator.outputs_progressed()
+
+    def statistics(self) -> SubtaskCheckpointStatistics:
+        """Counters."""
+        return self._coordinator.statistics()
+
+    def close(self) -> None:
+        """Give up everything that runs beside the task."""
+        self._coordinator.close()
+
+    def _take(
+        self,
+        barrier: CheckpointBarrier,
+        start_delay: float = 0.0,
+        alignment_duration: float = 0.0,
+        *,
+        is_input_empty: bool = False,
+    ) -> None:
+        taken = self._coordinator.checkpoint_state(
+            barrier, start_delay, alignment_duration, is_input_empty=is_input_empty
+        )
+        if taken:
+            self._end.checkpoint_taken(barrier.checkpoint_id)
