@@ -1,10 +1,10 @@
 """The file of in-flight data: one for each subtask and checkpoint.
 
-It holds, for each channel, the encoded elements in order: receiver's part by number of the input channel,
-sender's part by receiver and number there. The numbers are those of the execution graph at the parallelism
-with which the checkpoint was taken, which its metadata names; so a reader with another parallelism can lay
-that graph out again and knows the edge of every channel. Elements stay apart, and a buffer of a keyed edge
-decodes to records, so they can be dealt out by key group.
+It holds, for each channel, the encoded elements in order: the receiver's part and the sender's part. A
+channel is named by its exchange (the operators that it connects) and the numbers of its two subtasks, not by
+a number of the execution graph: so it means the same to a job with another parallelism or other chains.
+Elements stay apart, and a buffer of a keyed exchange decodes to records, so they can be dealt out by key
+group.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from penstock.runtime.checkpoint.metadata import read_state
 from penstock.runtime.checkpoint.sealed_file import damaged, seal, unseal
-from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, FileHandle, SubtaskId
-from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, FileHandle
+from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.ports import SnapshotStorage
 
 _MAGIC: Final = b"PSTKFLOW"
@@ -29,17 +29,22 @@ class ChannelState:
     """In-flight data of one subtask: encoded elements by channel, first one first.
 
     Attributes:
-        inputs: What had arrived in front of the barriers, by number of the input channel.
+        inputs: What had arrived in front of the barriers.
         outputs: What the barriers had overtaken before it was sent.
     """
 
-    inputs: Mapping[int, Sequence[bytes]] = field(default_factory=dict)
-    outputs: Mapping[OutputChannelSpec, Sequence[bytes]] = field(default_factory=dict)
+    inputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)
+    outputs: Mapping[ChannelId, Sequence[bytes]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was in flight."""
         return not self.inputs and not self.outputs
+
+    @property
+    def edges(self) -> tuple[EdgeId, ...]:
+        """The exchanges that something was in flight on."""
+        return tuple(dict.fromkeys(channel.edge for channel in (*self.inputs, *self.outputs)))
 
     @property
     def elements(self) -> int:
@@ -51,16 +56,20 @@ def encode_channel_state(state: ChannelState) -> bytes:
     """The file's bytes.
 
     Example:
-        >>> state = ChannelState({3: [b"a"]}, {OutputChannelSpec(SubtaskId("v", 1), 0): [b"b", b"c"]})
+        >>> channel = ChannelId(EdgeId("map", None, "count"), sender=0, receiver=1)
+        >>> state = ChannelState({channel: [b"a"]}, {channel: [b"b", b"c"]})
         >>> decode_channel_state(encode_channel_state(state), "x") == state
         True
     """
-    inputs = [[channel, list(elements)] for channel, elements in sorted(state.inputs.items())]
-    outputs = [
-        [spec.receiver.vertex, spec.receiver.index, spec.channel, list(elements)]
-        for spec, elements in state.outputs.items()
+    edges = {edge: number for number, edge in enumerate(state.edges)}
+    body = [
+        [edge.encode() for edge in edges],
+        *(
+            [[edges[c.edge], c.sender, c.receiver, list(elements)] for c, elements in part.items()]
+            for part in (state.inputs, state.outputs)
+        ),
     ]
-    return seal(_MAGIC, _VERSION, [inputs, outputs])
+    return seal(_MAGIC, _VERSION, body)
 
 
 def decode_channel_state(data: bytes, path: str) -> ChannelState:
@@ -76,15 +85,10 @@ def decode_channel_state(data: bytes, path: str) -> ChannelState:
     """
     body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
     try:
-        inputs, outputs = body
-        return ChannelState(
-            {_number(channel): _elements(elements) for channel, elements in inputs},
-            {
-                OutputChannelSpec(SubtaskId(vertex, _number(index)), _number(channel)): _elements(elements)
-                for vertex, index, channel, elements in outputs
-            },
-        )
-    except (TypeError, ValueError) as error:
+        named, inputs, outputs = body
+        edges = [EdgeId.decode(edge) for edge in named]
+        return ChannelState(_channels(inputs, edges), _channels(outputs, edges))
+    except (TypeError, ValueError, IndexError) as error:
         raise damaged(_WHAT, path, str(error)) from error
 
 
@@ -99,6 +103,13 @@ def read_channel_state(storage: SnapshotStorage, handle: ChannelStateHandle) -> 
     if isinstance(handle.state, FileHandle):
         where = f"{storage.url}/{handle.state.path}"
     return decode_channel_state(read_state(storage, handle.state), where), where
+
+
+def _channels(part: list[Any], edges: Sequence[EdgeId]) -> dict[ChannelId, list[bytes]]:
+    return {
+        ChannelId(edges[_number(edge)], _number(sender), _number(receiver)): _elements(elements)
+        for edge, sender, receiver, elements in part
+    }
 
 
 def _number(value: Any) -> int:

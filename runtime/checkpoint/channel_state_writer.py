@@ -17,13 +17,14 @@ The model is Flink's `ChannelStateWriterImpl`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
 from penstock.runtime.checkpoint.snapshot import ChannelStateHandle
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.graph.channel_id import ChannelId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner
 from penstock.runtime.record.element_codec import encode_element
@@ -81,11 +82,21 @@ class AsyncChannelStateWriter:
     """A `ChannelStateWriter` that writes into a checkpoint storage; driven by the task thread alone.
 
     Args:
+        inputs: Names of the input channels, in their order.
+        outputs: Names of the outgoing channels.
         files: Makes the place for the file of one checkpoint.
         runner: Runs the writing; its callbacks come back in the task thread.
     """
 
-    def __init__(self, files: Callable[[int], StateFiles], runner: AsyncRunner) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[ChannelId],
+        outputs: Mapping[OutputChannelSpec, ChannelId],
+        files: Callable[[int], StateFiles],
+        runner: AsyncRunner,
+    ) -> None:
+        self._input_ids = inputs
+        self._output_ids = outputs
         self._files = files
         self._runner = runner
         self._collected: dict[int, _Collected] = {}
@@ -187,9 +198,12 @@ class AsyncChannelStateWriter:
         files = collected.files = self._files(checkpoint_id)
 
         def write() -> ChannelStateHandle:
-            inputs = {channel: list(map(encode_element, e)) for channel, e in collected.inputs.items()}
-            state = ChannelState(inputs, collected.outputs)
-            return ChannelStateHandle(files.write(encode_channel_state(state)), state.elements)
+            state = ChannelState(
+                {self._input_ids[i]: list(map(encode_element, e)) for i, e in collected.inputs.items()},
+                {self._output_ids[spec]: elements for spec, elements in collected.outputs.items()},
+            )
+            written = files.write(encode_channel_state(state))
+            return ChannelStateHandle(written, state.elements, state.edges)
 
         def failed(error: BaseException) -> None:
             self._failed += not collected.is_aborted

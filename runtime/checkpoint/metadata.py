@@ -27,6 +27,7 @@ from penstock.runtime.checkpoint.snapshot import (
     StateHandle,
 )
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
+from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -159,7 +160,7 @@ def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
                 for k in subtask.keyed
             ],
             [[o.name, o.mode.value, o.count, _encode(o.state, folder)] for o in subtask.operator],
-            subtask.channels and [subtask.channels.elements, _encode(subtask.channels.state, folder)],
+            subtask.channels and _encode_channels(subtask.channels, folder),
         ]
         for index, subtask in state.subtasks.items()
     ]
@@ -191,8 +192,18 @@ def _decode_subtask(
             OperatorStateHandle(name, RedistributionMode(mode), _decode(state, folder), count)
             for name, mode, count, state in lists
         ),
-        None if channels is None else ChannelStateHandle(_decode(channels[1], folder), channels[0]),
+        None if channels is None else _decode_channels(channels, folder),
     )
+
+
+def _encode_channels(channels: ChannelStateHandle, folder: str) -> list[Any]:
+    edges = [edge.encode() for edge in channels.edges]
+    return [channels.elements, edges, _encode(channels.state, folder)]
+
+
+def _decode_channels(item: list[Any], folder: str) -> ChannelStateHandle:
+    elements, edges, state = item
+    return ChannelStateHandle(_decode(state, folder), elements, tuple(map(EdgeId.decode, edges)))
 
 
 def _encode(handle: StateHandle, folder: str) -> bytes | list[Any]:

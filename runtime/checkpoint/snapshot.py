@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
+from penstock.runtime.graph.channel_id import EdgeId
+
 #: States up to this size (bytes) are kept inside the metadata instead of in a file of their own.
 INLINE_LIMIT: Final = 16 * 1024
 
@@ -123,10 +125,12 @@ class ChannelStateHandle:
     Attributes:
         state: The file, or the data itself when it is small.
         elements: How many elements it holds.
+        edges: The exchanges that they were in flight on.
     """
 
     state: StateHandle
     elements: int
+    edges: tuple[EdgeId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

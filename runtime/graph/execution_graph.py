@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex, Partitioner, Partitioning
 
 
@@ -21,16 +22,21 @@ class InputChannelSpec:
     Attributes:
         index: The receiver's number for it.
         gate: Number of the input gate (one gate an incoming edge).
-        input_index: Which input of the operator the gate feeds.
         sender: The subtask at the other end.
-        partitioning: How the edge partitions.
+        edge: The exchange that it belongs to.
+        partitioner: How the exchange spreads records.
     """
 
     index: int
     gate: int
-    input_index: int
     sender: SubtaskId
-    partitioning: Partitioning
+    edge: EdgeId
+    partitioner: Partitioner
+
+    @property
+    def can_be_redistributed(self) -> bool:
+        """Whether what is in flight here may go to another subtask after a restart."""
+        return self.partitioner.partitioning.can_be_redistributed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class ResultPartitionSpec:
         partitioner: How records are spread over the channels.
         max_parallelism: Number of key groups of the receiver.
         channels: One a receiving subtask, in the order of subtasks (a forward edge has one channel).
+        edge: The exchange.
     """
 
     operator: str
@@ -58,6 +65,7 @@ class ResultPartitionSpec:
     partitioner: Partitioner
     max_parallelism: int
     channels: tuple[OutputChannelSpec, ...]
+    edge: EdgeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,20 @@ class ExecutionSubtask:
     vertex: JobVertex
     inputs: tuple[InputChannelSpec, ...]
     outputs: tuple[ResultPartitionSpec, ...]
+
+    @property
+    def input_ids(self) -> tuple[ChannelId, ...]:
+        """Names of the input channels, in their order."""
+        return tuple(ChannelId(spec.edge, spec.sender.index, self.id.index) for spec in self.inputs)
+
+    @property
+    def output_ids(self) -> dict[OutputChannelSpec, ChannelId]:
+        """Names of the outgoing channels."""
+        return {
+            channel: ChannelId(partition.edge, self.id.index, channel.receiver.index)
+            for partition in self.outputs
+            for channel in partition.channels
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +127,23 @@ def build_execution_graph(job: JobGraph) -> ExecutionGraph:
     }
     outputs: dict[SubtaskId, list[ResultPartitionSpec]] = {subtask: [] for subtask in inputs}
     gates: Counter[str] = Counter()
+    alike: Counter[EdgeId] = Counter()
     for edge in job.edges:
         gate = gates[edge.target_vertex]
         gates[edge.target_vertex] += 1
         receiver = job.vertex(edge.target_vertex)
-        for sender_id, channels in _connect(job, edge, gate, inputs):
+        edge_id = EdgeId(edge.source_operator, edge.tag, receiver.operators[0].id, edge.input_index)
+        alike[edge_id] += 1
+        edge_id = replace(edge_id, copy=alike[edge_id] - 1)
+        for sender_id, channels in _connect(job, edge, edge_id, gate, inputs):
             outputs[sender_id].append(
                 ResultPartitionSpec(
-                    edge.source_operator, edge.tag, edge.partitioner, receiver.max_parallelism, channels
+                    edge.source_operator,
+                    edge.tag,
+                    edge.partitioner,
+                    receiver.max_parallelism,
+                    channels,
+                    edge_id,
                 )
             )
     subtasks = tuple(
@@ -123,12 +154,15 @@ def build_execution_graph(job: JobGraph) -> ExecutionGraph:
 
 
 def _connect(
-    job: JobGraph, edge: JobEdge, gate: int, inputs: dict[SubtaskId, list[InputChannelSpec]]
+    job: JobGraph,
+    edge: JobEdge,
+    edge_id: EdgeId,
+    gate: int,
+    inputs: dict[SubtaskId, list[InputChannelSpec]],
 ) -> Iterator[tuple[SubtaskId, tuple[OutputChannelSpec, ...]]]:
     """Add the channels of one edge to its receivers; gives each sender with its ends of them."""
     sender, receiver = job.vertex(edge.source_vertex), job.vertex(edge.target_vertex)
-    partitioning = edge.partitioner.partitioning
-    forward = partitioning is Partitioning.FORWARD
+    forward = edge.partitioner.partitioning is Partitioning.FORWARD
     if forward and sender.parallelism != receiver.parallelism:
         between = f"{sender.parallelism} and {receiver.parallelism} subtasks"
         msg = f"forward edge {sender.id} -> {receiver.id} between {between}"
@@ -140,5 +174,5 @@ def _connect(
             receiver_id = SubtaskId(receiver.id, j)
             incoming = inputs[receiver_id]
             channels.append(OutputChannelSpec(receiver_id, len(incoming)))
-            incoming.append(InputChannelSpec(len(incoming), gate, edge.input_index, sender_id, partitioning))
+            incoming.append(InputChannelSpec(len(incoming), gate, sender_id, edge_id, edge.partitioner))
         yield sender_id, tuple(channels)

@@ -107,6 +107,11 @@ class InputChannel:
         return bool(self._ready)
 
     @property
+    def has_restored(self) -> bool:
+        """Whether elements of the restored checkpoint wait to be consumed."""
+        return self._restored > 0
+
+    @property
     def next_sequence_number(self) -> int:
         """Number of the next element that has to arrive: everything below it has."""
         return self._expected

@@ -80,6 +80,7 @@ class InputGate:
         self._finished: set[int] = set()
         self._gaps: set[int] = set()
         self._progressed: set[int] = set()
+        self._restored: deque[InputChannel] = deque()
         self._watcher: ArrivalWatcher | None = None
 
     @classmethod
@@ -123,7 +124,8 @@ class InputGate:
         """
         restored = self._channel(channel)
         restored.restore(elements)
-        self._enqueue_if_ready(restored)
+        if restored.has_restored:
+            self._restored.append(restored)
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
         """Take a frame that arrived on a channel; calls the watcher, if there is one.
@@ -143,7 +145,13 @@ class InputGate:
                 self._watcher.elements_arrived(channel, arrived)
 
     def poll(self) -> tuple[int, StreamElement] | None:
-        """Consume one element of the channel whose turn it is; `None` when no channel can give any."""
+        """Consume one element of the channel whose turn it is; `None` when no channel can give any.
+
+        What was restored comes first, on all channels: after a restart at another parallelism, records that
+        follow each other may come on different channels.
+        """
+        if self._restored:
+            return self._poll_restored()
         while self._available:
             channel = self._available.popleft()
             index = channel.index
@@ -162,6 +170,15 @@ class InputGate:
                 self._finished.add(index)
             return index, element
         return None
+
+    def _poll_restored(self) -> tuple[int, StreamElement] | None:
+        channel = self._restored[0]
+        polled = channel.poll()
+        assert polled is not None, "a channel with restored elements has something ready"
+        if not channel.has_restored:
+            self._restored.popleft()
+            self._enqueue_if_ready(channel)
+        return channel.index, polled[1]
 
     def block(self, channel: int) -> None:
         """Poll this channel no more until it is unblocked; what arrives on it waits."""
@@ -238,6 +255,8 @@ class InputGate:
 
     def _enqueue_if_ready(self, channel: InputChannel) -> None:
         index = channel.index
+        if channel.has_restored:  # it is queued when these are gone
+            return
         if not self._is_queued[index] and channel.has_ready and index not in self._blocked:
             self._is_queued[index] = True
             self._available.append(channel)

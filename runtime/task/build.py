@@ -13,17 +13,14 @@ from penstock.runtime.barrier.factory import (
     create_input_gate,
 )
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.checkpoint.channel_state_file import read_channel_state
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import (
-    CorruptSnapshotError,
     OperatorError,
     OperatorLocation,
-    StreamCorruptError,
 )
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
@@ -34,11 +31,11 @@ from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import Batch, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.task.channel_restore import restore_channels
 from penstock.runtime.task.descriptor import OperatorRestore, TaskDescriptor
 from penstock.runtime.task.gateway import SubtaskGateway
 from penstock.runtime.task.network_input import NetworkInput
@@ -129,7 +126,12 @@ class _Builder:
             timers,
             writer,
         )
-        self._restore_channels(parts)
+        task = self._descriptor.restore
+        if task is not None and task.channels is not None:
+            subtask = self._descriptor.subtask
+            restore_channels(
+                task.channels, subtask, self._storage, self._batches, parts.network, parts.outputs
+            )
         self._open(parts, first)
         return Subtask(parts, self._gateway, runner, self._clock)
 
@@ -215,23 +217,8 @@ class _Builder:
             )
             return StateFiles(self._storage, lambda: path)
 
-        return AsyncChannelStateWriter(files, runner)
-
-    def _restore_channels(self, parts: SubtaskParts) -> None:
-        """Put what was in flight in front of everything that will arrive or be sent."""
-        task = self._descriptor.restore
-        if task is None or task.channels is None:
-            return
-        state, where = read_channel_state(self._storage, task.channels)
-        try:
-            for channel, elements in state.inputs.items():
-                assert parts.network is not None, f"{self._descriptor.id} has no input channels"
-                parts.network.gate.restore(channel, list(map(decode_element, elements)))
-        except StreamCorruptError as error:
-            msg = f"the in-flight data of {self._descriptor.id} in {where} can't be restored: {error}"
-            raise CorruptSnapshotError(msg) from error
-        for spec, encoded in state.outputs.items():
-            parts.outputs.restore(spec, encoded)
+        subtask = self._descriptor.subtask
+        return AsyncChannelStateWriter(subtask.input_ids, subtask.output_ids, files, runner)
 
     def _network_input(
         self, timers: TaskTimers, writer: AsyncChannelStateWriter | None

@@ -25,6 +25,20 @@ class OperatorRestore:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelRestore:
+    """The in-flight data that one subtask starts with.
+
+    Attributes:
+        handles: Where it is.
+        is_rescaled: The job has another shape now. Then the handles are those of all subtasks that had
+            something in flight on an exchange to this one, and it takes its part of them.
+    """
+
+    handles: tuple[ChannelStateHandle, ...]
+    is_rescaled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRestore:
     """The part of a completed checkpoint that one subtask starts from.
 
@@ -40,7 +54,7 @@ class TaskRestore:
     attempt: int
     operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
     is_savepoint: bool = False
-    channels: ChannelStateHandle | None = None
+    channels: ChannelRestore | None = None
 
 
 @dataclass(frozen=True, slots=True)

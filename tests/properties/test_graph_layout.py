@@ -82,7 +82,7 @@ def test_both_ends_of_a_channel_agree(job: JobGraph) -> None:
         for channel in partition.channels
     )
     received = Counter(
-        (channel.sender, subtask.id, channel.index, channel.partitioning)
+        (channel.sender, subtask.id, channel.index, channel.partitioner.partitioning)
         for subtask in graph.subtasks
         for channel in subtask.inputs
     )

@@ -189,8 +189,6 @@ class History:
         running = self.job.checkpoints.running
         unaligned = self.config.checkpointing is not None and self.config.checkpointing.unaligned
         most = 1 if unaligned else 2
-        if what == "rescale" and unaligned:
-            what = "crash"
         if what == "checkpoint" and len(running) < most:
             self.job.trigger_checkpoint()
         elif what == "savepoint" and len(running) < most:
@@ -201,10 +199,20 @@ class History:
             self.storage.refuses = not self.storage.refuses
         elif what in ("crash", "rescale"):
             if what == "rescale":
-                self.parallelism = [self.random.randint(1, 3) for _ in self.parallelism]
+                self.parallelism = self.another_parallelism()
             killed = self.random.choice([None, *self.job.tasks])
             self.crashes += 1
             self.job.crash(self._graph(), killed=killed)
+
+    def another_parallelism(self) -> list[int]:
+        """Any, but forward edges and chains stay: what is in flight is not dealt out over another exchange."""
+        while True:
+            other = [self.random.randint(1, 3) for _ in self.parallelism]
+            if all(
+                (other[a] == other[b]) == (self.parallelism[a] == self.parallelism[b])
+                for a, b in ((0, 1), (2, 3))
+            ):
+                return other
 
     def end(self) -> None:
         self.storage.refuses = False

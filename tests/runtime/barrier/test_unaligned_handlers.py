@@ -21,8 +21,9 @@ from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import InputChannelSpec, OutputChannelSpec
-from penstock.runtime.graph.job_graph import Partitioning
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
@@ -317,8 +318,8 @@ def test_options_of_a_barrier_follow_the_settings() -> None:
 
 def test_channels_of_edges_that_cannot_be_dealt_out_anew_are_aligned() -> None:
     kinds = [Partitioning.KEY_GROUP, Partitioning.FORWARD, Partitioning.REBALANCE, Partitioning.BROADCAST]
-    sender = SubtaskId("map", 0)
-    specs = [InputChannelSpec(i, i, 0, sender, kind) for i, kind in enumerate(kinds)]
+    sender, edge = SubtaskId("map", 0), EdgeId("map", None, "count")
+    specs = [InputChannelSpec(i, i, sender, edge, Partitioner(kind)) for i, kind in enumerate(kinds)]
     assert channels_to_align(specs) == {1, 3}
 
 

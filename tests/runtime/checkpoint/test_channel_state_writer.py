@@ -8,21 +8,23 @@ import pytest
 
 from penstock.runtime.checkpoint.channel_state_file import (
     ChannelState,
-    ChannelStateHandle,
     decode_channel_state,
     encode_channel_state,
 )
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter, ChannelStateAborted
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskId
+from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, FileHandle, SubtaskId
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, Watermark
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
 
 TO = OutputChannelSpec(SubtaskId("count", 2), 5)
+INPUTS = [ChannelId(EdgeId("read", None, "map"), sender, 0) for sender in range(4)]
+OUT = ChannelId(EdgeId("map", None, "count"), 0, 2)
 SMALL, LARGE = Buffer(b"rows", 1), Buffer(b"x" * 20_000, 7)
 
 
@@ -32,6 +34,8 @@ class Fixture:
         self.runner = ManualAsyncRunner()
         numbers = count()
         self.writer = AsyncChannelStateWriter(
+            INPUTS,
+            {TO: OUT},
             lambda checkpoint: StateFiles(self.storage, lambda: f"job/{checkpoint}-{next(numbers)}"),
             self.runner,
         )
@@ -63,8 +67,8 @@ def test_all_channels_of_a_checkpoint_are_in_one_file_in_order() -> None:
     assert isinstance(handle.state, FileHandle)
     assert f.storage.list("") == [handle.state.path]
     read = decode_channel_state(f.storage.get(handle.state.path), handle.state.path)
-    assert read.inputs == {3: [encode_element(LARGE), encode_element(Watermark(9))]}
-    assert read.outputs == {TO: [encode_element(SMALL)]}
+    assert read.inputs == {INPUTS[3]: [encode_element(LARGE), encode_element(Watermark(9))]}
+    assert read.outputs == {OUT: [encode_element(SMALL)]}
     assert handle.elements == read.elements == 3
     assert f.writer.statistics().running == 0
 
@@ -152,6 +156,6 @@ def test_start_again_keeps_what_was_collected() -> None:
 
 @pytest.mark.parametrize("cut", [0, 5, 30, -1])
 def test_damaged_file_is_refused_with_its_name(cut: int) -> None:
-    data = encode_channel_state(ChannelState({0: [b"abc"]}))
+    data = encode_channel_state(ChannelState({OUT: [b"abc"]}))
     with pytest.raises(CorruptSnapshotError, match="job/1-0 should be the in-flight data"):
         decode_channel_state(data[:cut], "job/1-0")

@@ -32,7 +32,7 @@ def test_every_sender_is_connected_with_every_receiver() -> None:
     assert ends == [("b[0]", 1), ("b[1]", 1), ("b[2]", 1)]
     assert partition.max_parallelism == 64
     inputs = graph.subtask(SubtaskId("b", 2)).inputs
-    assert [(c.index, str(c.sender), c.partitioning) for c in inputs] == [
+    assert [(c.index, str(c.sender), c.partitioner.partitioning) for c in inputs] == [
         (0, "a[0]", Partitioning.KEY_GROUP),
         (1, "a[1]", Partitioning.KEY_GROUP),
     ]
@@ -64,7 +64,7 @@ def test_channels_are_numbered_through_over_all_edges_with_one_gate_an_edge() ->
         ),
     )
     inputs = build_execution_graph(job).subtask(SubtaskId("c", 0)).inputs
-    assert [(c.index, c.gate, c.input_index, str(c.sender)) for c in inputs] == [
+    assert [(c.index, c.gate, c.edge.input_index, str(c.sender)) for c in inputs] == [
         (0, 0, 0, "a[0]"),
         (1, 0, 0, "a[1]"),
         (2, 1, 1, "b[0]"),

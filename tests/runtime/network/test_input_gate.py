@@ -6,8 +6,9 @@ import pytest
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import StreamCorruptError
+from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import InputChannelSpec
-from penstock.runtime.graph.job_graph import Partitioning
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.input_channel import InputChannel, MissingElementsError
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
@@ -147,7 +148,13 @@ def test_channels_must_be_numbered_through(clock: ManualClock) -> None:
 
 def test_gate_of_deployed_channels_spans_all_inputs_and_names_senders(clock: ManualClock) -> None:
     specs = [
-        InputChannelSpec(index, gate, gate, SubtaskId("map", index), Partitioning.REBALANCE)
+        InputChannelSpec(
+            index,
+            gate,
+            SubtaskId("map", index),
+            EdgeId("map", None, "count"),
+            Partitioner(Partitioning.REBALANCE),
+        )
         for index, gate in enumerate([0, 0, 1])
     ]
     channels = InputGate.of_specs(specs, clock).statistics().channels

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig
@@ -23,6 +24,7 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.task.outputs import SubtaskOutputs
 
 UNALIGNED = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))
+EDGE = EdgeId("map", None, "count")
 WHERE = {"map": OperatorLocation("map")}
 PATIENT = CheckpointBarrier(1, 0.0, CheckpointOptions(aligned_timeout=5.0))
 
@@ -32,7 +34,7 @@ class Outputs:
 
     def __init__(self, partitioning: Partitioning = Partitioning.REBALANCE) -> None:
         self.to = OutputChannelSpec(SubtaskId("count", 0), 4)
-        spec = ResultPartitionSpec("map", None, Partitioner(partitioning), 128, (self.to,))
+        spec = ResultPartitionSpec("map", None, Partitioner(partitioning), 128, (self.to,), EDGE)
         self.codec = BatchCodec()
         self.sent: list[StreamElement] = []
         self.outputs = SubtaskOutputs([spec], 0, self.codec, self.send, NetworkConfig(credits=1), WHERE)
@@ -107,7 +109,9 @@ def test_restored_elements_are_sent_first_and_only_once() -> None:
     ((spec, elements),) = waiting.outputs.broadcast_barrier(UNALIGNED)
     restored = Outputs.__new__(Outputs)
     restored.to, restored.codec, restored.sent = waiting.to, waiting.codec, []
-    partition = ResultPartitionSpec("map", None, Partitioner(Partitioning.REBALANCE), 128, (waiting.to,))
+    partition = ResultPartitionSpec(
+        "map", None, Partitioner(Partitioning.REBALANCE), 128, (waiting.to,), EDGE
+    )
     restored.outputs = SubtaskOutputs(
         [partition], 0, waiting.codec, restored.send, NetworkConfig(credits=1), WHERE
     )

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig, ResultPartition
@@ -26,7 +27,9 @@ class Edge:
         self, kind: Partitioning, channels: int, key: Callable[[Any], Any] | None = None, subtask: int = 0
     ) -> None:
         specs = tuple(OutputChannelSpec(SubtaskId("receiver", i), 0) for i in range(channels))
-        spec = ResultPartitionSpec("op", None, Partitioner(kind, key), 16, specs)
+        spec = ResultPartitionSpec(
+            "op", None, Partitioner(kind, key), 16, specs, EdgeId("op", None, "receiver")
+        )
         self.codec = BatchCodec()
         self.sent: list[list[StreamElement | Batch]] = [[] for _ in specs]
         self.partition = ResultPartition(spec, subtask, self.codec, self._send, CONFIG)

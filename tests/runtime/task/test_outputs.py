@@ -8,6 +8,7 @@ import pytest
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import OperatorError, OperatorLocation
+from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig
@@ -23,7 +24,8 @@ def edge(operator: str, tag: str | None, receiver: str, *, key: bool = False) ->
     partitioner = Partitioner(Partitioning.FORWARD)
     if key:
         partitioner = Partitioner(Partitioning.KEY_GROUP, lambda row: row["id"])
-    return ResultPartitionSpec(operator, tag, partitioner, 8, (OutputChannelSpec(SubtaskId(receiver, 0), 0),))
+    channels = (OutputChannelSpec(SubtaskId(receiver, 0), 0),)
+    return ResultPartitionSpec(operator, tag, partitioner, 8, channels, EdgeId(operator, tag, receiver))
 
 
 class Outputs:

@@ -1,0 +1,55 @@
+"""Names of exchanges and channels that mean the same to a job with another parallelism or other chains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeId:
+    """An exchange, named by what it connects.
+
+    Attributes:
+        source_operator: Operator whose output is sent.
+        tag: Name of a side output; `None` for the main output.
+        target_operator: Operator that receives.
+        input_index: Which input of it.
+        copy: Counts exchanges that are alike (a stream that is united with itself).
+
+    Example:
+        >>> edge = EdgeId("split", None, "count")
+        >>> str(edge), EdgeId.decode(edge.encode()) == edge
+        ('split -> count', True)
+    """
+
+    source_operator: str
+    tag: str | None
+    target_operator: str
+    input_index: int = 0
+    copy: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.source_operator} -> {self.target_operator}"
+
+    def encode(self) -> list[Any]:
+        """As a list of plain values."""
+        return [self.source_operator, self.tag, self.target_operator, self.input_index, self.copy]
+
+    @classmethod
+    def decode(cls, item: list[Any]) -> EdgeId:
+        """What `encode` made.
+
+        Raises:
+            TypeError: It is something else.
+        """
+        return cls(*item)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelId:
+    """One channel of an exchange, named by the numbers of its two subtasks."""
+
+    edge: EdgeId
+    sender: int
+    receiver: int

@@ -1,0 +1,133 @@
+"""Puts in-flight data of an unaligned checkpoint back into the channels of a subtask.
+
+The order on a channel is: what had been received, what had waited at the sender, new data. As long as the job
+has the shape that it had, the first part goes into the input channel, the second into the output, from where
+it is sent before anything else.
+
+With another parallelism there is no channel that a stored one could be put back into, so both parts become
+input. A receiver reads everything that was in flight on its exchanges and takes its part of each stored
+channel: of a keyed exchange the records whose key group is its own now, of a rebalance whole channels, by
+their receiver's number. What it takes of one stored channel stays together and in order, on the channel of
+one sender. The gate hands restored elements out before new ones, on all channels, so a record never overtakes
+an older one of its key, whichever sender it comes from now.
+
+Watermarks, statuses and ends of data are not dealt out: they were said by one sender, and a restored sender
+says them again. Until then event time stands still, which is safe.
+
+It must never take a record twice or leave one to nobody: every record has exactly one receiver now, and all
+receivers read the same files by the same rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from penstock.runtime.checkpoint.channel_state_file import ChannelState, read_channel_state
+from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorruptError
+from penstock.runtime.graph.channel_id import ChannelId, EdgeId
+from penstock.runtime.graph.execution_graph import ExecutionSubtask, InputChannelSpec
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.network.partitioners import channel_selector
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.elements import ArrowBatch, Buffer, RowBatch, StreamElement
+from penstock.runtime.task.descriptor import ChannelRestore
+from penstock.runtime.task.network_input import NetworkInput
+from penstock.runtime.task.outputs import SubtaskOutputs
+
+
+def restore_channels(
+    restore: ChannelRestore,
+    subtask: ExecutionSubtask,
+    storage: SnapshotStorage,
+    codec: BatchCodec,
+    network: NetworkInput | None,
+    outputs: SubtaskOutputs,
+) -> None:
+    """Put in-flight data back, before anything arrives or is sent; blocks, because it reads files.
+
+    Args:
+        restore: Where it is.
+        subtask: Whose channels.
+        storage: Where the files are.
+        codec: Decodes buffers, to deal their records out.
+        network: The subtask's input.
+        outputs: Its outputs.
+
+    Raises:
+        CorruptSnapshotError: A file is damaged, or names a channel that is not there.
+        StorageError: A file could not be read.
+    """
+    inputs: dict[int, list[StreamElement]] = {}
+    states = [read_channel_state(storage, handle) for handle in restore.handles]
+    try:
+        if restore.is_rescaled:
+            inputs = _part_of(subtask, [state for state, _ in states], codec)
+        else:
+            for state, _ in states:
+                inputs |= _own_inputs(subtask, state)
+                _restore_outputs(subtask, state, outputs)
+    except (KeyError, CodecError, StreamCorruptError) as error:
+        where = ", ".join(dict.fromkeys(where for _, where in states))
+        msg = f"the in-flight data of {subtask.id} in {where} can't be restored: {error}"
+        raise CorruptSnapshotError(msg) from error
+    for channel, elements in inputs.items():
+        assert network is not None, f"{subtask.id} has no input channels"
+        network.gate.restore(channel, elements)
+
+
+def _own_inputs(subtask: ExecutionSubtask, state: ChannelState) -> dict[int, list[StreamElement]]:
+    numbers = {channel: index for index, channel in enumerate(subtask.input_ids)}
+    return {numbers[c]: list(map(decode_element, elements)) for c, elements in state.inputs.items()}
+
+
+def _restore_outputs(subtask: ExecutionSubtask, state: ChannelState, outputs: SubtaskOutputs) -> None:
+    specs = {channel: spec for spec, channel in subtask.output_ids.items()}
+    for channel, elements in state.outputs.items():
+        outputs.restore(specs[channel], elements)
+
+
+def _part_of(
+    subtask: ExecutionSubtask, states: Sequence[ChannelState], codec: BatchCodec
+) -> dict[int, list[StreamElement]]:
+    """This subtask's part of what was in flight on its exchanges, by its own channels."""
+    by_edge: dict[EdgeId, list[InputChannelSpec]] = {}
+    for spec in subtask.inputs:
+        by_edge.setdefault(spec.edge, []).append(spec)
+    stored: dict[ChannelId, list[bytes]] = {}
+    for part in ([s.inputs for s in states], [s.outputs for s in states]):  # the receivers' parts come first
+        for channels in part:
+            for channel, elements in channels.items():
+                if channel.edge in by_edge:
+                    stored.setdefault(channel, []).extend(elements)
+    taken: dict[int, list[StreamElement]] = {}
+    for channel in sorted(stored, key=lambda c: (c.sender, c.receiver)):
+        specs = by_edge[channel.edge]
+        mine = _mine(subtask, specs[0].partitioner, channel, stored[channel], codec)
+        taken.setdefault(specs[channel.sender % len(specs)].index, []).extend(mine)
+    return {index: elements for index, elements in taken.items() if elements}
+
+
+def _mine(
+    subtask: ExecutionSubtask,
+    partitioner: Partitioner,
+    channel: ChannelId,
+    elements: Iterable[bytes],
+    codec: BatchCodec,
+) -> Iterator[Buffer]:
+    """The records of one stored channel that this subtask receives now, in order."""
+    vertex, index = subtask.vertex, subtask.id.index
+    buffers = (element for element in map(decode_element, elements) if isinstance(element, Buffer))
+    if partitioner.partitioning is not Partitioning.KEY_GROUP:
+        if channel.receiver % vertex.parallelism == index:
+            yield from buffers
+        return
+    selector = channel_selector(partitioner, vertex.parallelism, vertex.max_parallelism, channel.sender)
+    assert selector is not None, "a keyed exchange selects"
+    for buffer in buffers:
+        batch = codec.decode(buffer)
+        rows = RowBatch(batch.batch.to_pylist()) if isinstance(batch, ArrowBatch) else batch
+        for receiver, part in selector.select(rows):
+            if receiver == index:
+                yield buffer if len(part) == len(batch) else codec.encode(part)
