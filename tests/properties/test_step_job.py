@@ -205,13 +205,11 @@ class History:
             self.job.crash(self._graph(), killed=killed)
 
     def another_parallelism(self) -> list[int]:
-        """Any, but forward edges and chains stay: what is in flight is not dealt out over another exchange."""
+        """Any, but forward edges and chains stay: what is in flight can't change the exchange."""
+        before = self.parallelism
         while True:
-            other = [self.random.randint(1, 3) for _ in self.parallelism]
-            if all(
-                (other[a] == other[b]) == (self.parallelism[a] == self.parallelism[b])
-                for a, b in ((0, 1), (2, 3))
-            ):
+            other = [self.random.randint(1, 3) for _ in before]
+            if all((other[a] == other[b]) == (before[a] == before[b]) for a, b in ((0, 1), (2, 3))):
                 return other
 
     def end(self) -> None:

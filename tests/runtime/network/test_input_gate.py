@@ -147,14 +147,9 @@ def test_channels_must_be_numbered_through(clock: ManualClock) -> None:
 
 
 def test_gate_of_deployed_channels_spans_all_inputs_and_names_senders(clock: ManualClock) -> None:
+    edge, partitioner = EdgeId("map", None, "count"), Partitioner(Partitioning.REBALANCE)
     specs = [
-        InputChannelSpec(
-            index,
-            gate,
-            SubtaskId("map", index),
-            EdgeId("map", None, "count"),
-            Partitioner(Partitioning.REBALANCE),
-        )
+        InputChannelSpec(index, gate, SubtaskId("map", index), edge, partitioner)
         for index, gate in enumerate([0, 0, 1])
     ]
     channels = InputGate.of_specs(specs, clock).statistics().channels

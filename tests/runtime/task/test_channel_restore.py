@@ -1,0 +1,255 @@
+"""Where in-flight data of an unaligned checkpoint goes, in a job of the same shape and of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
+from penstock.runtime.checkpoint.channel_state_assignment import assign_channel_states
+from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metadata import write_state_file
+from penstock.runtime.checkpoint.snapshot import (
+    ChannelStateHandle,
+    InlineHandle,
+    OperatorState,
+    OperatorSubtaskState,
+    SubtaskId,
+)
+from penstock.runtime.checkpoint.state_mismatch import StateMismatchError
+from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation
+from penstock.runtime.graph.channel_id import ChannelId, EdgeId
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.job_graph import (
+    JobEdge,
+    JobGraph,
+    JobVertex,
+    OperatorSpec,
+    Partitioner,
+    Partitioning,
+)
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.result_partition import NetworkConfig
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import Buffer, EndOfData, RowBatch, SnapshotKind, Watermark
+from penstock.runtime.state.key_groups import key_group_of, subtask_of_key_group
+from penstock.runtime.task.channel_restore import restore_channels
+from penstock.runtime.task.descriptor import ChannelRestore
+from penstock.runtime.task.network_input import NetworkInput
+from penstock.runtime.task.outputs import SubtaskOutputs
+from penstock.runtime.testing.manual_time import ManualClock
+
+CODEC = BatchCodec()
+EDGE = EdgeId("map", None, "count")
+KEY_GROUPS = 16
+
+
+def graph(senders: int, receivers: int, kind: Partitioning = Partitioning.KEY_GROUP) -> ExecutionGraph:
+    partitioner = Partitioner(kind, (lambda row: row[0]) if kind is Partitioning.KEY_GROUP else None)
+    vertices = tuple(
+        JobVertex(name, (OperatorSpec(name, name, None),), parallelism, KEY_GROUPS)
+        for name, parallelism in (("map", senders), ("count", receivers))
+    )
+    return build_execution_graph(
+        JobGraph("job", vertices, (JobEdge("map", "map", None, "count", 0, partitioner),))
+    )
+
+
+def rows(*values: Any) -> bytes:
+    return encode_element(CODEC.encode(RowBatch(list(values))))
+
+
+def channel(sender: int, receiver: int) -> ChannelId:
+    return ChannelId(EDGE, sender, receiver)
+
+
+def handle_of(state: ChannelState) -> ChannelStateHandle:
+    return ChannelStateHandle(InlineHandle(encode_channel_state(state)), state.elements, state.edges)
+
+
+def checkpoint(
+    parallelism: Mapping[str, int], states: Mapping[SubtaskId, ChannelState]
+) -> CompletedCheckpoint:
+    operators = {
+        name: OperatorState(
+            name,
+            subtasks,
+            KEY_GROUPS,
+            {
+                index: OperatorSubtaskState(
+                    channels=handle_of(states[SubtaskId(name, index)])
+                    if SubtaskId(name, index) in states
+                    else None
+                )
+                for index in range(subtasks)
+            },
+        )
+        for name, subtasks in parallelism.items()
+    }
+    return CompletedCheckpoint(3, 1, SnapshotKind.CHECKPOINT, operators, 0.0, 1.0)
+
+
+class Restored:
+    """One subtask's channels after the restore."""
+
+    def __init__(self, graph: ExecutionGraph, subtask: SubtaskId, restore: ChannelRestore) -> None:
+        spec = graph.subtask(subtask)
+        clock = ManualClock()
+        self.gate = InputGate.of_specs(spec.inputs, clock) if spec.inputs else None
+        network = None
+        if self.gate is not None:
+            checkpointed = create_input_gate(BarrierSettings(), self.gate, clock)
+            network = NetworkInput(checkpointed, len(spec.inputs), CODEC)
+        self.sent: list[tuple[int, bytes]] = []
+        outputs = SubtaskOutputs(
+            spec.outputs,
+            subtask.index,
+            CODEC,
+            lambda to, first, elements: self.sent.extend((to.receiver.index, e) for e in elements),
+            NetworkConfig(),
+            {"map": OperatorLocation("map")},
+        )
+        restore_channels(restore, spec, MemoryStorage(), CODEC, network, outputs)
+        self.sent_before_it_ran = list(self.sent)
+        outputs.flush()
+
+    def taken(self) -> list[tuple[int, list[Any]]]:
+        """Channel and rows of every buffer, as the task consumes them."""
+        assert self.gate is not None
+        taken = []
+        while (polled := self.gate.poll()) is not None:
+            index, element = polled
+            assert isinstance(element, Buffer)
+            batch = CODEC.decode(element)
+            assert isinstance(batch, RowBatch)
+            taken.append((index, list(batch.rows)))
+        return taken
+
+
+def owner(key: Any, parallelism: int) -> int:
+    return subtask_of_key_group(key_group_of(key, KEY_GROUPS), parallelism, KEY_GROUPS)
+
+
+def restored_everywhere(graph: ExecutionGraph, taken_from: CompletedCheckpoint) -> dict[int, Restored]:
+    restores = assign_channel_states(graph, taken_from)
+    return {
+        subtask.index: Restored(graph, subtask, restore)
+        for subtask, restore in restores.items()
+        if subtask.vertex == "count"
+    }
+
+
+def test_in_a_job_of_the_same_shape_everybody_gets_their_own_back() -> None:
+    now = graph(2, 2)
+    own = {
+        SubtaskId("map", 0): ChannelState({}, {channel(0, 1): [rows(("waited", 1))]}),
+        SubtaskId("count", 1): ChannelState({channel(1, 1): [rows(("received", 1))]}),
+    }
+    restores = assign_channel_states(now, checkpoint({"map": 2, "count": 2}, own))
+    assert set(restores) == set(own)
+    sender = Restored(now, SubtaskId("map", 0), restores[SubtaskId("map", 0)])
+    assert sender.sent_before_it_ran == [], "nothing may be sent while the other subtasks are being built"
+    assert sender.sent == [(1, rows(("waited", 1)))]
+    receiver = Restored(now, SubtaskId("count", 1), restores[SubtaskId("count", 1)])
+    assert receiver.taken() == [(1, [("received", 1)])]
+
+
+@pytest.mark.parametrize(("senders", "receivers"), [(1, 1), (2, 1), (2, 3), (5, 7), (1, 3), (3, 2)])
+def test_every_record_has_one_receiver_at_another_parallelism_and_keeps_its_place(
+    senders: int, receivers: int
+) -> None:
+    """What one sender sent of a key stays in order: received part first, then what had waited."""
+    old_senders, old_receivers = 2, 2
+    states: dict[SubtaskId, ChannelState] = {}
+    expected: dict[tuple[int, str], list[int]] = {}
+    keys = [f"key {i}" for i in range(12)]
+    for r in range(old_receivers):
+        received = {}
+        for s in range(old_senders):
+            mine = [key for key in keys if owner(key, old_receivers) == r]
+            received[channel(s, r)] = [rows(*[((key), s, n) for key in mine]) for n in (0, 1)]
+        states[SubtaskId("count", r)] = ChannelState(received)
+    for s in range(old_senders):
+        waited = {}
+        for r in range(old_receivers):
+            mine = [key for key in keys if owner(key, old_receivers) == r]
+            waited[channel(s, r)] = [rows(*[(key, s, 2) for key in mine])]
+        states[SubtaskId("map", s)] = ChannelState({}, waited)
+    for key in keys:
+        for s in range(old_senders):
+            expected[s, key] = [0, 1, 2]
+
+    now = graph(senders, receivers)
+    everywhere = restored_everywhere(now, checkpoint({"map": old_senders, "count": old_receivers}, states))
+
+    seen: dict[tuple[int, str], list[int]] = {}
+    for index, restored in everywhere.items():
+        for _, batch in restored.taken():
+            for key, s, n in batch:
+                assert owner(key, receivers) == index
+                seen.setdefault((s, key), []).append(n)
+    assert seen == expected
+
+
+def test_channels_of_a_rebalance_go_as_a_whole_to_the_receiver_of_their_number() -> None:
+    states = {SubtaskId("count", r): ChannelState({channel(0, r): [rows(r), rows(r + 10)]}) for r in range(3)}
+    now = graph(1, 2, Partitioning.REBALANCE)
+    everywhere = restored_everywhere(now, checkpoint({"map": 1, "count": 3}, states))
+    assert {index: [batch for _, batch in r.taken()] for index, r in everywhere.items()} == {
+        0: [[0], [10], [2], [12]],
+        1: [[1], [11]],
+    }
+
+
+def test_watermarks_and_ends_of_data_are_not_dealt_out_because_a_restored_sender_says_them_again() -> None:
+    events = [encode_element(Watermark(5)), rows(("a", 1)), encode_element(EndOfData(True))]
+    states = {SubtaskId("count", 0): ChannelState({channel(0, 0): events})}
+    everywhere = restored_everywhere(graph(1, 2), checkpoint({"map": 1, "count": 1}, states))
+    assert [batch for r in everywhere.values() for _, batch in r.taken()] == [[("a", 1)]]
+
+
+def test_restored_elements_come_before_new_ones_on_every_channel() -> None:
+    now = graph(2, 1)
+    states = {SubtaskId("map", 2): ChannelState({}, {channel(2, 0): [rows(("a", "old"))]})}
+    restored = restored_everywhere(now, checkpoint({"map": 3, "count": 1}, states))[0]
+    assert restored.gate is not None
+    restored.gate.receive(1, 0, [rows(("a", "new"))])
+    assert [batch for _, batch in restored.taken()] == [[("a", "old")], [("a", "new")]]
+
+
+def test_records_in_flight_on_an_exchange_that_is_gone_are_not_dropped_in_silence() -> None:
+    gone = ChannelId(EdgeId("map", None, "sum"), 0, 0)
+    states = {SubtaskId("map", 0): ChannelState({}, {gone: [rows(1)]})}
+    with pytest.raises(StateMismatchError, match="between 'map' and 'sum'; the job has no such exchange now"):
+        assign_channel_states(graph(1, 1), checkpoint({"map": 1, "count": 1}, states))
+
+
+def test_an_exchange_that_can_not_deal_out_records_takes_none_over() -> None:
+    states = {SubtaskId("map", 0): ChannelState({}, {channel(0, 0): [rows(1)]})}
+    with pytest.raises(StateMismatchError, match="now exchanges by 'forward'"):
+        assign_channel_states(graph(1, 1, Partitioning.FORWARD), checkpoint({"map": 1, "count": 1}, states))
+
+
+def test_a_damaged_file_is_named() -> None:
+    storage = MemoryStorage()
+    whole = encode_channel_state(ChannelState({channel(0, 0): [rows(1)]}))
+    file = write_state_file(storage, "job/chk-3-1/channels-count-0", whole)
+    storage.put(file.path, whole[:-1] + b"?")
+    spec = graph(1, 1).subtask(SubtaskId("count", 0))
+    restore = ChannelRestore((ChannelStateHandle(file, 1, (EDGE,)),))
+    outputs = SubtaskOutputs(spec.outputs, 0, CODEC, lambda *_: None, NetworkConfig(), {})
+    with pytest.raises(CorruptSnapshotError, match="channels-count-0"):
+        restore_channels(restore, spec, storage, CODEC, None, outputs)
+
+
+@pytest.mark.parametrize("elements", [[b"\xff not an element"], [b""]])
+def test_an_element_of_an_unknown_kind_is_refused_with_its_file(elements: Sequence[bytes]) -> None:
+    states = {SubtaskId("count", 0): ChannelState({channel(0, 0): elements})}
+    for receivers in (1, 2):
+        with pytest.raises(CorruptSnapshotError, match="the in-flight data of count"):
+            restored_everywhere(graph(1, receivers), checkpoint({"map": 1, "count": 1}, states))
