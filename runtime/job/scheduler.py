@@ -35,7 +35,7 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.restart_strategies import restart_strategy
 from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
-from penstock.runtime.job.status import JobStatus
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -192,10 +192,10 @@ class JobScheduler:
         """The newest completed checkpoint."""
         return None if self._job.coordinator is None else self._job.coordinator.latest_completed
 
-    def statistics(self) -> JobStatus:
+    def statistics(self) -> SchedulerStatistics:
         """Everything that can be said about the job now."""
         job, coordinator = self._job, self._job.coordinator
-        return JobStatus(
+        return SchedulerStatistics(
             job_id=self._job_id,
             name=self._graph.job.name,
             state=job.state.name,
@@ -213,7 +213,7 @@ class JobScheduler:
             ignored_events=self._ignored,
         )
 
-    def status(self) -> JobStatus:
+    def status(self) -> SchedulerStatistics:
         """The same as `statistics`, by the name that users know."""
         return self.statistics()
 
