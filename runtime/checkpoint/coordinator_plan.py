@@ -4,7 +4,11 @@ While everything runs, sources start a checkpoint and everybody acknowledges it 
 finished subtask takes no part any more. A subtask whose senders have all finished gets no barrier from
 anybody, so it is told to start by itself. What a finished subtask acknowledged last is carried from
 checkpoint to checkpoint: its state (an empty list of splits, its last transactions) must be found when the
-job restarts.
+job restarts. The checkpoint also says who has finished (`finished_subtasks.py`).
+
+A subtask that had finished when the restored checkpoint was taken only sends its ends and leaves. Until it
+has left no checkpoint is taken: its ends are still on their way, and a receiver that is asked to begin a
+checkpoint by itself must have everything that was sent to it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.runtime.checkpoint.finished_subtasks import (
+    StateMismatchError,
+    finished_in_checkpoint,
+    finished_on_restore,
+)
 from penstock.runtime.checkpoint.snapshot import (
     OperatorState,
     OperatorSubtaskState,
@@ -72,6 +81,7 @@ class CheckpointPlanner:
         self._after_finish = checkpoints_after_tasks_finish
         self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+        self._leaving: set[SubtaskId] = set()
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -86,6 +96,14 @@ class CheckpointPlanner:
     def reset(self) -> None:
         """A new attempt: nothing runs yet."""
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+        self._leaving.clear()
+
+    def restored(self, operators: Mapping[str, OperatorState]) -> None:
+        """The new attempt starts from these states: whoever has finished in them only leaves."""
+        try:
+            self._leaving |= finished_on_restore(self._graph, operators)
+        except StateMismatchError:
+            self._leaving.clear()  # nothing will run: the deployment meets the same error and tells it
 
     def started(self) -> None:
         """Everything that has not finished runs now."""
@@ -97,6 +115,7 @@ class CheckpointPlanner:
         if self._status.get(subtask, SubtaskStatus.FINISHED) is SubtaskStatus.FINISHED:
             return False
         self._status[subtask] = SubtaskStatus.FINISHED
+        self._leaving.discard(subtask)
         return True
 
     def plan(self) -> CheckpointPlan | NotAllRunning:
@@ -107,6 +126,8 @@ class CheckpointPlanner:
         running, finished = by_status[SubtaskStatus.RUNNING], by_status[SubtaskStatus.FINISHED]
         if by_status[SubtaskStatus.CREATED]:
             return NotAllRunning(tuple(by_status[SubtaskStatus.CREATED]))
+        if self._leaving:
+            return NotAllRunning(tuple(sorted(self._leaving)))
         if not running or (finished and not self._after_finish):
             return NotAllRunning(())
         gone = frozenset(finished)
@@ -126,11 +147,18 @@ class CheckpointPlanner:
             finished: The plan's finished subtasks.
             previous: The newest completed checkpoint's states.
         """
+        gone = tuple(finished)
+        ended = [
+            subtask for subtask, snapshot in snapshots.items() if snapshot is not None and snapshot.ended
+        ]
+        done: dict[str, set[int]] = {}
+        for subtask in finished_in_checkpoint(self._graph, [*gone, *ended]):
+            done.setdefault(subtask.vertex, set()).add(subtask.index)
         parts: dict[str, dict[int, OperatorSubtaskState]] = {}
         for subtask, snapshot in snapshots.items():
             for operator, state in (snapshot.operators if snapshot is not None else {}).items():
                 parts.setdefault(operator, {})[subtask.index] = state
-        for subtask in finished:
+        for subtask in gone:
             vertex = self._graph.job.vertex(subtask.vertex)
             for spec in vertex.operators:
                 before = previous.get(spec.id)
@@ -142,9 +170,10 @@ class CheckpointPlanner:
                 spec.id,
                 vertex.parallelism,
                 vertex.max_parallelism,
-                dict(sorted(parts[spec.id].items())),
+                dict(sorted(parts.get(spec.id, {}).items())),
+                frozenset(done.get(vertex.id, ())),
             )
             for vertex in self._graph.job.vertices
             for spec in vertex.operators
-            if spec.id in parts
+            if spec.id in parts or vertex.id in done
         }

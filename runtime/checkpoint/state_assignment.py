@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.finished_subtasks import StateMismatchError as StateMismatchError
+from penstock.runtime.checkpoint.finished_subtasks import finished_on_restore, kept_after_the_end
 from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
 from penstock.runtime.checkpoint.snapshot import (
     FileHandle,
@@ -12,15 +14,10 @@ from penstock.runtime.checkpoint.snapshot import (
     StateHandle,
     SubtaskId,
 )
-from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.state.redistribution import reassign_keyed, redistribute
 from penstock.runtime.task.descriptor import OperatorRestore, TaskRestore
-
-
-class StateMismatchError(PenstockError):
-    """A checkpoint does not fit the job that is to start from it; the message says which operator and why."""
 
 
 def assign_states(
@@ -46,10 +43,17 @@ def assign_states(
             state = checkpoint.operators.get(operator.id)
             if state is None:
                 continue
-            for index, restore in enumerate(_assign_operator(state, vertex, read)):
+            for index, restore in enumerate(_assign_operator(state, vertex, operator, read)):
                 parts[SubtaskId(vertex.id, index)][operator.id] = restore
+    finished = finished_on_restore(graph, checkpoint.operators)
     return {
-        subtask: TaskRestore(checkpoint.checkpoint_id, checkpoint.attempt, operators, checkpoint.is_savepoint)
+        subtask: TaskRestore(
+            checkpoint.checkpoint_id,
+            checkpoint.attempt,
+            operators,
+            checkpoint.is_savepoint,
+            finished=subtask in finished,
+        )
         for subtask, operators in parts.items()
     }
 
@@ -70,7 +74,7 @@ def _check_known(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> None
 
 
 def _assign_operator(
-    state: OperatorState, vertex: JobVertex, read: Callable[[StateHandle], bytes]
+    state: OperatorState, vertex: JobVertex, operator: OperatorSpec, read: Callable[[StateHandle], bytes]
 ) -> Sequence[OperatorRestore]:
     has_keyed = any(s.keyed for s in state.subtasks.values())
     if has_keyed and state.max_parallelism != vertex.max_parallelism:
@@ -80,6 +84,9 @@ def _assign_operator(
         )
         raise StateMismatchError(msg)
     subtasks = [state.subtasks.get(index) for index in range(state.parallelism)]
+    for index in state.finished:
+        had = subtasks[index]
+        subtasks[index] = None if had is None else kept_after_the_end(had, is_sink=operator.is_sink)
     keyed = reassign_keyed(
         [() if s is None else s.keyed for s in subtasks],
         state.parallelism,

@@ -85,6 +85,8 @@ class JobContext:
             self.planner.reset()
         else:
             self.coordinator.begin_attempt(start.attempt, start.store, start.highest_id, start.orphans)
+        if start.restore is not None:
+            self.planner.restored(start.restore.operators)
         self.restart.attempt_begun(self.clock.monotonic())
         if start.begun_at:
             return self.restart.recovered(start.attempt, start.begun_at)

@@ -33,9 +33,9 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.restart_strategies import restart_strategy
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
-from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 

@@ -1,4 +1,4 @@
-"""`SchedulerStatistics`: everything that can be said about a job at one moment, as values that JSON carries."""
+"""`SchedulerStatistics`: all that can be said about a job at one moment, as values that JSON carries."""
 
 from __future__ import annotations
 

@@ -33,12 +33,14 @@ class TaskRestore:
         attempt: The attempt that completed it.
         operators: By operator id; an operator that the checkpoint does not know has no entry.
         is_savepoint: Its files are the user's, so no later checkpoint may build on them.
+        finished: The subtask had finished: it sends its ends and leaves, its operators do not run again.
     """
 
     checkpoint_id: int
     attempt: int
     operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
     is_savepoint: bool = False
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.subtask_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner, Clock
-from penstock.runtime.record.elements import CheckpointBarrier, Event
+from penstock.runtime.record.elements import CheckpointBarrier, Event, SnapshotKind
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
@@ -192,6 +192,8 @@ class Subtask:
                 return False
             self._work.go_on(begun)
             return True
+        if self._parts.finished_before and self._end.phase is Phase.RUNNING:
+            self._end.finish_again(self._parts.restored_permit)
         if self._triggers:
             self._checkpoint(self._triggers.popleft())
             return True
@@ -246,7 +248,9 @@ class Subtask:
 
     def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         """The synchronous half of a checkpoint."""
-        return self._parts.snapshot(barrier)
+        # The end that a stop with savepoint brings about is not the end of the job's input.
+        stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
+        return self._parts.snapshot(barrier, ended=self._end.has_emitted_all and not stops)
 
     def _checkpoint(
         self, barrier: CheckpointBarrier, start_delay: float = 0.0, alignment_duration: float = 0.0
