@@ -98,12 +98,26 @@ class CheckpointPlanner:
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
         self._leaving.clear()
 
-    def restored(self, operators: Mapping[str, OperatorState]) -> None:
-        """The new attempt starts from these states: whoever has finished in them only leaves."""
+    def leave_out(self, subtasks: Iterable[SubtaskId]) -> None:
+        """These have failed and are to start again; nothing is planned until they run."""
+        for subtask in subtasks:
+            self._status[subtask] = SubtaskStatus.CREATED
+            self._leaving.discard(subtask)
+
+    def restored(
+        self, operators: Mapping[str, OperatorState], region: frozenset[SubtaskId] | None = None
+    ) -> None:
+        """Subtasks start from these states: whoever has finished in them only leaves.
+
+        Args:
+            operators: The checkpoint's states.
+            region: Which subtasks; `None` for all.
+        """
         try:
-            self._leaving |= finished_on_restore(self._graph, operators)
+            finished = finished_on_restore(self._graph, operators)
         except StateMismatchError:
-            self._leaving.clear()  # nothing will run: the deployment meets the same error and tells it
+            return  # nothing will run: the deployment meets the same error and tells it
+        self._leaving |= finished if region is None else finished & region
 
     def started(self) -> None:
         """Everything that has not finished runs now."""

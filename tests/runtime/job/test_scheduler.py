@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
-from penstock.runtime.checkpoint.coordinator import MessageOutcome
+from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_plan import SubtaskStatus
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted, CheckpointFailed
 from penstock.runtime.checkpoint.decision_log import DecisionLog
