@@ -27,6 +27,7 @@ import ray
 
 from penstock.actors.archive import load_from_cluster, save_to_cluster, save_to_storage
 from penstock.actors.background import BackgroundRunner
+from penstock.actors.deployment import Deployment
 from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
 from penstock.actors.job_metrics import JobMetrics
@@ -186,11 +187,8 @@ class JobMaster:
         execution = RayExecution(
             self._job_id,
             graph,
-            config,
-            self._storage,
             fleet,
-            me,
-            self._pool,
+            Deployment(self._job_id, graph, config, self._storage, fleet, me, self._pool),
             on_end=self._on_end,
             on_fenced=self._leave_at_once,
         )

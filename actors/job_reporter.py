@@ -115,11 +115,11 @@ class JobReporter:
 
     def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
         """A subtask has told its counters; those of an older attempt say nothing about this one."""
-        if self._scheduler is None or attempt != self._scheduler.attempt:
+        if self._scheduler is None or attempt != self._scheduler.attempt_of(subtask):
             return
-        if attempt != self._counted_attempt:
+        if self._scheduler.attempt != self._counted_attempt:
             self._counters.clear()
-            self._counted_attempt = attempt
+            self._counted_attempt = self._scheduler.attempt
         if statistics is not None:
             self._counters[subtask] = statistics
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 import ray
-from ray.actor import ActorHandle
 
-from penstock.actors.failure_causes import cause_of, first_line, for_first_attempt
+from penstock.actors.deployment import Deployment
+from penstock.actors.failure_causes import cause_of, first_line
 from penstock.actors.messages import (
     NotifyAborted,
     NotifyComplete,
@@ -27,16 +26,13 @@ from penstock.actors.messages import (
     TriggerCheckpoint,
 )
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
-from penstock.actors.task_descriptors import describe_tasks
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import CheckpointBarrier
 
 logger = logging.getLogger(__name__)
@@ -50,11 +46,8 @@ class RayExecution:
     Args:
         job_id: The job.
         graph: Its subtasks.
-        config: Its settings.
-        storage: Where state is.
         fleet: Its actors.
-        master: The JobMaster's own handle, for the subtasks to report to.
-        pool: Threads for blocking work.
+        deployment: Deploys and stops them.
         on_end: Told when the job has ended, and why if it has failed.
         on_fenced: Told when another JobMaster has taken the job over.
     """
@@ -63,25 +56,22 @@ class RayExecution:
         self,
         job_id: str,
         graph: ExecutionGraph,
-        config: JobConfig,
-        storage: SnapshotStorage,
         fleet: SubtaskFleet,
-        master: ActorHandle[Any],
-        pool: ThreadPoolExecutor,
+        deployment: Deployment,
         on_end: Callable[[str], None],
         on_fenced: Callable[[], None],
     ) -> None:
         self._job_id = job_id
         self._graph = graph
-        self._config = config
-        self._storage = storage
         self._fleet = fleet
-        self._master = master
-        self._pool = pool
+        self._deployer = deployment
         self._on_end = on_end
         self._on_fenced = on_fenced
+        self._all = tuple(subtask.id for subtask in graph.subtasks)
         self._attempt = 0
-        self._stopped_through = 0
+        #: By subtask: the attempt that it was told to run, and that up to which it was told to stop.
+        self._attempts: dict[SubtaskId, int] = {}
+        self._stopped_through: dict[SubtaskId, int] = {}
         self._deployment: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[SubtaskId, FleetMember] = {}
@@ -91,22 +81,38 @@ class RayExecution:
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """Bring all subtasks up for this attempt; the scheduler is told how it went."""
+        self.deploy_region(attempt, self._all, restore)
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        """Bring these subtasks up for this attempt; the scheduler is told how it went."""
         self._attempt = attempt
-        self._deployment = self._spawn(self._deploy(attempt, restore))
+        self._attempts.update(dict.fromkeys(subtasks, attempt))
+        self._deployment = self._spawn(self._deploy(attempt, subtasks, restore))
 
     def start(self, attempt: int) -> None:
         """Let all subtasks run."""
-        self._running = dict(self._fleet.members)
-        for subtask, member in self._running.items():
-            self._spawn(self._run(attempt, subtask, member))
+        self.start_region(attempt, self._all)
+
+    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Let these subtasks run."""
+        self._running.update({subtask: self._fleet.members[subtask] for subtask in subtasks})
+        for subtask in subtasks:
+            self._spawn(self._run(attempt, subtask, self._running[subtask]))
         asyncio.get_running_loop().call_soon(self._require_scheduler().on_started, attempt)
 
     def stop_all(self, attempt: int) -> None:
         """Stop all subtasks; the scheduler is told when nothing of this attempt runs any more."""
-        self._stopped_through = attempt
         if self._deployment is not None:
             self._deployment.cancel()
-        self._spawn(self._stop_all(attempt))
+        self._stopped_through.update(dict.fromkeys(self._all, attempt))
+        self._spawn(self._stop(attempt, self._all, lambda s: s.on_all_stopped(attempt)))
+
+    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Stop these subtasks; the scheduler is told when none of them runs any more."""
+        self._stopped_through.update(dict.fromkeys(subtasks, attempt))
+        self._spawn(self._stop(attempt, subtasks, lambda s: s.on_region_stopped(attempt)))
 
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
@@ -136,65 +142,21 @@ class RayExecution:
 
     # -- how it is done -------------------------------------------------------------------------------------
 
-    async def _deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        try:
-            # An actor that was taken over may run an older attempt: it ends before this one opens.
-            await self._stop_members(attempt - 1)
-            members = await self._fleet.ensure_all()
-            descriptors = await asyncio.wait_for(
-                asyncio.get_running_loop().run_in_executor(
-                    self._pool,
-                    describe_tasks,
-                    self._job_id,
-                    attempt,
-                    self._graph,
-                    self._config,
-                    restore,
-                    self._storage,
-                ),
-                self._config.deployment_timeout,
-            )
-            answers = await asyncio.wait_for(
-                asyncio.gather(
-                    *(members[d.id].handle.deploy.remote(d, self._master) for d in descriptors),
-                    return_exceptions=True,
-                ),
-                self._config.deployment_timeout,
-            )
-        except TimeoutError:
-            msg = (
-                f"the subtasks were not ready within {self._config.deployment_timeout:g} s: listing splits, "
-                "the reading of state or an operator's opening takes longer than deployment_timeout"
-            )
-            self._deployment_failed(attempt, FailureCause(msg))
-            return
-        except Exception as error:
-            self._deployment_failed(attempt, for_first_attempt(attempt, cause_of(error), error))
-            return
-        causes = [
-            cause
-            for descriptor, answer in zip(descriptors, answers, strict=True)
-            if (cause := self._deploy_failure(attempt, descriptor.id, answer)) is not None
-        ]
-        if causes:
-            self._deployment_failed(attempt, causes[0])
-        elif self.scheduler is not None:
-            self.scheduler.on_deployed(attempt)
+    async def _deploy(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        cause = await self._deployer.deploy(attempt, subtasks, restore)
+        scheduler = self._require_scheduler()
+        if cause is None:
+            scheduler.on_deployed(attempt)
+        else:
+            scheduler.on_deployment_failed(attempt, cause)
 
-    def _deploy_failure(self, attempt: int, subtask: SubtaskId, answer: object) -> FailureCause | None:
-        if answer is None:
-            return None
-        if isinstance(answer, SubtaskFailed):
-            cause = FailureCause(answer.error, subtask, answer.traceback, answer.recoverable)
-            return for_first_attempt(attempt, cause, answer.location)
-        if isinstance(answer, ray.exceptions.RayActorError):
-            self._fleet.lose(subtask)
-            return FailureCause("its process died while it was deployed", subtask)
-        return FailureCause(f"it could not be deployed: {answer}", subtask)
-
-    def _deployment_failed(self, attempt: int, cause: FailureCause) -> None:
-        if self.scheduler is not None:
-            self.scheduler.on_deployment_failed(attempt, cause)
+    async def _stop(
+        self, attempt: int, subtasks: Collection[SubtaskId], then: Callable[[JobScheduler], None]
+    ) -> None:
+        await self._deployer.stop(attempt, subtasks)
+        then(self._require_scheduler())
 
     async def _run(self, attempt: int, subtask: SubtaskId, member: FleetMember) -> None:
         receivers = {
@@ -221,43 +183,22 @@ class RayExecution:
             scheduler.on_subtask_failed(attempt, subtask, cause)
         elif isinstance(outcome, SubtaskFinished):
             scheduler.on_subtask_finished(attempt, subtask)
-        elif isinstance(outcome, SubtaskStopped) and attempt > self._stopped_through:
+        elif isinstance(outcome, SubtaskStopped) and attempt > self._stopped_through.get(subtask, 0):
             cause = FailureCause(
                 "it was stopped although the job runs: another attempt has its process", subtask
             )
             scheduler.on_subtask_failed(attempt, subtask, cause)
 
-    async def _stop_all(self, attempt: int) -> None:
-        await self._stop_members(attempt)
-        self._require_scheduler().on_all_stopped(attempt)
-
-    async def _stop_members(self, attempt: int) -> None:
-        """Stop this attempt and all older ones; whatever does not stop is killed."""
-
-        async def stop(subtask: SubtaskId, member: FleetMember) -> None:
-            try:
-                await asyncio.wait_for(member.handle.stop.remote(attempt), self._config.cancellation_timeout)
-            except TimeoutError:
-                logger.warning(
-                    "%s does not stop (stuck in a user's function?): its process is killed", subtask
-                )
-                self._fleet.lose(subtask)
-            except Exception as error:
-                if not isinstance(error, ray.exceptions.RayActorError):
-                    logger.warning("%s can't be stopped, its process is killed: %s", subtask, error)
-                if self._fleet.members.get(subtask) is member:
-                    self._fleet.lose(subtask)
-
-        await asyncio.gather(*(stop(s, m) for s, m in list(self._fleet.members.items())))
-
     def _control(self, attempt: int, subtasks: Sequence[SubtaskId], message: SubtaskControl) -> None:
         for subtask in subtasks:
             member = self._running.get(subtask)
             if member is not None:
-                self._spawn(self._send_control(attempt, member, message))
+                self._spawn(self._send_control(attempt, subtask, member, message))
 
-    async def _send_control(self, attempt: int, member: FleetMember, message: SubtaskControl) -> None:
-        while attempt == self._attempt:
+    async def _send_control(
+        self, attempt: int, subtask: SubtaskId, member: FleetMember, message: SubtaskControl
+    ) -> None:
+        while attempt == self._attempts.get(subtask):
             try:
                 await member.handle.control.remote(attempt, message)
             except ray.exceptions.ActorUnavailableError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,13 +86,13 @@ class SubtaskFleet:
             if member is not None:
                 ray.kill(member.handle)
 
-    async def ensure_all(self) -> dict[SubtaskId, FleetMember]:
-        """An actor for every subtask, new ones where needed.
+    async def ensure(self, subtasks: Collection[SubtaskId]) -> dict[SubtaskId, FleetMember]:
+        """An actor for each of these subtasks, new ones where needed.
 
         Raises:
             DeploymentError: Some could not be placed in time; the message names what is missing.
         """
-        missing = [s for s in self._graph.subtasks if s.id not in self.members]
+        missing = [s for s in self._graph.subtasks if s.id in subtasks and s.id not in self.members]
         created = {subtask.id: self._create(subtask) for subtask in missing}
         waiting = {
             asyncio.ensure_future(self._where(handle)): subtask_id

@@ -30,8 +30,7 @@ from penstock.runtime.checkpoint.coordinator_history import (
     CheckpointRecord,
     CoordinatorStatistics,
 )
-from penstock.runtime.checkpoint.coordinator_messages import CheckpointMessages
-from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome as MessageOutcome
+from penstock.runtime.checkpoint.coordinator_messages import CheckpointMessages, MessageOutcome
 from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints, PendingEnds, StartedCheckpoint
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, NotAllRunning, SubtaskStatus
 from penstock.runtime.checkpoint.coordinator_requests import (
@@ -122,6 +121,11 @@ class CheckpointCoordinator:
         self._attempt = attempt
         self._planner.reset()
         self._pending.begin_attempt(attempt, store, highest_id)
+
+    def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
+        """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
+        self._attempt = attempt
+        self._pending.begin_region(attempt, store, highest_id)
 
     def started(self) -> None:
         """All subtasks run: checkpoints may be taken."""

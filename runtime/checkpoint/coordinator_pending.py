@@ -142,10 +142,14 @@ class PendingCheckpoints:
 
     def begin_attempt(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """Run the checkpoints of a new attempt."""
+        self.begin_region(attempt, store, highest_id)
+        self._dead.clear()
+
+    def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
+        """Go on with a new attempt of a part of the job; what the rest says late is still known as late."""
         self._attempt = attempt
         self._store = store
         self._next_id = max(self._next_id, highest_id + 1)
-        self._dead.clear()
 
     def end_job(self, job_state: str, keep_after: KeepAfter) -> tuple[str, ...]:
         """The job has ended: paths of what may be deleted of its completed checkpoints."""

@@ -6,7 +6,12 @@ from anybody, so it is told to start by itself. When that is so is known only th
 reported the end of data is told, and starts by itself only when the ends of all its channels have been
 consumed and no barrier has come. Whoever reports it while a checkpoint runs is told then. What a finished
 subtask acknowledged last is carried from checkpoint to checkpoint: its state (an empty list of splits, its
-last transactions) must be found when the job restarts.
+last transactions) must be found when the job restarts. The checkpoint also says who has finished
+(`finished_subtasks.py`).
+
+A subtask that had finished when the restored checkpoint was taken only sends its ends and leaves. Until it
+has left no checkpoint is taken: its ends are still on their way, and a receiver that is asked to begin a
+checkpoint by itself must have everything that was sent to it.
 """
 
 from __future__ import annotations
@@ -15,12 +20,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from penstock.runtime.checkpoint.finished_subtasks import finished_in_checkpoint, finished_on_restore
 from penstock.runtime.checkpoint.snapshot import (
     OperatorState,
     OperatorSubtaskState,
     SubtaskId,
     SubtaskSnapshot,
 )
+from penstock.runtime.checkpoint.state_mismatch import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 
 
@@ -75,6 +82,7 @@ class CheckpointPlanner:
         self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
         self._data_ended: set[SubtaskId] = set()
+        self._leaving: set[SubtaskId] = set()
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -90,6 +98,29 @@ class CheckpointPlanner:
         """A new attempt: nothing runs yet."""
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
         self._data_ended.clear()
+        self._leaving.clear()
+
+    def leave_out(self, subtasks: Iterable[SubtaskId]) -> None:
+        """These have failed and are to start again; nothing is planned until they run."""
+        for subtask in subtasks:
+            self._status[subtask] = SubtaskStatus.CREATED
+            self._data_ended.discard(subtask)
+            self._leaving.discard(subtask)
+
+    def restored(
+        self, operators: Mapping[str, OperatorState], region: frozenset[SubtaskId] | None = None
+    ) -> None:
+        """Subtasks start from these states: whoever has finished in them only leaves.
+
+        Args:
+            operators: The checkpoint's states.
+            region: Which subtasks; `None` for all.
+        """
+        try:
+            finished = finished_on_restore(self._graph, operators)
+        except StateMismatchError:
+            return  # nothing will run: the deployment meets the same error and tells it
+        self._leaving |= finished if region is None else finished & region
 
     def started(self) -> None:
         """Everything that has not finished runs now."""
@@ -101,6 +132,7 @@ class CheckpointPlanner:
         if self._status.get(subtask, SubtaskStatus.FINISHED) is SubtaskStatus.FINISHED:
             return False
         self._status[subtask] = SubtaskStatus.FINISHED
+        self._leaving.discard(subtask)
         return True
 
     def data_ended(self, subtask: SubtaskId) -> None:
@@ -115,6 +147,8 @@ class CheckpointPlanner:
         running, finished = by_status[SubtaskStatus.RUNNING], by_status[SubtaskStatus.FINISHED]
         if by_status[SubtaskStatus.CREATED]:
             return NotAllRunning(tuple(by_status[SubtaskStatus.CREATED]))
+        if self._leaving:
+            return NotAllRunning(tuple(sorted(self._leaving)))
         if not running or (finished and not self._after_finish):
             return NotAllRunning(())
         gone = frozenset(finished)
@@ -134,11 +168,18 @@ class CheckpointPlanner:
             finished: The plan's finished subtasks.
             previous: The newest completed checkpoint's states.
         """
+        gone = tuple(finished)
+        ended = [
+            subtask for subtask, snapshot in snapshots.items() if snapshot is not None and snapshot.ended
+        ]
+        done: dict[str, set[int]] = {}
+        for subtask in finished_in_checkpoint(self._graph, [*gone, *ended]):
+            done.setdefault(subtask.vertex, set()).add(subtask.index)
         parts: dict[str, dict[int, OperatorSubtaskState]] = {}
         for subtask, snapshot in snapshots.items():
             for operator, state in (snapshot.operators if snapshot is not None else {}).items():
                 parts.setdefault(operator, {})[subtask.index] = state
-        for subtask in finished:
+        for subtask in gone:
             vertex = self._graph.job.vertex(subtask.vertex)
             for spec in vertex.operators:
                 before = previous.get(spec.id)
@@ -153,9 +194,10 @@ class CheckpointPlanner:
                 spec.id,
                 vertex.parallelism,
                 vertex.max_parallelism,
-                dict(sorted(parts[spec.id].items())),
+                dict(sorted(parts.get(spec.id, {}).items())),
+                frozenset(done.get(vertex.id, ())),
             )
             for vertex in self._graph.job.vertices
             for spec in vertex.operators
-            if spec.id in parts
+            if spec.id in parts or vertex.id in done
         }

@@ -7,6 +7,7 @@ can be moved, or be opened as a storage of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import xxhash
@@ -94,6 +95,11 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
         "completed_at": checkpoint.completed_at,
         "size": checkpoint.size,
         "operators": [_encode_operator(state, folder) for state in checkpoint.operators.values()],
+        "finished": {
+            state.operator_id: sorted(state.finished)
+            for state in checkpoint.operators.values()
+            if state.finished
+        },
     }
     return seal(_MAGIC, _VERSION, body)
 
@@ -112,7 +118,8 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
     body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
     folder = _folder(path)
     try:
-        operators = [_decode_operator(item, folder) for item in body["operators"]]
+        finished = dict(body["finished"]) if "finished" in body else {}
+        operators = [_decode_operator(item, folder, finished) for item in body["operators"]]
         return CompletedCheckpoint(
             body["id"],
             body["attempt"],
@@ -167,7 +174,7 @@ def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
     return [state.operator_id, state.parallelism, state.max_parallelism, subtasks]
 
 
-def _decode_operator(item: list[Any], folder: str) -> OperatorState:
+def _decode_operator(item: list[Any], folder: str, finished: Mapping[str, list[int]]) -> OperatorState:
     operator_id, parallelism, max_parallelism, subtasks = item
     return OperatorState(
         operator_id,
@@ -177,6 +184,7 @@ def _decode_operator(item: list[Any], folder: str) -> OperatorState:
             index: _decode_subtask(keyed, lists, channels, folder)
             for index, keyed, lists, channels in subtasks
         },
+        frozenset(finished.get(operator_id, ())),
     )
 
 

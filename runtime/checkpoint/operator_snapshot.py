@@ -88,6 +88,7 @@ class SubtaskSnapshotTask:
         operators: What the synchronous half left, by operator id.
         backends: Keyed state by operator id, told in `apply` what was written.
         files: Makes the place for the files of one operator.
+        ended: The operators will emit nothing any more.
     """
 
     def __init__(
@@ -96,11 +97,14 @@ class SubtaskSnapshotTask:
         operators: Mapping[str, OperatorSnapshot],
         backends: Mapping[str, HeapKeyedStateBackend],
         files: Callable[[str], StateFiles],
+        *,
+        ended: bool = False,
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self._operators = operators
         self._backends = backends
         self._files = {operator: files(operator) for operator in operators}
+        self._ended = ended
         self._abandoned = False
         self._is_written = False
 
@@ -112,7 +116,7 @@ class SubtaskSnapshotTask:
         """
         try:
             snapshot = SubtaskSnapshot(
-                {operator: self._write(operator, s) for operator, s in self._operators.items()}
+                {operator: self._write(operator, s) for operator, s in self._operators.items()}, self._ended
             )
         except BaseException:
             self.remove()

@@ -171,9 +171,15 @@ class OperatorSubtaskState:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
-    """What one subtask acknowledges a checkpoint with: the state of each operator, in the chain's order."""
+    """What one subtask acknowledges a checkpoint with: the state of each operator, in the chain's order.
+
+    Attributes:
+        operators: State by operator id.
+        ended: All that its operators will ever emit is in front of the barrier.
+    """
 
     operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
+    ended: bool = False
 
     def with_channels(self, channels: ChannelStateHandle | None) -> SubtaskSnapshot:
         """The same with in-flight data, which goes to the first operator.
@@ -187,7 +193,9 @@ class SubtaskSnapshot:
         if channels is None:
             return self
         head = next(iter(self.operators))
-        return SubtaskSnapshot({**self.operators, head: replace(self.operators[head], channels=channels)})
+        return replace(
+            self, operators={**self.operators, head: replace(self.operators[head], channels=channels)}
+        )
 
     def files(self) -> Iterator[FileHandle]:
         """Every file that this snapshot needs."""
@@ -243,12 +251,19 @@ class OperatorState:
         parallelism: With which it was taken.
         max_parallelism: Number of key groups.
         subtasks: State by subtask index; a subtask without state has no entry.
+        finished: Indices of the subtasks that have finished and do not run again.
     """
 
     operator_id: str
     parallelism: int
     max_parallelism: int
     subtasks: Mapping[int, OperatorSubtaskState] = field(default_factory=dict)
+    finished: frozenset[int] = frozenset()
+
+    @property
+    def is_fully_finished(self) -> bool:
+        """Whether every subtask has finished."""
+        return len(self.finished) == self.parallelism
 
     def files(self) -> Iterator[FileHandle]:
         """Every file that this operator's state needs."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.runtime.checkpoint.channel_state_assignment import assign_channel_states
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.finished_subtasks import finished_on_restore, kept_after_the_end
 from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
 from penstock.runtime.checkpoint.snapshot import (
     FileHandle,
@@ -15,7 +16,7 @@ from penstock.runtime.checkpoint.snapshot import (
 )
 from penstock.runtime.checkpoint.state_mismatch import StateMismatchError as StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.state.redistribution import reassign_keyed, redistribute
 from penstock.runtime.task.descriptor import OperatorRestore, TaskRestore
 
@@ -44,8 +45,9 @@ def assign_states(
             state = checkpoint.operators.get(operator.id)
             if state is None:
                 continue
-            for index, restore in enumerate(_assign_operator(state, vertex, read)):
+            for index, restore in enumerate(_assign_operator(state, vertex, operator, read)):
                 parts[SubtaskId(vertex.id, index)][operator.id] = restore
+    finished = finished_on_restore(graph, checkpoint.operators)
     return {
         subtask: TaskRestore(
             checkpoint.checkpoint_id,
@@ -53,6 +55,7 @@ def assign_states(
             operators,
             checkpoint.is_savepoint,
             channels.get(subtask),
+            finished=subtask in finished,
         )
         for subtask, operators in parts.items()
     }
@@ -74,7 +77,7 @@ def _check_known(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> None
 
 
 def _assign_operator(
-    state: OperatorState, vertex: JobVertex, read: Callable[[StateHandle], bytes]
+    state: OperatorState, vertex: JobVertex, operator: OperatorSpec, read: Callable[[StateHandle], bytes]
 ) -> Sequence[OperatorRestore]:
     has_keyed = any(s.keyed for s in state.subtasks.values())
     if has_keyed and state.max_parallelism != vertex.max_parallelism:
@@ -84,6 +87,9 @@ def _assign_operator(
         )
         raise StateMismatchError(msg)
     subtasks = [state.subtasks.get(index) for index in range(state.parallelism)]
+    for index in state.finished:
+        had = subtasks[index]
+        subtasks[index] = None if had is None else kept_after_the_end(had, is_sink=operator.is_sink)
     keyed = reassign_keyed(
         [() if s is None else s.keyed for s in subtasks],
         state.parallelism,

@@ -20,6 +20,7 @@ from penstock.runtime.job.restart import (
 C = TypeVar("C")
 
 StepOn: TypeAlias = Literal["thread", "loop"]
+Failover: TypeAlias = Literal["region", "full"]
 EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
 
 _AT_LEAST_ZERO: Final = ("buffer_timeout", "cancellation_timeout")
@@ -49,6 +50,8 @@ class JobConfig:
     Attributes:
         checkpointing: How often and where to; `None` takes no checkpoints: nothing survives a failure.
         restart: What to do when the job fails; what `None` means, see `restart_or_default`.
+        failover: What restarts after a failure: `region`, the part of the job that is joined to the failed
+            subtask by exchanges, or `full`, always everything.
         buffer_timeout: The longest that a record waits in a buffer that is not full.
         buffer_rows: Most records of a buffer.
         buffer_bytes: Encoded size that a buffer of rows is meant to have.
@@ -80,6 +83,7 @@ class JobConfig:
 
     checkpointing: Checkpointing | None = None
     restart: RestartConfig | None = None
+    failover: Failover = "region"
     buffer_timeout: float = 0.1
     buffer_rows: int = 4096
     buffer_bytes: int = 256 * 1024
@@ -104,6 +108,7 @@ class JobConfig:
             whole_number(name, getattr(self, name), at_least=1)
         truth("allow_pickle", self.allow_pickle)
         truth("checkpoints_after_tasks_finish", self.checkpoints_after_tasks_finish)
+        _one_of("failover", self.failover, get_args(Failover))
         _one_of("step_on", self.step_on, get_args(StepOn))
         _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
         _kind_of("checkpointing", self.checkpointing, (Checkpointing,))

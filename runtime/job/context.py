@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.end_of_job import EndOfJob
 from penstock.runtime.job.execution_gateway import ExecutionGateway
-from penstock.runtime.job.failure import FailureHistory
+from penstock.runtime.job.failure import FailureCause, FailureHistory
 from penstock.runtime.job.job_ledger import AttemptStart, JobLedger
 from penstock.runtime.job.job_state import JobState, Transition, TransitionHistory
+from penstock.runtime.job.regions import Region
 from penstock.runtime.job.restart import RestartAfter, RestartDecision, RestartStrategy
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 
@@ -38,6 +39,7 @@ class JobContext:
         gateway: ExecutionGateway,
         ledger: JobLedger,
         planner: CheckpointPlanner,
+        regions: Mapping[SubtaskId, Region],
         restart: RestartStrategy,
         clock: Clock,
         timers: TimerService,
@@ -48,6 +50,8 @@ class JobContext:
         self.gateway = gateway
         self.ledger = ledger
         self.planner = planner
+        self._regions = regions
+        self._attempts: dict[SubtaskId, int] = {}
         self.restart = restart
         self.clock = clock
         self.timers = timers
@@ -78,17 +82,65 @@ class JobContext:
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
         """A new attempt stands in the log: when, if at all, to deploy it."""
-        self.attempt = start.attempt
-        self.restored_id = None if start.restore is None else start.restore.checkpoint_id
-        self.warning = start.warning
+        self._begin(start)
+        self._attempts = {}
         if self.coordinator is None:
             self.planner.reset()
         else:
             self.coordinator.begin_attempt(start.attempt, start.store, start.highest_id, start.orphans)
-        self.restart.attempt_begun(self.clock.monotonic())
+        if start.restore is not None:
+            self.planner.restored(start.restore.operators)
         if start.begun_at:
             return self.restart.recovered(start.attempt, start.begun_at)
         return RestartAfter(0.0)
+
+    def begin_attempt_of(self, region: Region, start: AttemptStart) -> None:
+        """A new attempt of one region stands in the log; the other subtasks keep their attempts.
+
+        They are told once more of the checkpoint that the region starts from: its record may have been found
+        in the log only now.
+        """
+        others = [subtask for subtask in self._regions if subtask not in region]
+        self._attempts = {subtask: self.attempt_of(subtask) for subtask in others}
+        self._begin(start)
+        if self.coordinator is not None:
+            self.coordinator.begin_region(start.attempt, start.store, start.highest_id)
+        if start.restore is None:
+            return
+        self.planner.restored(start.restore.operators, region)
+        for attempt, those in self.by_attempt(others):
+            self.gateway.notify_checkpoint_complete(attempt, those, start.restore.checkpoint_id)
+
+    def attempt_of(self, subtask: SubtaskId) -> int:
+        """The attempt that a subtask belongs to: the job's, unless only another region was restarted."""
+        return self._attempts.get(subtask, self.attempt)
+
+    def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
+        """Subtasks that have not finished, by the attempt that they belong to."""
+        found: dict[int, list[SubtaskId]] = {}
+        for subtask in subtasks:
+            if self.planner.status[subtask] is not SubtaskStatus.FINISHED:
+                found.setdefault(self.attempt_of(subtask), []).append(subtask)
+        return [(attempt, tuple(those)) for attempt, those in found.items()]
+
+    def region_to_restart(self, cause: FailureCause) -> Region | None:
+        """What has to restart because of a failure; `None` for everything, or when nothing may."""
+        region = None if cause.subtask is None else self._regions.get(cause.subtask)
+        if region is None or not cause.recoverable or len(region) == len(self._regions):
+            return None
+        return region
+
+    def leave_out(self, region: Region, detail: str) -> None:
+        """A region has failed: no checkpoint is taken until it runs again."""
+        self.planner.leave_out(region)
+        if self.coordinator is not None:
+            self.coordinator.abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, detail)
+
+    def _begin(self, start: AttemptStart) -> None:
+        self.attempt = start.attempt
+        self.restored_id = None if start.restore is None else start.restore.checkpoint_id
+        self.warning = start.warning
+        self.restart.attempt_begun(self.clock.monotonic())
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""

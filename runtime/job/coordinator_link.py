@@ -21,16 +21,19 @@ class CoordinatorLink:
         self._job = job
 
     def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
-        """Hand it on with the attempt."""
-        self._job.gateway.trigger_checkpoint(self._job.attempt, subtasks, barrier)
+        """Hand it on with the attempts of these subtasks."""
+        for attempt, those in self._job.by_attempt(subtasks):
+            self._job.gateway.trigger_checkpoint(attempt, those, barrier)
 
     def notify_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Hand it on with the attempt."""
-        self._job.gateway.notify_checkpoint_complete(self._job.attempt, subtasks, checkpoint_id)
+        """Hand it on with the attempts of these subtasks."""
+        for attempt, those in self._job.by_attempt(subtasks):
+            self._job.gateway.notify_checkpoint_complete(attempt, those, checkpoint_id)
 
     def notify_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Hand it on with the attempt."""
-        self._job.gateway.notify_checkpoint_aborted(self._job.attempt, subtasks, checkpoint_id)
+        """Hand it on with the attempts of these subtasks."""
+        for attempt, those in self._job.by_attempt(subtasks):
+            self._job.gateway.notify_checkpoint_aborted(attempt, those, checkpoint_id)
 
     def fail_job(self, cause: str) -> None:
         """Too many checkpoints have failed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -30,6 +30,20 @@ class ExecutionGateway(Protocol):
 
         Answered by `on_all_stopped(attempt)`, always.
         """
+        ...
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        """As `deploy`, for these subtasks; the others go on under the attempts that they have."""
+        ...
+
+    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """As `start`, for these subtasks."""
+        ...
+
+    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """As `stop_all`, for these subtasks; answered by `on_region_stopped(attempt)`."""
         ...
 
     def trigger_checkpoint(

@@ -58,6 +58,11 @@ class FinalCheckpoint:
         self._asked = False
         self._done = False
 
+    @property
+    def reported(self) -> frozenset[SubtaskId]:
+        """Subtasks that have reported the end of their data."""
+        return frozenset(self._reported)
+
     def end_of_data(self, subtask: SubtaskId) -> None:
         """A subtask has processed the end of all its inputs."""
         self._reported.add(subtask)

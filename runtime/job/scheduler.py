@@ -16,8 +16,9 @@ from dataclasses import replace
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator, MessageOutcome
+from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed, OnAnswer
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
@@ -32,10 +33,11 @@ from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.regions import regions_of
 from penstock.runtime.job.restart_strategies import restart_strategy
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
-from penstock.runtime.job.status import JobStatus
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -85,6 +87,7 @@ class JobScheduler:
             planner=CheckpointPlanner(
                 graph, checkpoints_after_tasks_finish=config.checkpoints_after_tasks_finish
             ),
+            regions=regions_of(graph) if config.failover == "region" else {},
             restart=restart_strategy(config.restart_or_default, job_id),
             clock=clock,
             timers=timers,
@@ -136,18 +139,22 @@ class JobScheduler:
         """No subtask of the attempt is left."""
         self._deliver(attempt, self._job.state.all_stopped)
 
+    def on_region_stopped(self, attempt: int) -> None:
+        """No subtask of the region that is restarted is left."""
+        self._deliver(attempt, self._job.state.region_stopped)
+
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
         """A subtask has done all its work and left."""
-        self._deliver(attempt, lambda: self._job.state.subtask_finished(subtask))
+        self._deliver(attempt, lambda: self._job.state.subtask_finished(subtask), subtask)
 
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
         """A subtask has failed or its process is gone."""
         located = cause if cause.subtask is not None else replace(cause, subtask=subtask)
-        self._deliver(attempt, lambda: self._job.state.failed(located))
+        self._deliver(attempt, lambda: self._job.state.failed(located), subtask)
 
     def on_end_of_data(self, attempt: int, subtask: SubtaskId) -> None:
         """A subtask has processed the end of all its inputs."""
-        self._deliver(attempt, lambda: self._job.state.end_of_data(subtask))
+        self._deliver(attempt, lambda: self._job.state.end_of_data(subtask), subtask)
 
     def acknowledge(
         self,
@@ -159,9 +166,9 @@ class JobScheduler:
     ) -> MessageOutcome:
         """A subtask's part of a checkpoint is durable."""
         coordinator = self._job.coordinator
-        if coordinator is None or not self._is_current(attempt):
+        if coordinator is None or not self._is_current(attempt, subtask):
             return MessageOutcome.STALE_ATTEMPT
-        return coordinator.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
+        return coordinator.acknowledge(self._job.attempt, subtask, checkpoint_id, snapshot, metrics)
 
     def decline(
         self,
@@ -173,9 +180,9 @@ class JobScheduler:
     ) -> MessageOutcome:
         """A subtask can't take part in a checkpoint."""
         coordinator = self._job.coordinator
-        if coordinator is None or not self._is_current(attempt):
+        if coordinator is None or not self._is_current(attempt, subtask):
             return MessageOutcome.STALE_ATTEMPT
-        return coordinator.decline(attempt, subtask, checkpoint_id, reason, detail)
+        return coordinator.decline(self._job.attempt, subtask, checkpoint_id, reason, detail)
 
     @property
     def state(self) -> JobState:
@@ -187,15 +194,19 @@ class JobScheduler:
         """The current or last attempt; 0 before the first."""
         return self._job.attempt
 
+    def attempt_of(self, subtask: SubtaskId) -> int:
+        """The attempt that a subtask belongs to; older than the job's when only another region restarted."""
+        return self._job.attempt_of(subtask)
+
     @property
     def latest_completed(self) -> CompletedCheckpoint | None:
         """The newest completed checkpoint."""
         return None if self._job.coordinator is None else self._job.coordinator.latest_completed
 
-    def statistics(self) -> JobStatus:
+    def statistics(self) -> SchedulerStatistics:
         """Everything that can be said about the job now."""
         job, coordinator = self._job, self._job.coordinator
-        return JobStatus(
+        return SchedulerStatistics(
             job_id=self._job_id,
             name=self._graph.job.name,
             state=job.state.name,
@@ -213,7 +224,7 @@ class JobScheduler:
             ignored_events=self._ignored,
         )
 
-    def status(self) -> JobStatus:
+    def status(self) -> SchedulerStatistics:
         """The same as `statistics`, by the name that users know."""
         return self.statistics()
 
@@ -230,12 +241,13 @@ class JobScheduler:
             runner=job.runner,
         )
 
-    def _is_current(self, attempt: int) -> bool:
-        if attempt == self._job.attempt and not self._job.is_fenced:
+    def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:
+        current = self._job.attempt if subtask is None else self._job.attempt_of(subtask)
+        if attempt == current and not self._job.is_fenced:
             return True
         self._stale += 1
         return False
 
-    def _deliver(self, attempt: int, event: Callable[[], bool]) -> None:
-        if self._is_current(attempt) and not event():
+    def _deliver(self, attempt: int, event: Callable[[], bool], subtask: SubtaskId | None = None) -> None:
+        if self._is_current(attempt, subtask) and not event():
             self._ignored += 1

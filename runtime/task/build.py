@@ -105,19 +105,20 @@ class _Builder:
         )
         source = None if operators[0].source is None else SourceOperator(operators[0].source)
         first = 0 if source is None else 1
+        finished = self._descriptor.restore is not None and self._descriptor.restore.finished
 
         def emit(index: int, tag: str | None, batch: Batch) -> None:
             outputs.emit(ids[index], tag, batch)
 
         timers = TaskTimers(self._clock)
         writer = self._channel_state_writer(runner)
-        chain = OperatorChain(self._make_operators(first), emit, first)
-        backends = {spec.id: self._backend(spec.id) for spec in operators if spec.keyed}
+        chain = OperatorChain(self._make_operators(first, only_sinks=finished), emit, first)
+        backends = {spec.id: self._backend(spec.id) for spec in operators if spec.keyed and not finished}
         parts = SubtaskParts(
             self._descriptor,
             chain,
             outputs,
-            source,
+            None if finished else source,
             self._network_input(timers, writer),
             backends,
             self._values,
@@ -135,9 +136,12 @@ class _Builder:
         self._open(parts, first)
         return Subtask(parts, self._gateway, runner, self._clock)
 
-    def _make_operators(self, first: int) -> Sequence[tuple[OperatorLocation, Operator]]:
+    def _make_operators(self, first: int, *, only_sinks: bool) -> Sequence[tuple[OperatorLocation, Operator]]:
+        """All operators; of a subtask that had finished before only the sinks, which may have to commit."""
         made = []
         for location, spec in list(zip(self._locations, self._vertex.operators, strict=True))[first:]:
+            if only_sinks and not spec.is_sink:
+                continue
             assert spec.factory is not None, f"{spec.id} has no factory"
             try:
                 made.append((location, spec.factory()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -25,8 +25,18 @@ def describe_tasks(
     config: JobConfig,
     restore: CompletedCheckpoint | None,
     storage: SnapshotStorage,
+    subtasks: Collection[SubtaskId] | None = None,
 ) -> list[TaskDescriptor]:
     """One descriptor a subtask; reads state that is shared out and lists sources' splits, so it blocks.
+
+    Args:
+        job_id: The job.
+        attempt: The attempt that is to be deployed.
+        graph: The job.
+        config: Its settings.
+        restore: The checkpoint to start from; `None` for a fresh start.
+        storage: Where its state is.
+        subtasks: Only these are described: whole vertices; `None` for all.
 
     Raises:
         OperatorError: A source can't list its splits.
@@ -36,6 +46,8 @@ def describe_tasks(
     restores = {} if restore is None else assign_states(graph, restore, lambda h: read_state(storage, h))
     splits: dict[SubtaskId, Sequence[Any]] = {}
     for vertex in graph.job.vertices:
+        if subtasks is not None and SubtaskId(vertex.id, 0) not in subtasks:
+            continue
         if vertex.is_source and (restore is None or vertex.operators[0].id not in restore.operators):
             listed = _list_splits(vertex)
             for index in range(vertex.parallelism):
@@ -52,6 +64,7 @@ def describe_tasks(
             graph.job.classes,
         )
         for subtask in graph.subtasks
+        if subtasks is None or subtask.id in subtasks
     ]
 
 

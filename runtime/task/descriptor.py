@@ -48,6 +48,7 @@ class TaskRestore:
         operators: By operator id; an operator that the checkpoint does not know has no entry.
         is_savepoint: Its files are the user's, so no later checkpoint may build on them.
         channels: What was in flight in this subtask's channels; `None` for nothing.
+        finished: The subtask had finished: it sends its ends and leaves, its operators do not run again.
     """
 
     checkpoint_id: int
@@ -55,6 +56,7 @@ class TaskRestore:
     operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
     is_savepoint: bool = False
     channels: ChannelRestore | None = None
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,17 @@ While it leaves it still takes part in checkpoints, in silence: behind EndOfPart
 receivers count that as the barrier. It must take part, because a sender may need one more checkpoint before
 it can leave itself: when channels are not aligned, a sender's barrier may have been in front of its EndOfData
 and yet belong to a checkpoint that was taken here after the end.
+
+A subtask that had ended when the restored checkpoint was taken emits nothing again: its receivers need to
+hear once more that event time and data are over, because channels are new in each attempt, and then it
+leaves. What its sinks had to commit was committed when they were opened.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
+from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.record.elements import END_OF_TIME, EndOfData, EndOfPartition, Watermark
 from penstock.runtime.task.event_time import EventTime
@@ -60,7 +65,13 @@ class EndOfInput:
         self._gateway = gateway
         self._takes_checkpoints = takes_checkpoints
         self._first_checkpoint: int | None = None
+        self._drained = False
         self.phase = Phase.RUNNING
+
+    @property
+    def has_emitted_all(self) -> bool:
+        """Whether the operators have come to the end of time and data: they emit nothing any more."""
+        return self._drained
 
     @property
     def may_send(self) -> bool:
@@ -81,9 +92,29 @@ class EndOfInput:
         yield from self._chain.end_of_data()
         self._outputs.broadcast_event(EndOfData(drain))
         self.phase = Phase.ENDED
+        self._drained = drain
         self._gateway.end_of_data()
         if not self._takes_checkpoints:
             self._leave()
+
+    def finish_again(self, permit: CommitPermit | None) -> None:
+        """Say once more what was said before the restored checkpoint, and leave.
+
+        All subtasks of the attempt are open by now, so whatever the checkpoint covers is committed and sinks
+        may clean up.
+
+        Args:
+            permit: That of the restored checkpoint.
+
+        Raises:
+            OperatorError: A sink failed.
+        """
+        if permit is not None:
+            self._chain.checkpoint_completed(permit)
+        self._drained = True
+        self._outputs.broadcast_event(Watermark(END_OF_TIME))
+        self._outputs.broadcast_event(EndOfData(drain=True))
+        self._leave()
 
     def checkpoint_taken(self, checkpoint_id: int) -> None:
         """The state was taken: if that was after the end, the completion of this checkpoint is enough."""

@@ -188,6 +188,8 @@ class Subtask:
                 return False
             self._work.go_on(begun)
             return True
+        if self._parts.finished_before and self._end.phase is Phase.RUNNING:
+            self._end.finish_again(self._parts.restored_permit)
         if self._parts.network is None and self._end.phase is not Phase.RUNNING:
             return False
         if not self._outputs.are_available:

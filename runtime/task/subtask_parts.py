@@ -11,6 +11,7 @@ from penstock.runtime.checkpoint.operator_snapshot import (
     SubtaskSnapshotTask,
     encode_list_states,
 )
+from penstock.runtime.checkpoint.permit import CommitPermit, permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import CodecError, OperatorLocation
 from penstock.runtime.operators.chain import OperatorChain, locations_of
@@ -23,6 +24,7 @@ from penstock.runtime.record.elements import Batch, CheckpointBarrier, SnapshotK
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.ends_only_input import EndsOnlyInput
 from penstock.runtime.task.network_input import NetworkInput
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.source_input import SourceInput
@@ -62,6 +64,8 @@ class SubtaskParts:
 
     def make_input(self) -> TaskInput:
         """Where work comes from."""
+        if self.finished_before:
+            return EndsOnlyInput(self.location, self.network)
         if self.network is not None:
             return self.network
         if self.source is None:
@@ -82,6 +86,22 @@ class SubtaskParts:
             buffer = self.batches.encode(half_done)
             self.channel_state.add_input(checkpoint_id, self.network.last_channel, (buffer,))
         self.network.gate.capture_waiting(checkpoint_id)
+
+    @property
+    def finished_before(self) -> bool:
+        """Whether the subtask had finished in the restored checkpoint: its operators do not run again."""
+        restore = self.descriptor.restore
+        return restore is not None and restore.finished
+
+    @property
+    def restored_permit(self) -> CommitPermit | None:
+        """The permit of the restored checkpoint; `None` on a fresh start."""
+        restore = self.descriptor.restore
+        return (
+            None
+            if restore is None
+            else permit_of_completed_checkpoint(restore.checkpoint_id, restore.attempt)
+        )
 
     @property
     def head_operator(self) -> str:
@@ -108,8 +128,12 @@ class SubtaskParts:
         """Values that only pickle could carry."""
         return self.values.statistics().pickled + self.batches.statistics().values.pickled
 
-    def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+    def snapshot(self, barrier: CheckpointBarrier, *, ended: bool = False) -> SubtaskSnapshotTask:
         """The synchronous half of a checkpoint of all operators.
+
+        Args:
+            barrier: The checkpoint's.
+            ended: The operators will emit nothing any more.
 
         Raises:
             OperatorError: An operator failed, or something in its state can't be encoded.
@@ -129,6 +153,7 @@ class SubtaskParts:
             operators,
             self.backends,
             lambda operator: self.files(checkpoint_id, kind, operator),
+            ended=ended,
         )
 
     def close(self) -> None:

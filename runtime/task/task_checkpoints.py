@@ -20,7 +20,7 @@ from penstock.runtime.checkpoint.subtask_coordinator import (
 )
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.ports import AsyncRunner, Clock
-from penstock.runtime.record.elements import CheckpointBarrier, Event
+from penstock.runtime.record.elements import CheckpointBarrier, Event, SnapshotKind
 from penstock.runtime.task.end_of_input import EndOfInput
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.work_in_progress import WorkInProgress
@@ -158,7 +158,9 @@ class TaskCheckpoints:
         Raises:
             OperatorError: An operator failed.
         """
-        return self._parts.snapshot(barrier)
+        # The end that a stop with savepoint brings about is not the end of the job's input.
+        stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
+        return self._parts.snapshot(barrier, ended=self._end.has_emitted_all and not stops)
 
     # -- the rest ------------------------------------------------------------------------------------------
 

@@ -80,6 +80,8 @@ class StepCheckpoints:
     def begin_attempt(self, graph: ExecutionGraph, attempt: int) -> None:
         """Everything of the last attempt is over; the subtasks of a new one run."""
         self._planner = CheckpointPlanner(graph)
+        if self.newest is not None:
+            self._planner.restored(self.newest.operators)
         self._planner.started()
         self._attempt = attempt
         self.running.clear()

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.actors.deployment import Deployment
 from penstock.actors.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
@@ -86,9 +87,8 @@ def execution(actor: ScriptedActor) -> tuple[RayExecution, RecordingScheduler]:
     fleet.members[subtask.id] = FleetMember(cast("Any", actor), "name", 1, 1, "node")
     nothing = cast("Any", lambda: None)
     pool = ThreadPoolExecutor(1)
-    made = RayExecution(
-        "job", graph, config, MemoryStorage(), fleet, cast("Any", None), pool, nothing, nothing
-    )
+    deployment = Deployment("job", graph, config, MemoryStorage(), fleet, cast("Any", None), pool)
+    made = RayExecution("job", graph, fleet, deployment, nothing, nothing)
     scheduler = RecordingScheduler()
     made.scheduler = cast("Any", scheduler)
     return made, scheduler

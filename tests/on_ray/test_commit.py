@@ -81,7 +81,7 @@ def test_a_kill_at_the_last_commit_of_a_bounded_job(tmp_path: Path) -> None:
     assert (tmp_path / "killed").exists()
     assert_exactly_once(tmp_path / "out", lines(3_000))
     assert result.statistics.restarts == 1
-    assert result.statistics.completed_checkpoints == 2
+    assert result.statistics.completed_checkpoints == 1, "the restart has nothing to add"
 
 
 def test_a_job_master_killed_at_the_last_commit_of_a_bounded_job(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.job.status import JobStatus
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))
@@ -208,5 +208,5 @@ def test_laws_hold_under_any_events(events: list[Any]) -> None:
     assert [status.state] == world.ended, "every job comes to an end, once"
     assert len(world.deployed) <= RESTARTS + 1, "no crash loop is longer than allowed"
     assert len(world.answers) == world.asked, "every request is answered"
-    assert JobStatus.from_dict(status.to_dict()) == status
+    assert SchedulerStatistics.from_dict(status.to_dict()) == status
     assert DecisionLog(world.storage, SnapshotPaths("job")).replay().ended is not None

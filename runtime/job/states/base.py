@@ -53,6 +53,10 @@ class State:
         """No subtask of the attempt is left."""
         return False
 
+    def region_stopped(self) -> bool:
+        """No subtask of the region that is restarted is left."""
+        return False
+
     def failed(self, cause: FailureCause) -> bool:
         """Something has failed: a subtask, the deployment, too many checkpoints."""
         return False

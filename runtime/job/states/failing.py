@@ -23,21 +23,31 @@ class Failing(State):
         job: The job.
         cause: The root cause.
         stopped: Nothing was deployed, so nothing needs to be stopped.
+        given_up: It was decided before that there is no other attempt; the failure is remembered already.
     """
 
     name = JobState.FAILING
 
-    def __init__(self, job: JobContext, cause: FailureCause, *, stopped: bool = False) -> None:
+    def __init__(
+        self,
+        job: JobContext,
+        cause: FailureCause,
+        *,
+        stopped: bool = False,
+        given_up: GiveUp | None = None,
+    ) -> None:
         super().__init__(job)
         self._cause = cause
         self._stopped = stopped
+        self._given_up = given_up
         self._log_known = False
         self._decided = False
 
     def enter(self) -> None:
         """Remember the cause and stop everything."""
         job = self.job
-        job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
+        if self._given_up is None:
+            job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
         job.end_checkpoints(str(self._cause))
         if not self._stopped:
             job.gateway.stop_all(job.attempt)
@@ -69,8 +79,8 @@ class Failing(State):
         job = self.job
         if job.state is not self or self._decided or not (self._stopped and self._log_known):
             return
-        decision: RestartDecision = GiveUp("it would fail again")
-        if self._cause.recoverable:
+        decision: RestartDecision = self._given_up or GiveUp("it would fail again")
+        if self._cause.recoverable and self._given_up is None:
             decision = job.restart.failed(job.clock.monotonic())
         match decision:
             case RestartAfter(delay):

@@ -1,8 +1,8 @@
 """The job does its work.
 
-Checkpoints are taken, failures end the attempt, and the end of a bounded job is brought about: when every
-subtask has processed the end of its input a last checkpoint is taken, after which the subtasks leave by
-themselves.
+Checkpoints are taken, failures end the attempt (or restart the region that they happened in), and the end of
+a bounded job is brought about: when every subtask has processed the end of its input a last checkpoint is
+taken, after which the subtasks leave by themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.finished import Finished
+from penstock.runtime.job.states.restarting_region import RestartingRegion
 
 
 class Running(State):
@@ -65,7 +66,14 @@ class Running(State):
         """End the attempt; what comes after everything has finished does no harm any more."""
         if self._ending:
             return False
-        self.job.enter(Failing(self.job, cause), str(cause))
+        job = self.job
+        region = job.region_to_restart(cause)
+        if region is None:
+            job.enter(Failing(job, cause), str(cause))
+        else:
+            reported = () if self._final is None else self._final.reported
+            restarting = RestartingRegion(job, cause, region, reported, lambda left: Running(job, left))
+            job.enter(restarting, f"the region of {cause}")
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:

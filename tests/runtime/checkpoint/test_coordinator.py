@@ -6,9 +6,10 @@ import pytest
 
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator, MessageOutcome
+from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
+from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted, CheckpointFailed
 from penstock.runtime.checkpoint.decision_log import DecisionLog

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
-from penstock.runtime.checkpoint.coordinator import MessageOutcome
+from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_plan import SubtaskStatus
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted, CheckpointFailed
 from penstock.runtime.checkpoint.decision_log import DecisionLog
@@ -37,7 +37,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.restart import ExponentialBackoff, FixedDelay, NoRestart
 from penstock.runtime.job.scheduler import JobScheduler
-from penstock.runtime.job.status import JobStatus
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
@@ -864,7 +864,7 @@ def test_a_status_survives_json():
     run.fail(READ)
     run.stopped()
     status = run.scheduler.status()
-    assert JobStatus.from_dict(json.loads(json.dumps(status.to_dict()))) == status
+    assert SchedulerStatistics.from_dict(json.loads(json.dumps(status.to_dict()))) == status
     assert run.states() == [
         JobState.DEPLOYING,
         JobState.INITIALISING,

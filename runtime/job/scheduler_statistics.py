@@ -1,4 +1,4 @@
-"""`JobStatus`: everything that can be said about a job at one moment, as values that JSON carries."""
+"""`SchedulerStatistics`: all that can be said about a job at one moment, as values that JSON carries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.runtime.job.job_state import JobState, Transition
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatus:
+class SchedulerStatistics:
     """A job at one moment; also the statistics of its scheduler.
 
     Attributes:
@@ -77,12 +77,12 @@ class JobStatus:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> JobStatus:
+    def from_dict(cls, data: Mapping[str, Any]) -> SchedulerStatistics:
         """The status that `to_dict` gave.
 
         Example:
-            >>> status = JobStatus("job-1", "count", JobState.RUNNING, attempt=2)
-            >>> JobStatus.from_dict(status.to_dict()) == status
+            >>> status = SchedulerStatistics("job-1", "count", JobState.RUNNING, attempt=2)
+            >>> SchedulerStatistics.from_dict(status.to_dict()) == status
             True
         """
         checkpoints = data["checkpoints"]

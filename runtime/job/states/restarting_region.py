@@ -1,0 +1,182 @@
+"""One region of the job has failed and is restarted; the others go on (Flink's region failover).
+
+The steps, in this order and for these reasons:
+
+1. Every checkpoint that runs is given up, because the region can't take part any more, and none is begun
+   until the region runs again. Subtasks elsewhere only hear that it was given up.
+2. The region's subtasks are stopped. What they say from now on is at most a secondary failure.
+3. A record of a checkpoint that is being written is awaited: it may be the one to restart from. It may be
+   complete for the others as well, so they are told once more of the restored one.
+4. A new attempt is written into the log, as for a whole restart. That keeps numbers of attempts unique over
+   all JobMasters, and another JobMaster that took the job over is found out here.
+5. The region alone is deployed under the new number. The other subtasks keep theirs: every message is checked
+   against the number of the subtask that it comes from.
+
+Regions share nothing, so the region may fall back to the last checkpoint while the others are beyond it. The
+next checkpoint is consistent again, because no record goes from one region to another.
+
+Anything else that fails meanwhile fails the whole attempt: rare, and simple to get right. A write to the log
+is never left alone, since two may not be under way at once: what comes in meanwhile waits for its outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.regions import Region
+from penstock.runtime.job.restart import GiveUp
+from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.cancelling import Cancelling
+from penstock.runtime.job.states.failing import Failing
+from penstock.runtime.ports import Cancellable
+
+
+class RestartingRegion(State):
+    """Stops a region and starts it again.
+
+    Args:
+        job: The job.
+        cause: Why the region failed.
+        region: Its subtasks.
+        reported: Subtasks that have reported the end of their data.
+        running: Makes the state for when all is well again, from the reports that still hold.
+    """
+
+    name = JobState.RESTARTING
+
+    def __init__(
+        self,
+        job: JobContext,
+        cause: FailureCause,
+        region: Region,
+        reported: Iterable[SubtaskId],
+        running: Callable[[frozenset[SubtaskId]], State],
+    ) -> None:
+        super().__init__(job)
+        self._cause = cause
+        self._region = region
+        self._reported = set(reported) - region
+        self._running = running
+        self._stopped = self._log_known = self._decided = False
+        self._writing = self._deploying = self._starting = False
+        self._instead: Callable[[], None] | None = None
+        self._timer: Cancellable | None = None
+
+    def enter(self) -> None:
+        """Stop the region."""
+        job = self.job
+        job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
+        job.leave_out(self._region, str(self._cause))
+        if job.state is not self:
+            return  # a savepoint that was to stop the job was given up with the others: the job fails
+        job.gateway.stop_region(job.attempt, self._region)
+        job.when_log_is_known(self._on_log_known)
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def region_stopped(self) -> bool:
+        """Nothing is left of the region."""
+        self._stopped = True
+        self._decide()
+        return True
+
+    def deployed(self) -> bool:
+        """Let the region go."""
+        if not self._deploying:
+            return False
+        self._starting = True
+        self.job.gateway.start_region(self.job.attempt, self._region)
+        return True
+
+    def started(self) -> bool:
+        """Everything runs again."""
+        if not self._starting:
+            return False
+        self.job.enter(self._running(frozenset(self._reported)), "the region runs again")
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """What fails in the region while it is stopped is secondary; anything else fails the attempt."""
+        if cause.subtask in self._region and not self._deploying:
+            self.job.failures.also_failed(cause)
+            return True
+        self._then(lambda: self.job.enter(Failing(self.job, cause), str(cause)))
+        return True
+
+    def cancel(self) -> bool:
+        """Stop everything."""
+        self._then(lambda: self.job.enter(Cancelling(self.job), "cancelled"))
+        return True
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        """Remembered; what the stopped subtasks report does not hold any more."""
+        if subtask in self._region and not self._starting:
+            return False
+        self._reported.add(subtask)
+        return True
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        """Subtasks elsewhere may finish."""
+        if subtask in self._region and not self._starting:
+            return False
+        self.job.subtask_finished(subtask)
+        return True
+
+    def _then(self, step: Callable[[], None]) -> None:
+        """Leave this state, as soon as nothing is being written into the log."""
+        if not self._writing:
+            step()
+        elif self._instead is None:
+            self._instead = step
+
+    def _on_log_known(self) -> None:
+        self._log_known = True
+        self._decide()
+
+    def _decide(self) -> None:
+        job = self.job
+        if job.state is not self or self._decided or not (self._stopped and self._log_known):
+            return
+        self._decided = True
+        decision = job.restart.failed(job.clock.monotonic())
+        if isinstance(decision, GiveUp):
+            job.enter(Failing(job, self._cause, given_up=decision), str(self._cause))
+        else:
+            self._timer = job.timers.call_later(decision.delay, self._begin)
+
+    def _begin(self) -> None:
+        job = self.job
+        now, previous = job.clock.now(), job.attempt
+        self._writing = True
+        job.runner.run(lambda: job.ledger.begin_attempt(now, previous), self._on_begun, self._on_error)
+
+    def _on_begun(self, outcome: BeginOutcome) -> None:
+        job = self.job
+        self._writing = False
+        if not isinstance(outcome, AttemptStart):
+            job.fence()  # somebody else has begun an attempt, or even ended the job
+            return
+        job.begin_attempt_of(self._region, outcome)
+        if self._instead is not None:
+            self._instead()
+            return
+        self._deploying = True
+        job.gateway.deploy_region(outcome.attempt, self._region, outcome.restore)
+
+    def _on_error(self, error: BaseException) -> None:
+        self._writing = False
+        text = f"the attempt could not begin: {type(error).__name__}: {error}"
+        cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError))
+        if self._instead is not None:
+            self._instead()
+        else:
+            self.job.enter(Failing(self.job, cause), text)

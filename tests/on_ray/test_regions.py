@@ -1,0 +1,127 @@
+"""Two pipelines in one job: what fails in one of them does not touch the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jobs.driving import after_checkpoints, finish, kill_master, kill_subtask, submit, wait_until
+from jobs.faults import RaisesOnce
+from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
+from jobs.words import NEVER, counted, environment, line, lines, paced_lines
+
+from penstock.actors import RayJobHandle
+from penstock.runtime import FileSink, JobConfig, StreamEnvironment
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT, RATE = 4_500, 3_000.0
+
+
+def two_pipelines(
+    tmp_path: Path, config: JobConfig | None = None, *, raises: bool = False
+) -> StreamEnvironment:
+    """A word count of two processes, and lines that are copied by another two; both end when released."""
+    env = environment(tmp_path, config=config)
+    words = env.from_source("lines", paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go"))
+    if raises:
+        words = words.map(RaisesOnce(line(2_000), str(tmp_path / "raised")))
+    counted(words, FileSink.json(tmp_path / "out"))
+    copied = env.from_source("numbers", paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go"))
+    copied.rebalance().sink("copies", FileSink.json(tmp_path / "copies"))
+    return env
+
+
+def pids(job: RayJobHandle) -> dict[str, int]:
+    return {str(process.subtask): process.pid for process in job.processes()}
+
+
+def attempts_of_files(folder: Path) -> set[int]:
+    """The attempts that wrote the committed files of a folder, as their names tell."""
+    return {int(file.name.rsplit("-", 2)[1]) for file in folder.glob("part-*")}
+
+
+def assert_both_are_exact(tmp_path: Path) -> None:
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert sorted(committed_rows(tmp_path / "copies")) == sorted(lines(COUNT))
+    assert hidden_files(tmp_path / "out") == hidden_files(tmp_path / "copies") == []
+
+
+@pytest.mark.parametrize("vertex", ["lines", "count"])
+def test_a_killed_subtask_restarts_its_own_pipeline_only(tmp_path: Path, vertex: str) -> None:
+    job = submit(two_pipelines(tmp_path))
+    after_checkpoints(job, 2)
+    before = pids(job)
+    kill_subtask(job, vertex)
+    again = wait_until(job, "the restart", lambda r: r.statistics.attempt == 2 and len(r.processes) == 4)
+    after_checkpoints(job, again.statistics.completed_checkpoints + 2)
+    after = pids(job)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert_both_are_exact(tmp_path)
+    assert {name for name in before if before[name] != after[name]} == {f"{vertex}[0]"}
+    assert attempts_of_files(tmp_path / "copies") == {1}, "the other pipeline went on"
+    assert attempts_of_files(tmp_path / "out") == {1, 2}
+    assert (result.statistics.restarts, result.statistics.attempt) == (1, 2)
+    assert any("the region of" in step for step in job.report().history)
+
+
+def test_an_operator_that_raises_restarts_its_own_pipeline_only(tmp_path: Path) -> None:
+    job = submit(two_pipelines(tmp_path, raises=True))
+    again = wait_until(job, "the restart", lambda r: r.statistics.attempt == 2)
+    after_checkpoints(job, again.statistics.completed_checkpoints + 2)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert (tmp_path / "raised").exists()
+    assert_both_are_exact(tmp_path)
+    assert attempts_of_files(tmp_path / "copies") == {1}
+    assert result.statistics.restarts == 1
+
+
+def test_a_job_master_killed_after_the_restart_of_a_region_takes_everything_over(tmp_path: Path) -> None:
+    """Its subtasks run different attempts by then; the next one is newer than both."""
+    job = submit(two_pipelines(tmp_path))
+    after_checkpoints(job, 1)
+    kill_subtask(job, "count")
+    again = wait_until(job, "the restart", lambda r: r.statistics.attempt == 2 and len(r.processes) == 4)
+    after_checkpoints(job, again.statistics.completed_checkpoints + 1)
+    kill_master(job)
+    wait_until(job, "the third attempt", lambda r: r.statistics.attempt == 3)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert_both_are_exact(tmp_path)
+    assert result.statistics.restarts == 2
+
+
+def test_a_job_master_killed_while_a_region_restarts(tmp_path: Path) -> None:
+    job = submit(two_pipelines(tmp_path))
+    after_checkpoints(job, 1)
+    kill_subtask(job, "count")
+    wait_until(job, "the restart", lambda r: any("the region of" in step for step in r.history))
+    kill_master(job)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert_both_are_exact(tmp_path)
+    assert 1 <= result.statistics.restarts <= 2
+
+
+def test_failures_in_both_pipelines_restart_both(tmp_path: Path) -> None:
+    job = submit(two_pipelines(tmp_path))
+    after_checkpoints(job, 1)
+    kill_subtask(job, "count")
+    kill_subtask(job, "copies")
+    wait_until(job, "a restart", lambda r: r.statistics.attempt >= 2)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert_both_are_exact(tmp_path)
+    assert 1 <= result.statistics.restarts <= 2
