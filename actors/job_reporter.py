@@ -41,6 +41,7 @@ _STATUS = {
     JobState.DEPLOYING: JobStatus.DEPLOYING,
     JobState.INITIALISING: JobStatus.DEPLOYING,
     JobState.RUNNING: JobStatus.RUNNING,
+    JobState.STOPPING: JobStatus.STOPPING,
     JobState.FAILING: JobStatus.FAILING,
     JobState.RESTARTING: JobStatus.RESTARTING,
     JobState.CANCELLING: JobStatus.CANCELLING,

@@ -7,7 +7,7 @@ actors give the real ones, `penstock.runtime.testing` gives deterministic ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -97,3 +97,7 @@ class SnapshotStorage(Protocol):
     def delete(self, paths: Iterable[str]) -> None:
         """Delete these objects; one that is not there is no error."""
         ...
+
+
+#: Opens the folder behind a URL as a storage of its own: a savepoint's, or another job's; blocks.
+StorageOpener: TypeAlias = Callable[[str], SnapshotStorage]

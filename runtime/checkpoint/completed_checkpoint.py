@@ -24,6 +24,8 @@ class CompletedCheckpoint:
         completed_at: Wall-clock seconds.
         metadata: The file that holds all of this; `None` as long as it is not written.
         size: Bytes of all its state, shared files included.
+        location: URL of the storage that its state's files are in; `None` for the one that its metadata was
+            read from.
     """
 
     checkpoint_id: int
@@ -34,6 +36,7 @@ class CompletedCheckpoint:
     completed_at: float
     metadata: FileHandle | None = None
     size: int = 0
+    location: str | None = None
 
     @property
     def is_savepoint(self) -> bool:
@@ -45,6 +48,13 @@ class CompletedCheckpoint:
         for operator in self.operators.values():
             yield from operator.files()
         if self.metadata is not None:
+            yield self.metadata
+
+    def own_files(self) -> Iterator[FileHandle]:
+        """Those of its files that are in the job's own storage."""
+        if self.location is None:
+            yield from self.files()
+        elif self.metadata is not None:
             yield self.metadata
 
 

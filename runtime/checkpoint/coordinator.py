@@ -181,6 +181,8 @@ class CheckpointCoordinator:
         periodic: bool = False,
         forced: bool | None = None,
         urgent: bool = False,
+        drain: bool = False,
+        target: str | None = None,
         on_answer: OnAnswer | None = None,
     ) -> None:
         """Ask for a checkpoint.
@@ -190,10 +192,21 @@ class CheckpointCoordinator:
             periodic: Ask as the periodic timer does.
             forced: Ignore limit and pause; by default savepoints do.
             urgent: Ignore the pause but not the limit.
+            drain: With a synchronous savepoint: event time goes to its end first.
+            target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
+                job's checkpoint storage.
             on_answer: Told once how it went.
         """
         force = kind.is_savepoint if forced is None else forced
-        self._requests.submit(kind, periodic=periodic, forced=force, urgent=urgent, on_answer=on_answer)
+        self._requests.submit(
+            kind,
+            periodic=periodic,
+            forced=force,
+            urgent=urgent,
+            drain=drain,
+            target=target,
+            on_answer=on_answer,
+        )
 
     def acknowledge(
         self,
@@ -275,7 +288,9 @@ class CheckpointCoordinator:
             self._gateway.notify_aborted(self._unfinished(started), started.id)
         self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
         must_fail = self._failures.failed(reason, started.id)
-        if started.request.kind is SnapshotKind.SYNC_SAVEPOINT:
+        if started.request.kind is SnapshotKind.SYNC_SAVEPOINT and not self._requests.will_retry(
+            started.request
+        ):
             must_fail = self._failures.sync_savepoint_failed(reason) or must_fail
         if must_fail and self._attempt is not None:
             self._gateway.fail_job(f"checkpoint {started.id} failed ({reason.value}): {detail}")

@@ -92,6 +92,7 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
         "triggered_at": checkpoint.triggered_at,
         "completed_at": checkpoint.completed_at,
         "size": checkpoint.size,
+        "location": checkpoint.location,
         "operators": [_encode_operator(state, folder) for state in checkpoint.operators.values()],
     }
     return seal(_MAGIC, _VERSION, body)
@@ -121,6 +122,7 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
             body["completed_at"],
             _handle(path, data),
             body["size"],
+            body.get("location"),
         )
     except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
         raise damaged(_WHAT, path, f"a part is missing or wrong ({error})") from error

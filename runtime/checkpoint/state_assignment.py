@@ -51,8 +51,9 @@ def assign_states(
             checkpoint.checkpoint_id,
             checkpoint.attempt,
             operators,
-            checkpoint.is_savepoint,
+            checkpoint.is_savepoint or checkpoint.location is not None,
             channels.get(subtask),
+            checkpoint.location,
         )
         for subtask, operators in parts.items()
     }

@@ -18,6 +18,7 @@ class JobStatus(Enum):
     DEPLOYING = "deploying"
     RUNNING = "running"
     RESTARTING = "restarting"
+    STOPPING = "stopping"
     CANCELLING = "cancelling"
     FAILING = "failing"
     FINISHED = "finished"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
@@ -29,6 +29,7 @@ class JobContext:
         attempt: The current or last attempt; 0 before the first.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: What the user must be told about that checkpoint.
+        was_stopped: The attempt begins from the savepoint that the job was stopped with.
         is_fenced: Another JobMaster owns the job: nothing is done any more.
     """
 
@@ -44,6 +45,7 @@ class JobContext:
         runner: AsyncRunner,
         created: Callable[[JobContext], State],
         deploying: Callable[[JobContext], State],
+        running: Callable[[JobContext, Iterable[SubtaskId]], State],
     ) -> None:
         self.gateway = gateway
         self.ledger = ledger
@@ -58,9 +60,11 @@ class JobContext:
         self.attempt = 0
         self.restored_id: int | None = None
         self.warning: str | None = None
+        self.was_stopped = False
         self.is_fenced = False
         self.state: State = created(self)
         self._deploying = deploying
+        self._running = running
         self._end = EndOfJob(self)
 
     def enter(self, state: State, cause: str = "") -> None:
@@ -76,11 +80,16 @@ class JobContext:
         """Begin the next attempt."""
         self.enter(self._deploying(self))
 
+    def running(self, reported: Iterable[SubtaskId]) -> State:
+        """The state in which the job does its work, for a state that gives way to it again."""
+        return self._running(self, reported)
+
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
         """A new attempt stands in the log: when, if at all, to deploy it."""
         self.attempt = start.attempt
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
         self.warning = start.warning
+        self.was_stopped = start.was_stopped
         if self.coordinator is None:
             self.planner.reset()
         else:

@@ -20,7 +20,8 @@ from penstock.runtime.checkpoint.log_records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.recovery import load_latest, rebuild_store
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.record.elements import SnapshotKind
 
 #: How many earlier attempts are looked at to tell a crash loop from old age.
 ATTEMPTS_LOOKED_AT: Final = 32
@@ -38,6 +39,7 @@ class AttemptStart:
         orphans: Files that earlier attempts have left behind.
         begun_at: Only when this JobMaster took over from another: when the last attempts and this one began.
         warning: What the user must be told about `restore`.
+        was_stopped: `restore` is the savepoint that this job was stopped with: it has nothing left to do.
     """
 
     attempt: int
@@ -47,6 +49,7 @@ class AttemptStart:
     orphans: tuple[str, ...] = ()
     begun_at: tuple[float, ...] = ()
     warning: str | None = None
+    was_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class JobLedger:
         storage: Where they are.
         checkpointing: How checkpoints are kept; `None` when none are taken.
         known_attempt: An attempt that is known to have begun; a log without it was deleted.
+        open_location: Opens places of snapshots that are not in `storage`.
     """
 
     def __init__(
@@ -86,7 +90,9 @@ class JobLedger:
         storage: SnapshotStorage,
         checkpointing: Checkpointing | None,
         known_attempt: int = 0,
+        open_location: StorageOpener | None = None,
     ) -> None:
+        self._open_location = open_location
         self.paths = SnapshotPaths(job_id)
         self._storage = storage
         self._checkpointing = checkpointing
@@ -124,7 +130,14 @@ class JobLedger:
             OutcomeUnknownError: It may exist.
         """
         retained = None if self._checkpointing is None else self._checkpointing.retain
-        return finalize(self._storage, self.paths, self._log, checkpoint, retained=retained)
+        return finalize(
+            self._storage,
+            self.paths,
+            self._log,
+            checkpoint,
+            retained=retained,
+            open_location=self._open_location,
+        )
 
     def end(self, state: JobState, cause: str, now: float) -> LostToOther | None:
         """Write the end of the job; one that had ended before stays as it is.
@@ -152,7 +165,12 @@ class JobLedger:
         config = self._checkpointing
         if config is None:
             return AttemptStart(begun.attempt, None, CompletedCheckpointStore(), -1, begun_at=times)
-        loaded = load_latest(self._storage, self._log.view, allow_older=config.allow_older)
+        loaded = load_latest(
+            self._storage,
+            self._log.view,
+            allow_older=config.allow_older,
+            open_location=self._open_location,
+        )
         damaged = () if loaded is None else loaded.damaged
         if damaged and isinstance(self._log.drop(damaged, now), Fenced):
             return LostToOther()
@@ -168,6 +186,7 @@ class JobLedger:
             rebuilt.orphans,
             times,
             None if loaded is None else loaded.warning,
+            loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
         )
 
     def _begun_at(self, begun: AttemptBegun) -> tuple[float, ...]:

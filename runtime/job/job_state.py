@@ -16,12 +16,14 @@ class JobState(Enum):
                    ^                           |
               restarting  <---  failing  <-----+      failing -> failed
     any of them -> cancelling -> cancelled
+    running -> stopping -> finished               stopping -> failing or, when nothing came of it, running
     """
 
     CREATED = "created"
     DEPLOYING = "deploying"
     INITIALISING = "initialising"
     RUNNING = "running"
+    STOPPING = "stopping"
     FAILING = "failing"
     RESTARTING = "restarting"
     CANCELLING = "cancelling"

@@ -19,7 +19,7 @@ from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator, MessageOutcome
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointFailed, OnAnswer
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
@@ -35,8 +35,10 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.restart_strategies import restart_strategy
 from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
+from penstock.runtime.job.states.running import Running
 from penstock.runtime.job.status import JobStatus
-from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, TimerService
+from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 
 
@@ -55,6 +57,7 @@ class JobScheduler:
         runner: Runs what blocks.
         known_attempt: An attempt that is known to have begun, by another JobMaster; 0 for none. A log without
             it was deleted, and the job fails.
+        open_location: Opens places of snapshots that are not in `storage`.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -71,6 +74,7 @@ class JobScheduler:
         timers: TimerService,
         runner: AsyncRunner,
         known_attempt: int = 0,
+        open_location: StorageOpener | None = None,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
@@ -78,7 +82,8 @@ class JobScheduler:
         self._job_id = job_id
         self._graph = graph
         self._storage = storage if storage is not None else MemoryStorage()
-        self._ledger = JobLedger(job_id, self._storage, config.checkpointing, known_attempt)
+        self._open_location = open_location
+        self._ledger = JobLedger(job_id, self._storage, config.checkpointing, known_attempt, open_location)
         self._job = JobContext(
             gateway=gateway,
             ledger=self._ledger,
@@ -91,6 +96,7 @@ class JobScheduler:
             runner=runner,
             created=Created,
             deploying=Deploying,
+            running=Running,
         )
         if config.checkpointing is not None:
             self._job.coordinator = self._make_coordinator(config.checkpointing)
@@ -105,20 +111,58 @@ class JobScheduler:
         self._deliver(self._job.attempt, self._job.state.cancel)
 
     def trigger_checkpoint(
-        self, kind: SnapshotKind = SnapshotKind.CHECKPOINT, on_answer: OnAnswer | None = None
+        self,
+        kind: SnapshotKind = SnapshotKind.CHECKPOINT,
+        on_answer: OnAnswer | None = None,
+        *,
+        target: str | None = None,
     ) -> None:
         """Take a checkpoint or savepoint now.
 
         Args:
             kind: Which.
             on_answer: Told once how it went.
+            target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
         """
         coordinator = self._job.coordinator
         if coordinator is not None:
-            coordinator.trigger(kind, on_answer=on_answer)
+            coordinator.trigger(kind, target=target, on_answer=on_answer)
         elif on_answer is not None:
             reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
             on_answer(CheckpointFailed(reason, "the job takes no checkpoints: it has no Checkpointing(...)"))
+
+    def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
+        """Take a savepoint, and a checkpoint behind it.
+
+        Until the next checkpoint is complete a restart begins with the savepoint, whose files are the user's
+        to move or delete. So a checkpoint follows at once, and the answer waits for its end.
+
+        Args:
+            target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
+            on_answer: Told once how the savepoint went.
+        """
+        coordinator = self._job.coordinator
+
+        def answered(answer: CheckpointAnswer) -> None:
+            if coordinator is None or isinstance(answer, CheckpointFailed):
+                on_answer(answer)
+            else:
+                coordinator.trigger(urgent=True, on_answer=lambda _: on_answer(answer))
+
+        self.trigger_checkpoint(SnapshotKind.SAVEPOINT, answered, target=target)
+
+    def stop_with_savepoint(self, request: StopRequest, on_answer: OnAnswer) -> None:
+        """Take a last savepoint and end the job.
+
+        Args:
+            request: How.
+            on_answer: Told once how the savepoint went; the job ends a little later.
+        """
+        state = self._job.state
+        if self._job.is_fenced or not state.stop(request, on_answer):
+            reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
+            why = "it takes no checkpoints" if self._job.coordinator is None else f"it is {state.name.value}"
+            on_answer(CheckpointFailed(reason, f"the job can't be stopped with a savepoint: {why}"))
 
     def on_deployed(self, attempt: int) -> None:
         """Every subtask of the attempt is placed."""
@@ -223,7 +267,7 @@ class JobScheduler:
             checkpointing,
             job.planner,
             CoordinatorLink(job),
-            CheckpointFiles(self._storage, ledger.paths, job.runner),
+            CheckpointFiles(self._storage, ledger.paths, job.runner, self._open_location),
             ledger.finalize,
             clock=job.clock,
             timers=job.timers,

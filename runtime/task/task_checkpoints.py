@@ -20,7 +20,7 @@ from penstock.runtime.checkpoint.subtask_coordinator import (
 )
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.ports import AsyncRunner, Clock
-from penstock.runtime.record.elements import CheckpointBarrier, Event
+from penstock.runtime.record.elements import CheckpointBarrier, Event, SnapshotKind
 from penstock.runtime.task.end_of_input import EndOfInput
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.work_in_progress import WorkInProgress
@@ -78,6 +78,10 @@ class TaskCheckpoints:
         if network is None:
             if not (self._work.is_idle or self._asked[0].options.may_overtake):
                 return False
+            if self._asked[0].options.kind is SnapshotKind.SYNC_SAVEPOINT and self._end.is_running:
+                # The job is being stopped: the end of the data comes first, so nothing follows the barrier.
+                self._work.then(self._end.finish(self._asked[0].options.drain))
+                return True
         elif not network.is_exhausted:
             while self._asked and self._coordinator.has_dealt_with(self._asked[0].checkpoint_id):
                 self._asked.popleft()

@@ -18,6 +18,7 @@ from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.ended import terminal_state
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.initialising import Initialising
+from penstock.runtime.job.states.stopping import Suspended
 from penstock.runtime.ports import Cancellable
 
 
@@ -55,7 +56,7 @@ class Deploying(State):
         """Let the subtasks restore."""
         if not self._deploying:
             return False
-        self.job.enter(Initialising(self.job))
+        self.job.enter(Suspended(self.job) if self.job.was_stopped else Initialising(self.job))
         return True
 
     def failed(self, cause: FailureCause) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
@@ -18,6 +19,8 @@ from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.finished import Finished
+from penstock.runtime.job.states.stopping import Stopping
+from penstock.runtime.job.stop_request import StopRequest
 
 
 class Running(State):
@@ -34,7 +37,7 @@ class Running(State):
         super().__init__(job)
         self._final: FinalCheckpoint | None = None
         self._ending = False
-        self._reported = tuple(reported)
+        self._reported = list(reported)
 
     def enter(self) -> None:
         """Begin to take checkpoints."""
@@ -61,6 +64,13 @@ class Running(State):
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
+    def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
+        """Stop with a savepoint; too late when all have finished."""
+        if self._ending or self.job.coordinator is None:
+            return False
+        self.job.enter(Stopping(self.job, request, on_answer, self._reported), "stop with a savepoint")
+        return True
+
     def failed(self, cause: FailureCause) -> bool:
         """End the attempt; what comes after everything has finished does no harm any more."""
         if self._ending:
@@ -70,6 +80,7 @@ class Running(State):
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
         """Bring the end about once all have reported."""
+        self._reported.append(subtask)
         if self._final is not None and self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
             self._final.end_of_data(subtask)
