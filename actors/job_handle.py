@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
@@ -17,6 +18,8 @@ from penstock.actors.log_names import JOB_MASTER
 from penstock.actors.logs import LogLine, LogReader
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.actors.progress import Progress
+from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report, path_of
+from penstock.actors.urls import absolute_url
 from penstock.runtime.errors import ConfigurationError, DeploymentError, JobCancelledError, JobFailedError
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 
@@ -75,6 +78,43 @@ class RayJobHandle:
     def cancel(self) -> None:
         """End the job; does nothing when it has ended."""
         self._ask(lambda master: master.cancel.remote(), lambda record: None)
+
+    def savepoint(self, target: str | Path | None = None) -> str:
+        """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
+
+        Args:
+            target: Folder in which the savepoint gets a folder of its own: a path or URL that all nodes see.
+                By default it is in the job's checkpoint storage.
+
+        Returns:
+            URL of the savepoint's folder, for `restore_from`.
+
+        Raises:
+            SavepointError: There is none; the message says why. The job goes on.
+        """
+        place = None if target is None else absolute_url(target)
+        answer = self._ask(lambda master: master.savepoint.remote(place), _ended_answer)
+        return path_of(answer, self._job_id)
+
+    def stop(self, savepoint: str | Path | None = None, *, drain: bool = False) -> str:
+        """Take a savepoint and end the job; nothing is read behind it.
+
+        Args:
+            savepoint: Where, as `target` of `savepoint`.
+            drain: Let event time go to its end, so that windows fire: for a job that is not to go on from
+                the savepoint later. Without it nothing fires.
+
+        Returns:
+            URL of the savepoint's folder. The job is `FINISHED` then, and all that the savepoint covers is
+            committed.
+
+        Raises:
+            SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
+                job restarts from its last checkpoint, else it just goes on.
+        """
+        place = None if savepoint is None else absolute_url(savepoint)
+        answer = self._ask(lambda master: master.stop.remote(drain, place), _ended_answer)
+        return path_of(answer, self._job_id)
 
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
         """What its operators and its JobMaster have printed and logged so far, in the order of time.
@@ -176,6 +216,10 @@ class RayJobHandle:
                 msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
                 raise DeploymentError(msg) from problem
             time.sleep(_RETRY_DELAY)
+
+
+def _ended_answer(record: dict[str, Any]) -> SavepointAnswer:
+    return answer_of_report(JobReport.from_record(record))
 
 
 def vertex_of(report: JobReport, operator: str) -> str:

@@ -135,6 +135,7 @@ class JobReporter:
         transitions: tuple[Transition, ...] = ()
         checkpoints: CoordinatorStatistics | None = None
         history: tuple[CheckpointRecord, ...] = ()
+        savepoint = None if self._earlier is None else self._earlier.savepoint
         if self._begin_failure is not None:
             status, failure = JobStatus.FAILED, self._begin_failure
         elif self._scheduler is not None:
@@ -145,6 +146,7 @@ class JobReporter:
             elif status is JobStatus.FAILED:  # in the life of an earlier JobMaster
                 failure = self._cause_of_end
             transitions = seen.transitions
+            savepoint = seen.stopped_with or savepoint
             checkpoints, history = seen.checkpoints, seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
             if self._earlier is not None:
                 history = (*self._earlier.checkpoint_history, *history)[-_CHECKPOINTS_SHOWN:]
@@ -169,6 +171,7 @@ class JobReporter:
             operators=self._operators_of_job,
             checkpoints=checkpoints,
             checkpoint_history=history,
+            savepoint=savepoint,
         )
 
     def _taking_over(self, earlier: JobReport) -> JobReport:

@@ -33,6 +33,7 @@ from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
@@ -151,6 +152,7 @@ class RayExecution:
                     self._config,
                     restore,
                     self._storage,
+                    open_location,
                 ),
                 self._config.deployment_timeout,
             )

@@ -7,7 +7,7 @@ actors give the real ones, `penstock.runtime.testing` gives deterministic ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -99,5 +99,17 @@ class SnapshotStorage(Protocol):
         ...
 
 
-#: Opens the folder behind a URL as a storage of its own: a savepoint's, or another job's; blocks.
-StorageOpener: TypeAlias = Callable[[str], SnapshotStorage]
+class StorageOpener(Protocol):
+    """Opens storages beside the job's own: a savepoint's folder, or the storage that a job starts from."""
+
+    def __call__(self, url: str, *, create: bool = False) -> SnapshotStorage:
+        """Open the storage behind a URL; blocks.
+
+        Args:
+            url: Where it is.
+            create: It is to be written, and may not be there yet.
+
+        Raises:
+            StorageError: There is no such place.
+        """
+        ...

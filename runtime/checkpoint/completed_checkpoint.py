@@ -66,3 +66,20 @@ def state_size(operators: Mapping[str, OperatorState]) -> int:
         for subtask in operator.subtasks.values()
         for handle in subtask.handles()
     )
+
+
+def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
+    """Where a snapshot is, as a job can be told to start from it.
+
+    Args:
+        checkpoint: The snapshot, with its metadata.
+        storage_url: The storage that its metadata is in.
+
+    Example:
+        >>> point, metadata = SnapshotKind.SAVEPOINT, FileHandle("j/savepoint-7-1/metadata", 1, "")
+        >>> snapshot_url(CompletedCheckpoint(7, 1, point, {}, 0.0, 0.0, metadata), "/data")
+        '/data/j/savepoint-7-1'
+    """
+    if checkpoint.location is not None or checkpoint.metadata is None:
+        return checkpoint.location or storage_url
+    return f"{storage_url}/{checkpoint.metadata.path.rpartition('/')[0]}"

@@ -287,11 +287,11 @@ class CheckpointCoordinator:
         if self._attempt is not None:
             self._gateway.notify_aborted(self._unfinished(started), started.id)
         self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
-        must_fail = self._failures.failed(reason, started.id)
-        if started.request.kind is SnapshotKind.SYNC_SAVEPOINT and not self._requests.will_retry(
-            started.request
-        ):
-            must_fail = self._failures.sync_savepoint_failed(reason) or must_fail
+        kind, will_retry = started.request.kind, self._requests.will_retry(started.request)
+        # Somebody is told that a savepoint failed: it says nothing about the job's own checkpoints.
+        must_fail = not kind.is_savepoint and self._failures.failed(reason, started.id)
+        if kind is SnapshotKind.SYNC_SAVEPOINT and not will_retry:
+            must_fail = self._failures.sync_savepoint_failed(reason)
         if must_fail and self._attempt is not None:
             self._gateway.fail_job(f"checkpoint {started.id} failed ({reason.value}): {detail}")
         self._requests.poll()

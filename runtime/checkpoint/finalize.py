@@ -61,9 +61,7 @@ def finalize(
         if open_location is None:
             msg = f"nobody can open {sized.location}, where the savepoint is to be"
             raise StorageError(msg)
-        # The user's own copy: its folder is a storage of its own, so nothing in it says where that is.
-        own = encode_metadata(replace(sized, location=None), METADATA)
-        write_state_file(open_location(sized.location), METADATA, own)
+        _write_elsewhere(open_location(sized.location, create=True), sized)
     metadata = write_state_file(storage, path, encode_metadata(sized, path))
     record = CheckpointCompleted(
         checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.kind, metadata, checkpoint.completed_at
@@ -80,3 +78,17 @@ def finalize(
                 open_location(sized.location).delete([METADATA])
         return outcome
     return Finalized(replace(sized, metadata=metadata))
+
+
+def _write_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
+    """Complete a savepoint in its own folder, which is a storage of its own and may be moved as a whole."""
+    own = replace(checkpoint, location=None)
+    present = frozenset(place.list(""))
+    lost = sorted({handle.path for handle in own.files()} - present)
+    if lost:
+        msg = (
+            f"{place.url}/{lost[0]} was written by a subtask and is not seen by the JobMaster; give a place "
+            "that all nodes share (an object store, or a network file system mounted everywhere)"
+        )
+        raise StorageError(msg)
+    write_state_file(place, METADATA, encode_metadata(own, METADATA))

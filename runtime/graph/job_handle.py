@@ -114,6 +114,36 @@ class JobHandle(Protocol):
         """End the job without a savepoint; does nothing when it has ended."""
         ...
 
+    def savepoint(self, target: str | None = None) -> str:
+        """Take a savepoint while the job goes on.
+
+        Args:
+            target: Folder (path or URL) in which it gets a folder of its own; by default it is in the
+                checkpoint storage.
+
+        Returns:
+            URL of the savepoint's folder.
+
+        Raises:
+            SavepointError: There is none; says why.
+        """
+        ...
+
+    def stop(self, savepoint: str | None = None, *, drain: bool = False) -> str:
+        """Take a savepoint and end the job; nothing is read behind it.
+
+        Args:
+            savepoint: Where, as for `savepoint`.
+            drain: Let event time go to its end, so that windows fire.
+
+        Returns:
+            URL of the savepoint's folder.
+
+        Raises:
+            SavepointError: The job was not stopped; says why.
+        """
+        ...
+
     def statistics(self) -> JobStatistics:
         """What the job has done so far."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
@@ -29,7 +30,7 @@ class JobContext:
         attempt: The current or last attempt; 0 before the first.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: What the user must be told about that checkpoint.
-        was_stopped: The attempt begins from the savepoint that the job was stopped with.
+        stopped_with: The complete savepoint that the job was stopped with.
         is_fenced: Another JobMaster owns the job: nothing is done any more.
     """
 
@@ -60,7 +61,7 @@ class JobContext:
         self.attempt = 0
         self.restored_id: int | None = None
         self.warning: str | None = None
-        self.was_stopped = False
+        self.stopped_with: CompletedCheckpoint | None = None
         self.is_fenced = False
         self.state: State = created(self)
         self._deploying = deploying
@@ -89,7 +90,7 @@ class JobContext:
         self.attempt = start.attempt
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
         self.warning = start.warning
-        self.was_stopped = start.was_stopped
+        self.stopped_with = start.restore if start.was_stopped else None
         if self.coordinator is None:
             self.planner.reset()
         else:

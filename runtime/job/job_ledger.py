@@ -17,8 +17,11 @@ from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized, finalize
 from penstock.runtime.checkpoint.log_reader import LogReader
 from penstock.runtime.checkpoint.log_records import AttemptBegun, JobEnded
+from penstock.runtime.checkpoint.log_view import LogView
+from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.recovery import load_latest, rebuild_store
+from penstock.runtime.errors import RestoreError
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
@@ -82,6 +85,7 @@ class JobLedger:
         checkpointing: How checkpoints are kept; `None` when none are taken.
         known_attempt: An attempt that is known to have begun; a log without it was deleted.
         open_location: Opens places of snapshots that are not in `storage`.
+        restore_from: URL of the snapshot that the job starts from when it has none of its own.
     """
 
     def __init__(
@@ -91,8 +95,10 @@ class JobLedger:
         checkpointing: Checkpointing | None,
         known_attempt: int = 0,
         open_location: StorageOpener | None = None,
+        restore_from: str | None = None,
     ) -> None:
         self._open_location = open_location
+        self._restore_from = restore_from
         self.paths = SnapshotPaths(job_id)
         self._storage = storage
         self._checkpointing = checkpointing
@@ -164,7 +170,8 @@ class JobLedger:
         times = self._begun_at(begun) if previous == 0 and begun.attempt > 1 else ()
         config = self._checkpointing
         if config is None:
-            return AttemptStart(begun.attempt, None, CompletedCheckpointStore(), -1, begun_at=times)
+            initial = self._initial(self._log.view)
+            return AttemptStart(begun.attempt, initial, CompletedCheckpointStore(), -1, begun_at=times)
         loaded = load_latest(
             self._storage,
             self._log.view,
@@ -178,16 +185,28 @@ class JobLedger:
         rebuilt = rebuild_store(
             self._storage, self.paths, view, attempt=begun.attempt, retained=config.retain
         )
+        initial = self._initial(view)
+        newest = initial if loaded is None else loaded.checkpoint
         return AttemptStart(
             begun.attempt,
-            None if loaded is None else loaded.checkpoint,
+            newest,
             rebuilt.store,
-            view.highest_checkpoint_id,
+            # Sinks commit by id, so ids go on from those of the snapshot that the job began with.
+            max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
             times,
             None if loaded is None else loaded.warning,
             loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
         )
+
+    def _initial(self, view: LogView) -> CompletedCheckpoint | None:
+        """The snapshot that the user gave the job to start from, until it has a checkpoint of its own."""
+        if self._restore_from is None or view.highest_checkpoint_id >= 0:
+            return None
+        if self._open_location is None:
+            msg = f"nobody here can open {self._restore_from}, which the job is to start from"
+            raise RestoreError(msg)
+        return open_snapshot(self._restore_from, self._open_location).checkpoint
 
     def _begun_at(self, begun: AttemptBegun) -> tuple[float, ...]:
         """When the last attempts began; their records are never deleted."""

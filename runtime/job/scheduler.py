@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator, MessageOutcome
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
@@ -83,7 +83,9 @@ class JobScheduler:
         self._graph = graph
         self._storage = storage if storage is not None else MemoryStorage()
         self._open_location = open_location
-        self._ledger = JobLedger(job_id, self._storage, config.checkpointing, known_attempt, open_location)
+        self._ledger = JobLedger(
+            job_id, self._storage, config.checkpointing, known_attempt, open_location, config.restore_from
+        )
         self._job = JobContext(
             gateway=gateway,
             ledger=self._ledger,
@@ -253,6 +255,9 @@ class JobScheduler:
             subtasks=dict(job.planner.status),
             checkpoints=None if coordinator is None else coordinator.statistics(),
             checkpoint_history=() if coordinator is None else coordinator.history(),
+            stopped_with=None
+            if job.stopped_with is None
+            else snapshot_url(job.stopped_with, self._storage.url),
             stale_events=self._stale,
             ignored_events=self._ignored,
         )

@@ -24,10 +24,12 @@ class OpenedLater:
     Args:
         url: Where it is.
         open_location: Opens it; without one nothing can be done with it.
+        create: It is to be written, and may not be there yet.
     """
 
-    def __init__(self, url: str, open_location: StorageOpener | None) -> None:
+    def __init__(self, url: str, open_location: StorageOpener | None, *, create: bool = False) -> None:
         self._url = url
+        self._create = create
         self._open = open_location
         self._opened: SnapshotStorage | None = None
 
@@ -74,7 +76,7 @@ class OpenedLater:
             if self._open is None:
                 msg = f"nobody here can open {self._url}, a place of a snapshot outside of the job's storage"
                 raise StorageError(msg)
-            self._opened = self._open(self._url)
+            self._opened = self._open(self._url, create=self._create)
         return self._opened
 
 
@@ -107,7 +109,7 @@ class SnapshotFiles:
         """The place for one operator's state in one checkpoint."""
         if options.location is None:
             return StateFiles(self._storage, self._next_path(checkpoint_id, options, operator))
-        place = OpenedLater(options.location, self._open_location)
+        place = OpenedLater(options.location, self._open_location, create=True)
         return StateFiles(place, self._next_path(checkpoint_id, options, operator), read_from=self._storage)
 
     def restored(self, location: str | None) -> StateFiles:

@@ -7,7 +7,7 @@ waits before it deploys, as after any other failure.
 
 from __future__ import annotations
 
-from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.errors import CorruptSnapshotError, RestoreError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
@@ -56,7 +56,7 @@ class Deploying(State):
         """Let the subtasks restore."""
         if not self._deploying:
             return False
-        self.job.enter(Suspended(self.job) if self.job.was_stopped else Initialising(self.job))
+        self.job.enter(Suspended(self.job) if self.job.stopped_with is not None else Initialising(self.job))
         return True
 
     def failed(self, cause: FailureCause) -> bool:
@@ -96,5 +96,5 @@ class Deploying(State):
             job.enter(Cancelling(job, stopped=True), "cancelled")
             return
         text = f"the attempt could not begin: {type(error).__name__}: {error}"
-        cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError))
+        cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError | RestoreError))
         job.enter(Failing(job, cause, stopped=True), text)

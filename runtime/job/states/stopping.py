@@ -52,7 +52,6 @@ class Stopping(State):
         self._request = request
         self._on_answer = on_answer
         self._reported = list(reported)
-        self._saved = False
         self._ending = False
 
     def enter(self) -> None:
@@ -98,14 +97,14 @@ class Stopping(State):
         if job.state is not self:
             return
         if isinstance(answer, CheckpointCompleted):
-            self._saved = True
+            job.stopped_with = answer.checkpoint
             self._finish_if_all_have()
         elif answer.checkpoint_id is None:
             # No subtask has heard of it. If one had, the coordinator fails the attempt after this call.
             job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
 
     def _finish_if_all_have(self) -> None:
-        if self._ending or not self._saved or self.job.planner.unfinished:
+        if self._ending or self.job.stopped_with is None or self.job.planner.unfinished:
             return
         self._ending = True
         job = self.job
