@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import ray
 
@@ -20,8 +20,15 @@ from penstock.actors.names import NAMESPACE, master_name
 from penstock.actors.progress import Progress
 from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report, path_of
 from penstock.actors.urls import absolute_url
-from penstock.runtime.errors import ConfigurationError, DeploymentError, JobCancelledError, JobFailedError
+from penstock.runtime.errors import (
+    ConfigurationError,
+    DeploymentError,
+    JobCancelledError,
+    JobFailedError,
+    RescaleError,
+)
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 
 T = TypeVar("T")
 
@@ -30,6 +37,7 @@ _MASTER_RETURN_TIMEOUT = 120.0
 #: How long Ray may take to find the name of a JobMaster.
 _NAME_TIMEOUT = 5.0
 _RETRY_DELAY = 0.2
+_COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
 _POLL = 0.5
 
 
@@ -115,6 +123,34 @@ class RayJobHandle:
         place = None if savepoint is None else absolute_url(savepoint)
         answer = self._ask(lambda master: master.stop.remote(drain, place), _ended_answer)
         return path_of(answer, self._job_id)
+
+    def rescale(self, parallelism: Mapping[str, int] | None = None, **operators: int) -> None:
+        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+
+        Returns when the job runs again. What was read behind the checkpoint is read once more, as after a
+        failure; results stay exactly once.
+
+        Args:
+            parallelism: By operator id; an operator takes its whole chain along.
+            **operators: The same, for ids that are Python names: `rescale(count=4)`.
+
+        Raises:
+            RescaleError: The job goes on as it was; the message says why.
+            JobFailedError: The job has failed at the new parallelism.
+        """
+        wanted = {**(parallelism or {}), **operators}
+        answer: RescaleAnswer = self._ask(
+            lambda master: master.rescale.remote(wanted),
+            lambda record: RescaleRefused(f"the job has ended: {record['status']}"),
+        )
+        if isinstance(answer, RescaleRefused):
+            msg = f"job {self._job_id} is not rescaled: {answer.why}"
+            raise RescaleError(msg)
+        while (report := self.report()).statistics.attempt <= answer.attempt or report.status in _COMING_UP:
+            if report.status.is_terminal:
+                self._result(report)
+                return
+            time.sleep(_RETRY_DELAY)
 
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
         """What its operators and its JobMaster have printed and logged so far, in the order of time.

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
@@ -46,6 +46,7 @@ from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.io.storage import open_location, open_storage, write_proof
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.task.statistics import SubtaskStatistics
@@ -132,6 +133,13 @@ class JobMaster:
         if self._requests is None:
             return answer_of_report(self._reporter.report())
         return await self._requests.stop(drain, target)
+
+    async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
+        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return RescaleRefused("the job could not be taken up")
+        return await self._requests.rescale(parallelism)
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good; a process calls itself, and `False` says that another one got the call."""

@@ -41,6 +41,7 @@ _STATUS = {
     JobState.DEPLOYING: JobStatus.DEPLOYING,
     JobState.INITIALISING: JobStatus.DEPLOYING,
     JobState.RUNNING: JobStatus.RUNNING,
+    JobState.RESCALING: JobStatus.RESTARTING,
     JobState.STOPPING: JobStatus.STOPPING,
     JobState.FAILING: JobStatus.FAILING,
     JobState.RESTARTING: JobStatus.RESTARTING,
@@ -67,6 +68,7 @@ class JobReporter:
         self._name = name
         self._submitted_at = submitted_at
         self._graph = ""
+        self._described: JobGraph | None = None
         self._operators_of_job: tuple[OperatorInfo, ...] = ()
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
@@ -86,11 +88,15 @@ class JobReporter:
 
     def describe(self, job: JobGraph, config: JobConfig) -> None:
         """The job has been unpacked."""
-        self._graph = describe(job)
-        self._operators_of_job = operators_of(job)
+        self._describe_graph(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
         if config.checkpointing is None:
             self._warn(NO_CHECKPOINTS)
+
+    def _describe_graph(self, job: JobGraph) -> None:
+        self._described = job
+        self._graph = describe(job)
+        self._operators_of_job = operators_of(job)
 
     def carry_on(self, earlier: JobReport) -> None:
         """Another process was the JobMaster before: this is the last that it is known to have said.
@@ -139,6 +145,8 @@ class JobReporter:
         if self._begin_failure is not None:
             status, failure = JobStatus.FAILED, self._begin_failure
         elif self._scheduler is not None:
+            if self._scheduler.graph is not self._described:  # it was rescaled
+                self._describe_graph(self._scheduler.graph)
             seen = self._scheduler.status()
             status = _STATUS[seen.state]
             if seen.failures:

@@ -7,7 +7,7 @@ waits for that. A JobMaster that dies meanwhile answers nobody; handles ask the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, O
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.storage import check_target
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.stop_request import StopRequest
 
@@ -70,6 +71,14 @@ class JobRequests:
                 return answer
         await self._ended.wait()
         return answer_of_report(self._report())
+
+    async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
+        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        if self._ended.is_set():
+            return RescaleRefused(f"the job has ended: {self._report().status.value}")
+        answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
+        self._guard(lambda: self._scheduler.rescale(parallelism, answered.set_result))
+        return await asyncio.shield(answered)
 
     async def _save(self, target: str | None, ask: Callable[[OnAnswer], None]) -> SavepointAnswer:
         if self._ended.is_set():

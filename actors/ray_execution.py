@@ -95,6 +95,11 @@ class RayExecution:
         self._attempt = attempt
         self._deployment = self._spawn(self._deploy(attempt, restore))
 
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: actors that do not fit any more are ended."""
+        self._graph = graph
+        self._fleet.change_graph(graph)
+
     def start(self, attempt: int) -> None:
         """Let all subtasks run."""
         self._running = dict(self._fleet.members)

@@ -121,6 +121,10 @@ class SavepointError(PenstockError):
     """A savepoint could not be taken, or the job could not be stopped with one; the message says why."""
 
 
+class RescaleError(PenstockError):
+    """A job could not be brought to another parallelism and goes on as it was; the message says why."""
+
+
 class RestoreError(PenstockError):
     """A job can't start from the snapshot that it was given; the message says why and what to do."""
 

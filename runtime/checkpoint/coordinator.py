@@ -181,6 +181,7 @@ class CheckpointCoordinator:
         periodic: bool = False,
         forced: bool | None = None,
         urgent: bool = False,
+        aligned: bool = False,
         drain: bool = False,
         target: str | None = None,
         on_answer: OnAnswer | None = None,
@@ -192,6 +193,7 @@ class CheckpointCoordinator:
             periodic: Ask as the periodic timer does.
             forced: Ignore limit and pause; by default savepoints do.
             urgent: Ignore the pause but not the limit.
+            aligned: Let no barrier overtake data, whatever the job's setting is.
             drain: With a synchronous savepoint: event time goes to its end first.
             target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
                 job's checkpoint storage.
@@ -203,6 +205,7 @@ class CheckpointCoordinator:
             periodic=periodic,
             forced=force,
             urgent=urgent,
+            aligned=aligned,
             drain=drain,
             target=target,
             on_answer=on_answer,

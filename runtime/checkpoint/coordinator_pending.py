@@ -182,7 +182,8 @@ class PendingCheckpoints:
             forced=request.forced,
         )
         location = self._files.location(request.target, checkpoint_id, self._attempt)
-        options = replace(self._options(request.kind), drain=request.drain, location=location)
+        options = CheckpointOptions(request.kind) if request.aligned else self._options(request.kind)
+        options = replace(options, drain=request.drain, location=location)
         barrier = CheckpointBarrier(checkpoint_id, now, options, base)
         started = StartedCheckpoint(pending, plan, request, barrier, self._clock.monotonic())
         self._started[checkpoint_id] = started

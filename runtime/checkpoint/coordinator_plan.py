@@ -70,11 +70,9 @@ class CheckpointPlanner:
     """
 
     def __init__(self, graph: ExecutionGraph, *, checkpoints_after_tasks_finish: bool = True) -> None:
-        self._graph = graph
         self._after_finish = checkpoints_after_tasks_finish
-        self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
-        self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
         self._data_ended: set[SubtaskId] = set()
+        self.change_graph(graph)
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -85,6 +83,12 @@ class CheckpointPlanner:
     def unfinished(self) -> tuple[SubtaskId, ...]:
         """Subtasks that have not finished, sources first."""
         return tuple(s for s, status in self._status.items() if status is not SubtaskStatus.FINISHED)
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job has another parallelism from now on; nothing of it runs yet."""
+        self._graph = graph
+        self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
+        self.reset()
 
     def reset(self) -> None:
         """A new attempt: nothing runs yet."""

@@ -111,6 +111,7 @@ class CheckpointRequests:
         periodic: bool = False,
         forced: bool = False,
         urgent: bool = False,
+        aligned: bool = False,
         drain: bool = False,
         target: str | None = None,
         on_answer: OnAnswer | None = None,
@@ -119,7 +120,7 @@ class CheckpointRequests:
         self._numbers += 1
         now = self._clock.monotonic()
         request = CheckpointRequest(
-            self._numbers, kind, periodic, forced, urgent, now, drain=drain, target=target
+            self._numbers, kind, periodic, forced, urgent, now, aligned=aligned, drain=drain, target=target
         )
         if on_answer is not None:
             self._answers[request.number] = on_answer

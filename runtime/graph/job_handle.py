@@ -144,6 +144,18 @@ class JobHandle(Protocol):
         """
         ...
 
+    def rescale(self, parallelism: Mapping[str, int] | None = None, **operators: int) -> None:
+        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+
+        Args:
+            parallelism: By operator id; an operator takes its chain along.
+            **operators: The same, for ids that are Python names: `rescale(count=4)`.
+
+        Raises:
+            RescaleError: The job goes on as it was; says why.
+        """
+        ...
+
     def statistics(self) -> JobStatistics:
         """What the job has done so far."""
         ...

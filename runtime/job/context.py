@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -10,6 +10,8 @@ from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.rescaling import with_parallelism
 from penstock.runtime.job.end_of_job import EndOfJob
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureHistory
@@ -28,6 +30,9 @@ class JobContext:
     Attributes:
         state: The current state.
         attempt: The current or last attempt; 0 before the first.
+        graph: The job at its current parallelism.
+        parallelism: Vertices of another parallelism than the job was submitted with.
+        wanted_parallelism: What the next attempt is to change that to; `None` for nothing.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: What the user must be told about that checkpoint.
         stopped_with: The complete savepoint that the job was stopped with.
@@ -37,6 +42,7 @@ class JobContext:
     def __init__(
         self,
         *,
+        graph: ExecutionGraph,
         gateway: ExecutionGateway,
         ledger: JobLedger,
         planner: CheckpointPlanner,
@@ -48,6 +54,10 @@ class JobContext:
         deploying: Callable[[JobContext], State],
         running: Callable[[JobContext, Iterable[SubtaskId]], State],
     ) -> None:
+        self._submitted = graph.job
+        self.graph = graph
+        self.parallelism: Mapping[str, int] = {}
+        self.wanted_parallelism: Mapping[str, int] | None = None
         self.gateway = gateway
         self.ledger = ledger
         self.planner = planner
@@ -88,6 +98,9 @@ class JobContext:
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
         """A new attempt stands in the log: when, if at all, to deploy it."""
         self.attempt = start.attempt
+        self.wanted_parallelism = None
+        if start.parallelism != self.parallelism:
+            self._change_parallelism(start.parallelism)
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
         self.warning = start.warning
         self.stopped_with = start.restore if start.was_stopped else None
@@ -99,6 +112,12 @@ class JobContext:
         if start.begun_at:
             return self.restart.recovered(start.attempt, start.begun_at)
         return RestartAfter(0.0)
+
+    def _change_parallelism(self, parallelism: Mapping[str, int]) -> None:
+        self.parallelism = parallelism
+        self.graph = build_execution_graph(with_parallelism(self._submitted, parallelism))
+        self.planner.change_graph(self.graph)
+        self.gateway.change_graph(self.graph)
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""

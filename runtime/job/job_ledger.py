@@ -6,8 +6,8 @@ begins, a checkpoint is completed, the job ends. All calls are made one after th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -42,6 +42,7 @@ class AttemptStart:
         orphans: Files that earlier attempts have left behind.
         begun_at: Only when this JobMaster took over from another: when the last attempts and this one began.
         warning: What the user must be told about `restore`.
+        parallelism: Vertices of another parallelism than the job was submitted with.
         was_stopped: `restore` is the savepoint that this job was stopped with: it has nothing left to do.
     """
 
@@ -52,6 +53,7 @@ class AttemptStart:
     orphans: tuple[str, ...] = ()
     begun_at: tuple[float, ...] = ()
     warning: str | None = None
+    parallelism: Mapping[str, int] = field(default_factory=dict)
     was_stopped: bool = False
 
 
@@ -106,12 +108,15 @@ class JobLedger:
         self._owned: int | None = None
         self._known_attempt = known_attempt
 
-    def begin_attempt(self, now: float, previous: int) -> BeginOutcome:
+    def begin_attempt(
+        self, now: float, previous: int, parallelism: Mapping[str, int] | None = None
+    ) -> BeginOutcome:
         """Write a new attempt into the log and load what it starts from.
 
         Args:
             now: Wall-clock seconds.
             previous: The last attempt of this JobMaster, 0 for none.
+            parallelism: What the job is rescaled to, by vertex; `None` for what it was.
 
         Raises:
             StorageError: The storage could not be read or written.
@@ -121,7 +126,8 @@ class JobLedger:
             return LostToOther()
         # Whatever fails from here on may leave a record of this JobMaster behind.
         self._owned = None
-        begun = self._log.begin_attempt(now, self._known_attempt)
+        rescaled = None if parallelism is None else tuple(sorted(parallelism.items()))
+        begun = self._log.begin_attempt(now, self._known_attempt, rescaled)
         if isinstance(begun, JobEnded):
             return EndedBefore(JobState(begun.state), begun.cause or "")
         start = self._load(begun, previous, now)
@@ -196,6 +202,7 @@ class JobLedger:
             rebuilt.orphans,
             times,
             None if loaded is None else loaded.warning,
+            dict(begun.parallelism),
             loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
         )
 

@@ -11,7 +11,7 @@ the next attempt, the checkpoint to restore, and whether the job had ended befor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
@@ -26,12 +26,15 @@ from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, S
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.rescaling import parallelism_of_vertices
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.coordinator_link import CoordinatorLink
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import OnRescaled, RescaleRefused, RescaleRequest
 from penstock.runtime.job.restart_strategies import restart_strategy
 from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
@@ -80,13 +83,13 @@ class JobScheduler:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
             raise ConfigurationError(msg)
         self._job_id = job_id
-        self._graph = graph
         self._storage = storage if storage is not None else MemoryStorage()
         self._open_location = open_location
         self._ledger = JobLedger(
             job_id, self._storage, config.checkpointing, known_attempt, open_location, config.restore_from
         )
         self._job = JobContext(
+            graph=graph,
             gateway=gateway,
             ledger=self._ledger,
             planner=CheckpointPlanner(
@@ -166,6 +169,23 @@ class JobScheduler:
             why = "it takes no checkpoints" if self._job.coordinator is None else f"it is {state.name.value}"
             on_answer(CheckpointFailed(reason, f"the job can't be stopped with a savepoint: {why}"))
 
+    def rescale(self, parallelism: Mapping[str, int], on_answer: OnRescaled) -> None:
+        """Bring operators to another parallelism: save the state, deploy anew, go on.
+
+        Args:
+            parallelism: By operator id.
+            on_answer: Told once: that the subtasks are deployed anew, or why not.
+        """
+        job = self._job
+        try:
+            vertices = parallelism_of_vertices(job.graph.job, parallelism)
+        except ConfigurationError as error:
+            on_answer(RescaleRefused(str(error)))
+            return
+        if job.is_fenced or not job.state.rescale(RescaleRequest(vertices, on_answer)):
+            why = "it takes no checkpoints" if job.coordinator is None else f"it is {job.state.name.value}"
+            on_answer(RescaleRefused(f"the job can't be rescaled now: {why}"))
+
     def on_deployed(self, attempt: int) -> None:
         """Every subtask of the attempt is placed."""
         self._deliver(attempt, self._job.state.deployed)
@@ -229,6 +249,11 @@ class JobScheduler:
         return self._job.state.name
 
     @property
+    def graph(self) -> JobGraph:
+        """The job at its current parallelism."""
+        return self._job.graph.job
+
+    @property
     def attempt(self) -> int:
         """The current or last attempt; 0 before the first."""
         return self._job.attempt
@@ -243,7 +268,7 @@ class JobScheduler:
         job, coordinator = self._job, self._job.coordinator
         return JobStatus(
             job_id=self._job_id,
-            name=self._graph.job.name,
+            name=self._job.graph.job.name,
             state=job.state.name,
             attempt=job.attempt,
             restarts=max(0, job.attempt - 1),

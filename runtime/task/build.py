@@ -88,9 +88,7 @@ class _Builder:
         self._clock = clock
         self._storage = storage
         self._paths = SnapshotPaths(descriptor.job_id)
-        self._files = SnapshotFiles(
-            self._paths, descriptor.id, descriptor.attempt, storage, open_location
-        )
+        self._files = SnapshotFiles(self._paths, descriptor.id, descriptor.attempt, storage, open_location)
         checkpointing = descriptor.config.checkpointing
         pickles_state = checkpointing is None or checkpointing.allow_pickle
         self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state, descriptor.classes)

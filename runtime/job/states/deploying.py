@@ -37,8 +37,10 @@ class Deploying(State):
     def enter(self) -> None:
         """Write the attempt's record and find what to restore."""
         job = self.job
-        now, previous = job.clock.now(), job.attempt
-        job.runner.run(lambda: job.ledger.begin_attempt(now, previous), self._on_begun, self._on_error)
+        now, previous, wanted = job.clock.now(), job.attempt, job.wanted_parallelism
+        job.runner.run(
+            lambda: job.ledger.begin_attempt(now, previous, wanted), self._on_begun, self._on_error
+        )
 
     def leave(self) -> None:
         """Wait no longer."""

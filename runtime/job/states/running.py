@@ -15,10 +15,12 @@ from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.final_checkpoint import FinalCheckpoint
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import RescaleRequest
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.finished import Finished
+from penstock.runtime.job.states.rescaling import Rescaling
 from penstock.runtime.job.states.stopping import Stopping
 from penstock.runtime.job.stop_request import StopRequest
 
@@ -69,6 +71,13 @@ class Running(State):
         if self._ending or self.job.coordinator is None:
             return False
         self.job.enter(Stopping(self.job, request, on_answer, self._reported), "stop with a savepoint")
+        return True
+
+    def rescale(self, request: RescaleRequest) -> bool:
+        """Save the state and begin again at another parallelism; too late when all have finished."""
+        if self._ending or self.job.coordinator is None:
+            return False
+        self.job.enter(Rescaling(self.job, request, self._reported), "rescale")
         return True
 
     def failed(self, cause: FailureCause) -> bool:

@@ -83,6 +83,8 @@ class Stopping(State):
     def end_of_data(self, subtask: SubtaskId) -> bool:
         """Remembered, should the savepoint be refused and the job go on."""
         self._reported.append(subtask)
+        if self.job.coordinator is not None:
+            self.job.coordinator.data_ended(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
