@@ -19,6 +19,7 @@ from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -57,6 +58,10 @@ class Deployment:
         self._master = master
         self._pool = pool
 
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled."""
+        self._graph = graph
+
     async def deploy(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> FailureCause | None:
@@ -94,6 +99,7 @@ class Deployment:
             self._config,
             restore,
             self._storage,
+            open_location,
             subtasks,
         )
 

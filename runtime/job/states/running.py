@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.final_checkpoint import FinalCheckpoint
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import RescaleRequest
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.finished import Finished
+from penstock.runtime.job.states.rescaling import Rescaling
 from penstock.runtime.job.states.restarting_region import RestartingRegion
+from penstock.runtime.job.states.stopping import Stopping
+from penstock.runtime.job.stop_request import StopRequest
 
 
 class Running(State):
@@ -35,7 +40,7 @@ class Running(State):
         super().__init__(job)
         self._final: FinalCheckpoint | None = None
         self._ending = False
-        self._reported = tuple(reported)
+        self._reported = list(reported)
 
     def enter(self) -> None:
         """Begin to take checkpoints."""
@@ -46,7 +51,8 @@ class Running(State):
             coordinator.started()
             coordinator.start_periodic()
             self._final = FinalCheckpoint(coordinator, self.job.planner, self.job.timers)
-            for subtask in self._reported:
+            reported, self._reported = self._reported, []
+            for subtask in reported:
                 self.end_of_data(subtask)
         self._finish_if_all_have()
 
@@ -60,6 +66,20 @@ class Running(State):
         if self._ending:
             return False
         self.job.enter(Cancelling(self.job), "cancelled")
+        return True
+
+    def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
+        """Stop with a savepoint; too late when all have finished."""
+        if self._ending or self.job.coordinator is None:
+            return False
+        self.job.enter(Stopping(self.job, request, on_answer, self._reported), "stop with a savepoint")
+        return True
+
+    def rescale(self, request: RescaleRequest) -> bool:
+        """Save the state and begin again at another parallelism; too late when all have finished."""
+        if self._ending or self.job.coordinator is None:
+            return False
+        self.job.enter(Rescaling(self.job, request, self._reported), "rescale")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
@@ -78,6 +98,7 @@ class Running(State):
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
         """Bring the end about once all have reported."""
+        self._reported.append(subtask)
         if self._final is not None and self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
             self._final.end_of_data(subtask)
