@@ -33,7 +33,7 @@ from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, PenstockError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.io.storage import check_proof, open_storage
+from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -139,7 +139,9 @@ class Attempt:
             paths = SnapshotPaths(self.descriptor.job_id)
             node = ray.get_runtime_context().get_node_id()
             check_proof(storage, paths.same_storage, self.descriptor.job_id, node)
-        return build_subtask(self.descriptor, self._gateway, self._background, SystemClock(), storage)
+        return build_subtask(
+            self.descriptor, self._gateway, self._background, SystemClock(), storage, open_location
+        )
 
     def _frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
         self._require().frame_consumed(channel, first)

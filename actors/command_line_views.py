@@ -20,6 +20,7 @@ _COLOURS: Final = {
     "finished": "green",
     "restarting": "yellow",
     "failing": "yellow",
+    "stopping": "yellow",
     "cancelling": "yellow",
     "failed": "red",
     "lost": "red",

@@ -19,6 +19,7 @@ from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -56,6 +57,10 @@ class Deployment:
         self._fleet = fleet
         self._master = master
         self._pool = pool
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: from the next deployment on it has this graph."""
+        self._graph = graph
 
     async def deploy(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
@@ -95,6 +100,7 @@ class Deployment:
             restore,
             self._storage,
             subtasks,
+            open_location,
         )
 
     async def _hand_out(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ray
 
@@ -19,11 +20,16 @@ from penstock.actors.job_master import JobMaster
 from penstock.actors.job_reporter import NO_CHECKPOINTS
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.actors.script_modules import ship_script_modules
+from penstock.actors.urls import absolute_url
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 
 logger = logging.getLogger(__name__)
+
+#: Environment of a program: the snapshot that its job starts from, and whether state may be left out (1).
+RESTORE_FROM: Final = "PENSTOCK_RESTORE_FROM"
+ALLOW_NON_RESTORED_STATE: Final = "PENSTOCK_ALLOW_NON_RESTORED_STATE"
 
 _START_TIMEOUT = 60.0
 #: Calls that a JobMaster holds at the same time: reports of subtasks, waiting clients, status.
@@ -40,7 +46,7 @@ class RayExecutor:
             GraphError: Something of the user's can't be sent to the cluster.
             DeploymentError: The JobMaster does not come up.
         """
-        config = with_storage(config)
+        config = with_restore(with_storage(config))
         ship_script_modules()
         chunks = pack_job(job, config)
         connect()
@@ -79,9 +85,21 @@ def with_storage(config: JobConfig) -> JobConfig:
     if checkpointing is None:
         return config
     url = checkpointing.storage or str(Path.home() / ".penstock" / "checkpoints")
-    if "://" not in url:
-        url = str(Path(url).expanduser().absolute())
-    return replace(config, checkpointing=replace(checkpointing, storage=url))
+    return replace(config, checkpointing=replace(checkpointing, storage=absolute_url(url)))
+
+
+def with_restore(config: JobConfig) -> JobConfig:
+    """The settings with the snapshot to start from made absolute.
+
+    A program that says nothing itself starts from what `penstock restore` has put into its environment.
+    """
+    if config.restore_from is not None:
+        return replace(config, restore_from=absolute_url(config.restore_from))
+    given = os.environ.get(RESTORE_FROM)
+    if not given:
+        return config
+    allow = os.environ.get(ALLOW_NON_RESTORED_STATE) == "1"
+    return replace(config, restore_from=absolute_url(given), allow_non_restored_state=allow)
 
 
 def make_job_id(name: str) -> str:

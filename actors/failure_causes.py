@@ -5,8 +5,13 @@ from __future__ import annotations
 import traceback
 from dataclasses import replace
 
-from penstock.runtime.checkpoint.state_assignment import StateMismatchError
-from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.errors import (
+    CorruptSnapshotError,
+    OperatorError,
+    OperatorLocation,
+    PenstockError,
+    RestoreError,
+)
 from penstock.runtime.job.failure import FailureCause
 
 
@@ -28,7 +33,7 @@ def cause_of(error: BaseException) -> FailureCause:
     An error that names an operator brings the user's traceback along; Penstock's own would only hide it.
     """
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-    recoverable = not isinstance(error, CorruptSnapshotError | StateMismatchError)
+    recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
     trace = error.cause_text if isinstance(error, OperatorError) else _formatted(error)
     return FailureCause(what, None, trace, recoverable)
 

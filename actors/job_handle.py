@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from datetime import timedelta
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import ray
 
@@ -17,8 +18,17 @@ from penstock.actors.log_names import JOB_MASTER
 from penstock.actors.logs import LogLine, LogReader
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.actors.progress import Progress
-from penstock.runtime.errors import ConfigurationError, DeploymentError, JobCancelledError, JobFailedError
+from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report, path_of
+from penstock.actors.urls import absolute_url
+from penstock.runtime.errors import (
+    ConfigurationError,
+    DeploymentError,
+    JobCancelledError,
+    JobFailedError,
+    RescaleError,
+)
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 
 T = TypeVar("T")
 
@@ -27,6 +37,7 @@ _MASTER_RETURN_TIMEOUT = 120.0
 #: How long Ray may take to find the name of a JobMaster.
 _NAME_TIMEOUT = 5.0
 _RETRY_DELAY = 0.2
+_COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
 _POLL = 0.5
 
 
@@ -75,6 +86,71 @@ class RayJobHandle:
     def cancel(self) -> None:
         """End the job; does nothing when it has ended."""
         self._ask(lambda master: master.cancel.remote(), lambda record: None)
+
+    def savepoint(self, target: str | Path | None = None) -> str:
+        """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
+
+        Args:
+            target: Folder in which the savepoint gets a folder of its own: a path or URL that all nodes see.
+                By default it is in the job's checkpoint storage.
+
+        Returns:
+            URL of the savepoint's folder, for `restore_from`.
+
+        Raises:
+            SavepointError: There is none; the message says why. The job goes on.
+        """
+        place = None if target is None else absolute_url(target)
+        answer = self._ask(lambda master: master.savepoint.remote(place), _ended_answer)
+        return path_of(answer, self._job_id)
+
+    def stop(self, savepoint: str | Path | None = None, *, drain: bool = False) -> str:
+        """Take a savepoint and end the job; nothing is read behind it.
+
+        Args:
+            savepoint: Where, as `target` of `savepoint`.
+            drain: Let event time go to its end, so that windows fire: for a job that is not to go on from
+                the savepoint later. Without it nothing fires.
+
+        Returns:
+            URL of the savepoint's folder. The job is `FINISHED` then, and all that the savepoint covers is
+            committed.
+
+        Raises:
+            SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
+                job restarts from its last checkpoint, else it just goes on.
+        """
+        place = None if savepoint is None else absolute_url(savepoint)
+        answer = self._ask(lambda master: master.stop.remote(drain, place), _ended_answer)
+        return path_of(answer, self._job_id)
+
+    def rescale(self, parallelism: Mapping[str, int] | None = None, **operators: int) -> None:
+        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+
+        Returns when the job runs again. What was read behind the checkpoint is read once more, as after a
+        failure; results stay exactly once.
+
+        Args:
+            parallelism: By operator id; an operator takes its whole chain along.
+            **operators: The same, for ids that are Python names: `rescale(count=4)`.
+
+        Raises:
+            RescaleError: The job goes on as it was; the message says why.
+            JobFailedError: The job has failed at the new parallelism.
+        """
+        wanted = {**(parallelism or {}), **operators}
+        answer: RescaleAnswer = self._ask(
+            lambda master: master.rescale.remote(wanted),
+            lambda record: RescaleRefused(f"the job has ended: {record['status']}"),
+        )
+        if isinstance(answer, RescaleRefused):
+            msg = f"job {self._job_id} is not rescaled: {answer.why}"
+            raise RescaleError(msg)
+        while (report := self.report()).statistics.attempt <= answer.attempt or report.status in _COMING_UP:
+            if report.status.is_terminal:
+                self._result(report)
+                return
+            time.sleep(_RETRY_DELAY)
 
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
         """What its operators and its JobMaster have printed and logged so far, in the order of time.
@@ -176,6 +252,10 @@ class RayJobHandle:
                 msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
                 raise DeploymentError(msg) from problem
             time.sleep(_RETRY_DELAY)
+
+
+def _ended_answer(record: dict[str, Any]) -> SavepointAnswer:
+    return answer_of_report(JobReport.from_record(record))
 
 
 def vertex_of(report: JobReport, operator: str) -> str:

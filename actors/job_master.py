@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
@@ -33,10 +33,12 @@ from penstock.actors.graph_shipping import unpack_job
 from penstock.actors.job_metrics import JobMetrics
 from penstock.actors.job_report import JobReport
 from penstock.actors.job_reporter import JobReporter
+from penstock.actors.job_requests import JobRequests
 from penstock.actors.loop_timers import LoopTimers
 from penstock.actors.messages import Acknowledged, Declined, ReachedEndOfData, SubtaskReport
 from penstock.actors.output_capture import capture_job_master
 from penstock.actors.ray_execution import RayExecution
+from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
@@ -44,7 +46,8 @@ from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_handle import JobStatus
-from penstock.runtime.io.storage import open_storage, write_proof
+from penstock.runtime.io.storage import open_location, open_storage, write_proof
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.task.statistics import SubtaskStatistics
@@ -85,6 +88,7 @@ class JobMaster:
         capture_job_master(job_id)
         self._fleet: SubtaskFleet | None = None
         self._scheduler: JobScheduler | None = None
+        self._requests: JobRequests | None = None
         self._storage: SnapshotStorage = MemoryStorage()
         self._spawn(self._begin(chunks))
 
@@ -116,6 +120,27 @@ class JobMaster:
         report = self._reporter.report()
         if not report.status.is_terminal:
             save_to_cluster(self._job_id, replace(report, status=JobStatus.CANCELLING).to_record())
+
+    async def savepoint(self, target: str | None) -> SavepointAnswer:
+        """Take a savepoint; returns when it is complete, or why there is none."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return answer_of_report(self._reporter.report())
+        return await self._requests.savepoint(target)
+
+    async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
+        """Stop the job with a savepoint; returns when the job has ended, or why it goes on."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return answer_of_report(self._reporter.report())
+        return await self._requests.stop(drain, target)
+
+    async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
+        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return RescaleRefused("the job could not be taken up")
+        return await self._requests.rescale(parallelism)
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good; a process calls itself, and `False` says that another one got the call."""
@@ -203,8 +228,17 @@ class JobMaster:
             LoopTimers(self._loop, self._guard),
             BackgroundRunner(self._pool, self._post),
             known_attempt=0 if earlier is None else earlier.statistics.attempt,
+            open_location=open_location,
         )
         self._reporter.observe(self._scheduler, fleet)
+        self._requests = JobRequests(
+            self._scheduler,
+            self._storage.url,
+            self._guard,
+            self._pool,
+            self._ended,
+            self._reporter.report,
+        )
         self._spawn(self._renew_leases(min(_LEASE_INTERVAL, config.lease_timeout / 4)))
         self._scheduler.start()
         if earlier is not None and earlier.status is JobStatus.CANCELLING:

@@ -65,6 +65,7 @@ class JobReport:
         operators: Its operators, sources first.
         checkpoints: Counters of its checkpoints since the JobMaster began; `None` without checkpointing.
         checkpoint_history: The last checkpoints, oldest first.
+        savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
     """
 
     job_id: str
@@ -84,6 +85,7 @@ class JobReport:
     operators: tuple[OperatorInfo, ...] = ()
     checkpoints: CoordinatorStatistics | None = None
     checkpoint_history: tuple[CheckpointRecord, ...] = ()
+    savepoint: str | None = None
 
     @property
     def records_in(self) -> int:
@@ -101,7 +103,16 @@ class JobReport:
         """The report as plain values for JSON."""
         record = {
             name: getattr(self, name)
-            for name in ("job_id", "name", "submitted_at", "duration", "graph", "failure", "storage")
+            for name in (
+                "job_id",
+                "name",
+                "submitted_at",
+                "duration",
+                "graph",
+                "failure",
+                "storage",
+                "savepoint",
+            )
         }
         record["status"] = self.status.value
         record["history"] = list(self.history)

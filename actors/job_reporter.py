@@ -41,6 +41,8 @@ _STATUS = {
     JobState.DEPLOYING: JobStatus.DEPLOYING,
     JobState.INITIALISING: JobStatus.DEPLOYING,
     JobState.RUNNING: JobStatus.RUNNING,
+    JobState.RESCALING: JobStatus.RESTARTING,
+    JobState.STOPPING: JobStatus.STOPPING,
     JobState.FAILING: JobStatus.FAILING,
     JobState.RESTARTING: JobStatus.RESTARTING,
     JobState.CANCELLING: JobStatus.CANCELLING,
@@ -66,6 +68,7 @@ class JobReporter:
         self._name = name
         self._submitted_at = submitted_at
         self._graph = ""
+        self._described: JobGraph | None = None
         self._operators_of_job: tuple[OperatorInfo, ...] = ()
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
@@ -85,11 +88,15 @@ class JobReporter:
 
     def describe(self, job: JobGraph, config: JobConfig) -> None:
         """The job has been unpacked."""
-        self._graph = describe(job)
-        self._operators_of_job = operators_of(job)
+        self._describe_graph(job)
         self._storage = None if config.checkpointing is None else config.checkpointing.storage
         if config.checkpointing is None:
             self._warn(NO_CHECKPOINTS)
+
+    def _describe_graph(self, job: JobGraph) -> None:
+        self._described = job
+        self._graph = describe(job)
+        self._operators_of_job = operators_of(job)
 
     def carry_on(self, earlier: JobReport) -> None:
         """Another process was the JobMaster before: this is the last that it is known to have said.
@@ -134,9 +141,12 @@ class JobReporter:
         transitions: tuple[Transition, ...] = ()
         checkpoints: CoordinatorStatistics | None = None
         history: tuple[CheckpointRecord, ...] = ()
+        savepoint = None if self._earlier is None else self._earlier.savepoint
         if self._begin_failure is not None:
             status, failure = JobStatus.FAILED, self._begin_failure
         elif self._scheduler is not None:
+            if self._scheduler.graph is not self._described:  # it was rescaled
+                self._describe_graph(self._scheduler.graph)
             seen = self._scheduler.status()
             status = _STATUS[seen.state]
             if seen.failures:
@@ -144,6 +154,7 @@ class JobReporter:
             elif status is JobStatus.FAILED:  # in the life of an earlier JobMaster
                 failure = self._cause_of_end
             transitions = seen.transitions
+            savepoint = seen.stopped_with or savepoint
             checkpoints, history = seen.checkpoints, seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
             if self._earlier is not None:
                 history = (*self._earlier.checkpoint_history, *history)[-_CHECKPOINTS_SHOWN:]
@@ -168,6 +179,7 @@ class JobReporter:
             operators=self._operators_of_job,
             checkpoints=checkpoints,
             checkpoint_history=history,
+            savepoint=savepoint,
         )
 
     def _taking_over(self, earlier: JobReport) -> JobReport:

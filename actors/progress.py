@@ -32,6 +32,7 @@ _COLOURS: Final = {
     JobStatus.FINISHED: "green",
     JobStatus.RESTARTING: "yellow",
     JobStatus.FAILING: "yellow",
+    JobStatus.STOPPING: "yellow",
     JobStatus.CANCELLING: "yellow",
     JobStatus.CANCELLED: "yellow",
     JobStatus.FAILED: "red",

@@ -91,6 +91,13 @@ class RayExecution:
         self._attempts.update(dict.fromkeys(subtasks, attempt))
         self._deployment = self._spawn(self._deploy(attempt, subtasks, restore))
 
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: actors that do not fit any more are ended."""
+        self._graph = graph
+        self._all = tuple(subtask.id for subtask in graph.subtasks)
+        self._fleet.change_graph(graph)
+        self._deployer.change_graph(graph)
+
     def start(self, attempt: int) -> None:
         """Let all subtasks run."""
         self.start_region(attempt, self._all)

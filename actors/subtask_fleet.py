@@ -120,6 +120,18 @@ class SubtaskFleet:
                 raise DeploymentError(self._explain(unplaced, failures))
         return dict(self.members)
 
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: end the actors of subtasks that are gone or have other channels.
+
+        How many calls an actor can hold follows from the number of its channels and can't change.
+        """
+        inputs = {subtask.id: len(subtask.inputs) for subtask in graph.subtasks}
+        before = {subtask.id: len(subtask.inputs) for subtask in self._graph.subtasks}
+        for subtask in list(self.members):
+            if inputs.get(subtask) is None or inputs[subtask] != before.get(subtask):
+                self.lose(subtask)
+        self._graph = graph
+
     def lose(self, subtask: SubtaskId) -> None:
         """This actor is dead or useless; the next attempt gets a new one."""
         member = self.members.pop(subtask, None)

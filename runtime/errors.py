@@ -117,6 +117,22 @@ class DeploymentError(PenstockError):
     """A job could not be placed on the cluster; the message names what is missing."""
 
 
+class SavepointError(PenstockError):
+    """A savepoint could not be taken, or the job could not be stopped with one; the message says why."""
+
+
+class RescaleError(PenstockError):
+    """A job could not be brought to another parallelism and goes on as it was; the message says why."""
+
+
+class RestoreError(PenstockError):
+    """A job can't start from the snapshot that it was given; the message says why and what to do."""
+
+
+class StateMismatchError(RestoreError):
+    """A snapshot does not fit the job that is to start from it; the message says which operator and why."""
+
+
 class JobFailedError(PenstockError):
     """A job ended as failed; the message begins with the root cause."""
 

@@ -97,3 +97,19 @@ class SnapshotStorage(Protocol):
     def delete(self, paths: Iterable[str]) -> None:
         """Delete these objects; one that is not there is no error."""
         ...
+
+
+class StorageOpener(Protocol):
+    """Opens storages beside the job's own: a savepoint's folder, or the storage that a job starts from."""
+
+    def __call__(self, url: str, *, create: bool = False) -> SnapshotStorage:
+        """Open the storage behind a URL; blocks.
+
+        Args:
+            url: Where it is.
+            create: It is to be written, and may not be there yet.
+
+        Raises:
+            StorageError: There is no such place.
+        """
+        ...

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, SubtaskId
-from penstock.runtime.checkpoint.state_mismatch import StateMismatchError
+from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.task.descriptor import ChannelRestore

@@ -24,6 +24,8 @@ class CompletedCheckpoint:
         completed_at: Wall-clock seconds.
         metadata: The file that holds all of this; `None` as long as it is not written.
         size: Bytes of all its state, shared files included.
+        location: URL of the storage that its state's files are in; `None` for the one that its metadata was
+            read from.
     """
 
     checkpoint_id: int
@@ -34,6 +36,7 @@ class CompletedCheckpoint:
     completed_at: float
     metadata: FileHandle | None = None
     size: int = 0
+    location: str | None = None
 
     @property
     def is_savepoint(self) -> bool:
@@ -47,6 +50,13 @@ class CompletedCheckpoint:
         if self.metadata is not None:
             yield self.metadata
 
+    def own_files(self) -> Iterator[FileHandle]:
+        """Those of its files that are in the job's own storage."""
+        if self.location is None:
+            yield from self.files()
+        elif self.metadata is not None:
+            yield self.metadata
+
 
 def state_size(operators: Mapping[str, OperatorState]) -> int:
     """Bytes of all state, in files and inline."""
@@ -56,3 +66,20 @@ def state_size(operators: Mapping[str, OperatorState]) -> int:
         for subtask in operator.subtasks.values()
         for handle in subtask.handles()
     )
+
+
+def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
+    """Where a snapshot is, as a job can be told to start from it.
+
+    Args:
+        checkpoint: The snapshot, with its metadata.
+        storage_url: The storage that its metadata is in.
+
+    Example:
+        >>> point, metadata = SnapshotKind.SAVEPOINT, FileHandle("j/savepoint-7-1/metadata", 1, "")
+        >>> snapshot_url(CompletedCheckpoint(7, 1, point, {}, 0.0, 0.0, metadata), "/data")
+        '/data/j/savepoint-7-1'
+    """
+    if checkpoint.location is not None or checkpoint.metadata is None:
+        return checkpoint.location or storage_url
+    return f"{storage_url}/{checkpoint.metadata.path.rpartition('/')[0]}"

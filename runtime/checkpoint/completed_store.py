@@ -202,14 +202,14 @@ class CompletedCheckpointStore:
         if any(c.checkpoint_id == checkpoint.checkpoint_id for c in (*self._completed, *self._held)):
             msg = f"checkpoint {checkpoint.checkpoint_id} is in the store already"
             raise ValueError(msg)
-        files = list(checkpoint.files())
+        files = list(checkpoint.own_files())
         self._files.retain(files)
         if checkpoint.is_savepoint:
             self._files.pin(handle.path for handle in files)
         self._completed.append(checkpoint)
 
     def _released(self, checkpoints: Iterable[CompletedCheckpoint]) -> tuple[FileHandle, ...]:
-        free = [handle for c in checkpoints for handle in self._files.release(c.files())]
+        free = [handle for c in checkpoints for handle in self._files.release(c.own_files())]
         return tuple(handle for handle in free if self._is_ours(handle))
 
     def _is_ours(self, handle: FileHandle) -> bool:

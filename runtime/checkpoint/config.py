@@ -151,7 +151,7 @@ did you mean 'max_concurrent'?
         Example:
             >>> Checkpointing(every=10, unaligned=True, aligned_timeout=3).options(SnapshotKind.CHECKPOINT)
             CheckpointOptions(kind=<SnapshotKind.CHECKPOINT: 'checkpoint'>, unaligned=False, \
-aligned_timeout=3.0)
+aligned_timeout=3.0, drain=False, location=None)
         """
         if kind.is_savepoint or not self.unaligned:
             return CheckpointOptions(kind)

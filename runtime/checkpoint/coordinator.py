@@ -185,6 +185,9 @@ class CheckpointCoordinator:
         periodic: bool = False,
         forced: bool | None = None,
         urgent: bool = False,
+        aligned: bool = False,
+        drain: bool = False,
+        target: str | None = None,
         on_answer: OnAnswer | None = None,
     ) -> None:
         """Ask for a checkpoint.
@@ -194,10 +197,23 @@ class CheckpointCoordinator:
             periodic: Ask as the periodic timer does.
             forced: Ignore limit and pause; by default savepoints do.
             urgent: Ignore the pause but not the limit.
+            aligned: Let no barrier overtake data, whatever the job's setting is.
+            drain: With a synchronous savepoint: event time goes to its end first.
+            target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
+                job's checkpoint storage.
             on_answer: Told once how it went.
         """
         force = kind.is_savepoint if forced is None else forced
-        self._requests.submit(kind, periodic=periodic, forced=force, urgent=urgent, on_answer=on_answer)
+        self._requests.submit(
+            kind,
+            periodic=periodic,
+            forced=force,
+            urgent=urgent,
+            aligned=aligned,
+            drain=drain,
+            target=target,
+            on_answer=on_answer,
+        )
 
     def acknowledge(
         self,
@@ -278,9 +294,11 @@ class CheckpointCoordinator:
         if self._attempt is not None:
             self._gateway.notify_aborted(self._unfinished(started), started.id)
         self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
-        must_fail = self._failures.failed(reason, started.id)
-        if started.request.kind is SnapshotKind.SYNC_SAVEPOINT:
-            must_fail = self._failures.sync_savepoint_failed(reason) or must_fail
+        kind, will_retry = started.request.kind, self._requests.will_retry(started.request)
+        # Somebody is told that a savepoint failed: it says nothing about the job's own checkpoints.
+        must_fail = not kind.is_savepoint and self._failures.failed(reason, started.id)
+        if kind is SnapshotKind.SYNC_SAVEPOINT and not will_retry:
+            must_fail = self._failures.sync_savepoint_failed(reason)
         if must_fail and self._attempt is not None:
             self._gateway.fail_job(f"checkpoint {started.id} failed ({reason.value}): {detail}")
         self._requests.poll()

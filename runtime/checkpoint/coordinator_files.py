@@ -7,12 +7,12 @@ background and is best effort: a file that stays behind costs space and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.paths import METADATA, SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
-from penstock.runtime.ports import AsyncRunner, SnapshotStorage
+from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +37,56 @@ class CheckpointFiles:
         storage: Where they are.
         paths: Tells which checkpoint a file belongs to.
         runner: Runs the deletions.
+        open_location: Opens the places of savepoints that are not in the job's storage.
     """
 
-    def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths, runner: AsyncRunner) -> None:
+    def __init__(
+        self,
+        storage: SnapshotStorage,
+        paths: SnapshotPaths,
+        runner: AsyncRunner,
+        open_location: StorageOpener | None = None,
+    ) -> None:
+        self._open_location = open_location
         self._storage = storage
         self._paths = paths
         self._runner = runner
         self._deleted = self._failed = 0
         self._last_error = ""
 
-    def discard(self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
-        """A checkpoint is dead: delete the files that were written for it."""
-        handles = (handle for snapshot in snapshots for handle in snapshot.files())
-        own = (h.path for h in handles if self._paths.checkpoint_of(h.path) == checkpoint_id)
-        self.delete(own)
+    def location(self, target: str | None, checkpoint_id: int, attempt: int) -> str | None:
+        """URL of a savepoint's own folder below `target`; `None` for one in the job's storage."""
+        return None if target is None else self._paths.savepoint_location(target, checkpoint_id, attempt)
+
+    def discard(
+        self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot], location: str | None = None
+    ) -> None:
+        """A checkpoint is dead: delete the files that were written for it.
+
+        Args:
+            checkpoint_id: Which.
+            snapshots: What was acknowledged of it.
+            location: Where its files are, when that is not the job's storage.
+        """
+        handles = [handle for snapshot in snapshots for handle in snapshot.files()]
+        if location is None:
+            self.delete(h.path for h in handles if self._paths.checkpoint_of(h.path) == checkpoint_id)
+        elif handles and self._open_location is not None:
+            opener, doomed = self._open_location, sorted({METADATA, *(h.path for h in handles)})
+            self._run(lambda: opener(location).delete(doomed), len(doomed))
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that nobody needs any more."""
         doomed = sorted(set(paths))
         if doomed:
-            self._runner.run(
-                lambda: self._storage.delete(doomed), lambda _: self._done(len(doomed)), self._fail
-            )
+            self._run(lambda: self._storage.delete(doomed), len(doomed))
 
     def statistics(self) -> DeletionStatistics:
         """Counters so far."""
         return DeletionStatistics(self._deleted, self._failed, self._last_error)
+
+    def _run(self, deletion: Callable[[], None], count: int) -> None:
+        self._runner.run(deletion, lambda _: self._done(count), self._fail)
 
     def _done(self, count: int) -> None:
         self._deleted += count

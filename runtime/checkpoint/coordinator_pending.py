@@ -8,7 +8,7 @@ may be deleted. Whoever still builds on a completed checkpoint protects the file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
@@ -56,6 +56,11 @@ class StartedCheckpoint:
     def id(self) -> int:
         """Its id."""
         return self.pending.checkpoint_id
+
+    @property
+    def location(self) -> str | None:
+        """URL of a savepoint's place that is not in the job's storage."""
+        return self.barrier.options.location
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +185,10 @@ class PendingCheckpoints:
             base_id=base,
             forced=request.forced,
         )
-        barrier = CheckpointBarrier(checkpoint_id, now, self._options(request.kind), base)
+        location = self._files.location(request.target, checkpoint_id, self._attempt)
+        options = CheckpointOptions(request.kind) if request.aligned else self._options(request.kind)
+        options = replace(options, drain=request.drain, location=location)
+        barrier = CheckpointBarrier(checkpoint_id, now, options, base)
         started = StartedCheckpoint(pending, plan, request, barrier, self._clock.monotonic())
         self._started[checkpoint_id] = started
         pending.set_canceller(self._timers.call_later(self._timeout, lambda: self._expire(started)))
@@ -205,7 +213,7 @@ class PendingCheckpoints:
             return
         self.finaliser.withdraw(started.id)
         self._dead.add(started.id)
-        self.discard(started.id, started.pending.abort(reason))
+        self._files.discard(started.id, started.pending.abort(reason), started.location)
         self._failed(started, reason, detail)
 
     def drop_all(self, reason: Reason) -> tuple[StartedCheckpoint, ...]:
@@ -246,6 +254,7 @@ class PendingCheckpoints:
             operators,
             started.pending.triggered_at,
             self._clock.now(),
+            location=started.location,
         )
 
     def _written(self, started: StartedCheckpoint, outcome: Finalized | Fenced) -> None:
@@ -268,7 +277,7 @@ class PendingCheckpoints:
             unsure = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError))
             if isinstance(error, StorageError) and not unsure:
                 self._dead.add(started.id)
-                self.discard(started.id, snapshots)
+                self._files.discard(started.id, snapshots, started.location)
             detail = f"its record could not be written: {type(error).__name__}: {error}"
             self._failed(started, Reason.FINALIZE_CHECKPOINT_FAILURE, detail)
 

@@ -27,7 +27,7 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.checkpoint.state_mismatch import StateMismatchError
+from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 
 
@@ -77,12 +77,10 @@ class CheckpointPlanner:
     """
 
     def __init__(self, graph: ExecutionGraph, *, checkpoints_after_tasks_finish: bool = True) -> None:
-        self._graph = graph
         self._after_finish = checkpoints_after_tasks_finish
-        self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
-        self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
         self._data_ended: set[SubtaskId] = set()
         self._leaving: set[SubtaskId] = set()
+        self.change_graph(graph)
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -93,6 +91,12 @@ class CheckpointPlanner:
     def unfinished(self) -> tuple[SubtaskId, ...]:
         """Subtasks that have not finished, sources first."""
         return tuple(s for s, status in self._status.items() if status is not SubtaskStatus.FINISHED)
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job has another parallelism from now on; nothing of it runs yet."""
+        self._graph = graph
+        self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
+        self.reset()
 
     def reset(self) -> None:
         """A new attempt: nothing runs yet."""

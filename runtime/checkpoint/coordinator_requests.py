@@ -7,7 +7,7 @@ pause is over. Each request is answered exactly once, whatever happens to it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -111,11 +111,17 @@ class CheckpointRequests:
         periodic: bool = False,
         forced: bool = False,
         urgent: bool = False,
+        aligned: bool = False,
+        drain: bool = False,
+        target: str | None = None,
         on_answer: OnAnswer | None = None,
     ) -> None:
         """Ask for a checkpoint; it may start at once, wait or be refused."""
         self._numbers += 1
-        request = CheckpointRequest(self._numbers, kind, periodic, forced, urgent, self._clock.monotonic())
+        now = self._clock.monotonic()
+        request = CheckpointRequest(
+            self._numbers, kind, periodic, forced, urgent, now, aligned=aligned, drain=drain, target=target
+        )
         if on_answer is not None:
             self._answers[request.number] = on_answer
         if periodic and not self.is_periodic:
@@ -129,6 +135,10 @@ class CheckpointRequests:
         if self._retry is None:
             self._retry = self._timers.call_later(RETRY_DELAY, self._serve_again)
 
+    def will_retry(self, request: CheckpointRequest) -> bool:
+        """Whether a request that was given up will be served again."""
+        return request in self._retrying
+
     def poll(self) -> None:
         """Something has changed: start what may start now."""
         self._follow(self._decider.poll(self._situation()))
@@ -139,7 +149,7 @@ class CheckpointRequests:
 
     def answer(self, request: CheckpointRequest, answer: CheckpointAnswer) -> None:
         """Answer a request, unless it was answered before or will be served again."""
-        if request in self._retrying:
+        if self.will_retry(request):
             return
         on_answer = self._answers.pop(request.number, None)
         if on_answer is not None:
@@ -182,7 +192,7 @@ class CheckpointRequests:
         for request in retrying:
             self._numbers += 1
             now = self._clock.monotonic()
-            again = CheckpointRequest(self._numbers, request.kind, False, request.forced, True, now)
+            again = replace(request, number=self._numbers, periodic=False, urgent=True, timestamp=now)
             if (on_answer := self._answers.pop(request.number, None)) is not None:
                 self._answers[again.number] = on_answer
             self._enter(again)

@@ -51,6 +51,7 @@ from penstock.runtime.checkpoint.log_records import (
     CheckpointsDropped,
     JobEnded,
     LogRecord,
+    Parallelism,
     encode_record,
 )
 from penstock.runtime.checkpoint.log_view import LogView
@@ -81,9 +82,9 @@ class DecisionLog:
         >>> place = MemoryStorage(), SnapshotPaths("job")
         >>> old, new = DecisionLog(*place), DecisionLog(*place)
         >>> old.begin_attempt(now=1.0)
-        AttemptBegun(attempt=1, restored_checkpoint=None, at=1.0)
+        AttemptBegun(attempt=1, restored_checkpoint=None, at=1.0, parallelism=())
         >>> new.begin_attempt(now=2.0)
-        AttemptBegun(attempt=2, restored_checkpoint=None, at=2.0)
+        AttemptBegun(attempt=2, restored_checkpoint=None, at=2.0, parallelism=())
         >>> old.end("finished", None, now=3.0)
         Fenced(newer_attempt=2)
     """
@@ -118,12 +119,15 @@ class DecisionLog:
         """
         return self._reader.replay()
 
-    def begin_attempt(self, now: float, known_attempt: int = 0) -> AttemptBegun | JobEnded:
+    def begin_attempt(
+        self, now: float, known_attempt: int = 0, parallelism: Parallelism | None = None
+    ) -> AttemptBegun | JobEnded:
         """Take the job over from whoever has it; gives how the job ended when it has.
 
         Args:
             now: Wall-clock seconds.
             known_attempt: An attempt that is known to have begun, whoever began it.
+            parallelism: What the job is rescaled to; `None` for what it was.
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing, or the log has been deleted.
@@ -137,7 +141,8 @@ class DecisionLog:
                 self._view = view
                 return view.ended
             newest = None if view.newest is None else view.newest.checkpoint_id
-            record = AttemptBegun(view.last_attempt + 1, newest, now)
+            parallel = view.parallelism if parallelism is None else parallelism
+            record = AttemptBegun(view.last_attempt + 1, newest, now, parallel)
             try:
                 self._storage.put(self._paths.log_slot(view.next_slot), encode_record(record), create=True)
             except ObjectExistsError:

@@ -14,10 +14,10 @@ from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log_records import CheckpointCompleted
 from penstock.runtime.checkpoint.metadata import encode_metadata, write_state_file
-from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.paths import METADATA, SnapshotPaths
 from penstock.runtime.checkpoint.retention import split_retained
 from penstock.runtime.errors import StorageError
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ def finalize(
     checkpoint: CompletedCheckpoint,
     *,
     retained: int | None = None,
+    open_location: StorageOpener | None = None,
 ) -> Finalized | Fenced:
     """Make a checkpoint exist, unless a newer attempt owns the job; blocks.
 
@@ -48,6 +49,7 @@ def finalize(
         checkpoint: What was acknowledged; its `metadata` and `size` are filled in here.
         retained: How many checkpoints the job keeps: the log lets go of the others in the same record, and
             their files may be deleted after it. With `None` whoever calls this has to `drop` them.
+        open_location: Opens the place of a savepoint that is not in the job's storage.
 
     Raises:
         StorageError: The metadata could not be written: the checkpoint does not exist.
@@ -55,6 +57,11 @@ def finalize(
     """
     path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
     sized = replace(checkpoint, size=state_size(checkpoint.operators), metadata=None)
+    if sized.location is not None:
+        if open_location is None:
+            msg = f"nobody can open {sized.location}, where the savepoint is to be"
+            raise StorageError(msg)
+        _write_elsewhere(open_location(sized.location, create=True), sized)
     metadata = write_state_file(storage, path, encode_metadata(sized, path))
     record = CheckpointCompleted(
         checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.kind, metadata, checkpoint.completed_at
@@ -67,5 +74,21 @@ def finalize(
         # The answer is known whether or not the file goes; one that stays is swept by a later attempt.
         with suppress(StorageError):
             storage.delete([path])
+            if sized.location is not None and open_location is not None:
+                open_location(sized.location).delete([METADATA])
         return outcome
     return Finalized(replace(sized, metadata=metadata))
+
+
+def _write_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
+    """Complete a savepoint in its own folder, which is a storage of its own and may be moved as a whole."""
+    own = replace(checkpoint, location=None)
+    present = frozenset(place.list(""))
+    lost = sorted({handle.path for handle in own.files()} - present)
+    if lost:
+        msg = (
+            f"{place.url}/{lost[0]} was written by a subtask and is not seen by the JobMaster; give a place "
+            "that all nodes share (an object store, or a network file system mounted everywhere)"
+        )
+        raise StorageError(msg)
+    write_state_file(place, METADATA, encode_metadata(own, METADATA))

@@ -32,7 +32,7 @@ from penstock.runtime.checkpoint.snapshot import (
     RedistributionMode,
     SubtaskId,
 )
-from penstock.runtime.checkpoint.state_mismatch import StateMismatchError
+from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, ExecutionSubtask
 from penstock.runtime.graph.job_graph import JobVertex
 

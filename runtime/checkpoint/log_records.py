@@ -9,6 +9,9 @@ from penstock.runtime.checkpoint.sealed_file import damaged, seal, unseal
 from penstock.runtime.checkpoint.snapshot import FileHandle
 from penstock.runtime.record.elements import SnapshotKind
 
+#: Vertices and their parallelism, as far as a job was rescaled.
+Parallelism: TypeAlias = tuple[tuple[str, int], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptBegun:
@@ -18,11 +21,13 @@ class AttemptBegun:
         attempt: Its number, larger than every earlier one; gaps are normal.
         restored_checkpoint: The newest completed checkpoint at this moment; `None` when there is none.
         at: Wall-clock seconds.
+        parallelism: Vertices of another parallelism than the job was submitted with, sorted by id.
     """
 
     attempt: int
     restored_checkpoint: int | None
     at: float
+    parallelism: Parallelism = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class LogCompacted:
         begun_slots: Slots of all `AttemptBegun` records; these are never deleted.
         previous: Slot of the compaction before this one; `None` for the first.
         at: Wall-clock seconds.
+        parallelism: As in the newest `AttemptBegun`.
     """
 
     attempt: int
@@ -97,6 +103,7 @@ class LogCompacted:
     begun_slots: tuple[int, ...]
     previous: int | None
     at: float
+    parallelism: Parallelism = ()
 
 
 LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped | JobEnded | LogCompacted
@@ -109,15 +116,15 @@ _WHAT: Final = "a record of the log of decisions"
 def encode_record(record: LogRecord) -> bytes:
     """A record as the content of its file."""
     match record:
-        case AttemptBegun(attempt, restored, at):
-            body: list[Any] = ["begun", attempt, restored, at]
+        case AttemptBegun(attempt, restored, at, parallelism):
+            body: list[Any] = ["begun", attempt, restored, at, parallelism]
         case CheckpointCompleted():
             body = ["completed", *_encode_completed(record)]
         case CheckpointsDropped(ids, attempt, at):
             body = ["dropped", ids, attempt, at]
         case JobEnded(state, cause, attempt, at):
             body = ["ended", state, cause, attempt, at]
-        case LogCompacted(attempt, completed, highest, begun, previous, at):
+        case LogCompacted(attempt, completed, highest, begun, previous, at, parallelism):
             body = [
                 "compacted",
                 attempt,
@@ -126,6 +133,7 @@ def encode_record(record: LogRecord) -> bytes:
                 begun,
                 previous,
                 at,
+                parallelism,
             ]
     return seal(_MAGIC, _VERSION, body)
 
@@ -156,7 +164,8 @@ def _decode(body: list[Any]) -> LogRecord:
     name, *rest = body
     match name:
         case "begun":
-            return AttemptBegun(*rest)
+            attempt, restored, at, *more = rest
+            return AttemptBegun(attempt, restored, at, *map(_decode_parallelism, more))
         case "completed":
             return _decode_completed(rest)
         case "dropped":
@@ -165,11 +174,16 @@ def _decode(body: list[Any]) -> LogRecord:
         case "ended":
             return JobEnded(*rest)
         case "compacted":
-            attempt, completed, highest, begun, previous, at = rest
+            attempt, completed, highest, begun, previous, at, *more = rest
             kept = tuple(_decode_completed(c) for c in completed)
-            return LogCompacted(attempt, kept, highest, tuple(begun), previous, at)
+            parallelism = map(_decode_parallelism, more)
+            return LogCompacted(attempt, kept, highest, tuple(begun), previous, at, *parallelism)
     msg = f"there is no kind {name!r}"
     raise ValueError(msg)
+
+
+def _decode_parallelism(item: list[Any]) -> Parallelism:
+    return tuple((vertex, number) for vertex, number in item)
 
 
 def _encode_completed(record: CheckpointCompleted) -> list[Any]:

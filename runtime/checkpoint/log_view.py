@@ -12,6 +12,7 @@ from penstock.runtime.checkpoint.log_records import (
     JobEnded,
     LogCompacted,
     LogRecord,
+    Parallelism,
 )
 
 
@@ -27,6 +28,7 @@ class LogView:
         highest_checkpoint_id: Of all that ever completed, dropped ones too; -1 for none.
         begun_slots: Slots of all `AttemptBegun` records.
         compacted_at: Slot of the newest compaction; `None` before the first.
+        parallelism: Vertices of another parallelism than the job was submitted with.
 
     Example:
         >>> view = LogView().after(AttemptBegun(1, None, 0.0))
@@ -41,6 +43,7 @@ class LogView:
     highest_checkpoint_id: int = -1
     begun_slots: tuple[int, ...] = ()
     compacted_at: int | None = None
+    parallelism: Parallelism = ()
 
     @property
     def newest(self) -> CheckpointCompleted | None:
@@ -58,7 +61,8 @@ class LogView:
         view = replace(self, next_slot=slot + 1, last_attempt=max(self.last_attempt, record.attempt))
         match record:
             case AttemptBegun():
-                return replace(view, begun_slots=(*self.begun_slots, slot))
+                begun_slots = (*self.begun_slots, slot)
+                return replace(view, begun_slots=begun_slots, parallelism=record.parallelism)
             case CheckpointCompleted(checkpoint_id):
                 gone = (*record.subsumes, checkpoint_id)
                 return replace(
@@ -82,6 +86,7 @@ class LogView:
             self.begun_slots,
             self.compacted_at,
             at,
+            self.parallelism,
         )
 
     @staticmethod
@@ -95,6 +100,7 @@ class LogView:
             record.highest_checkpoint_id,
             record.begun_slots,
             slot,
+            record.parallelism,
         )
 
 

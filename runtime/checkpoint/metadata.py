@@ -94,6 +94,7 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
         "triggered_at": checkpoint.triggered_at,
         "completed_at": checkpoint.completed_at,
         "size": checkpoint.size,
+        "location": checkpoint.location,
         "operators": [_encode_operator(state, folder) for state in checkpoint.operators.values()],
         "finished": {
             state.operator_id: sorted(state.finished)
@@ -129,6 +130,7 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
             body["completed_at"],
             _handle(path, data),
             body["size"],
+            body.get("location"),
         )
     except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
         raise damaged(_WHAT, path, f"a part is missing or wrong ({error})") from error

@@ -29,6 +29,8 @@ _PATH: Final = re.compile(r"[A-Za-z0-9._=~-]+(?:/[A-Za-z0-9._=~-]+)*")
 _SLOT: Final = re.compile(r"[0-9]{20}")
 _SHARED: Final = re.compile(r"shared/([0-9]+)-([0-9]+)-")
 _FOLDER: Final = re.compile(r"(chk|savepoint)-([0-9]+)-([0-9]+)/")
+#: The metadata of a snapshot whose folder is a storage of its own.
+METADATA: Final = "metadata"
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_")
 
 #: Longest escaped operator id that is written out; longer ones are cut and get a hash.
@@ -150,7 +152,7 @@ class SnapshotPaths:
 
     def metadata(self, kind: SnapshotKind, checkpoint_id: int, attempt: int) -> str:
         """File of a checkpoint's metadata."""
-        return f"{self.snapshot_folder(kind, checkpoint_id, attempt)}metadata"
+        return f"{self.snapshot_folder(kind, checkpoint_id, attempt)}{METADATA}"
 
     def shared_file(
         self, *, checkpoint_id: int, attempt: int, operator_id: str, subtask: int, number: int
@@ -176,7 +178,21 @@ class SnapshotPaths:
     ) -> str:
         """A file of state in a savepoint's own folder: the savepoint can be moved, or deleted, as a whole."""
         folder = self.snapshot_folder(SnapshotKind.SAVEPOINT, checkpoint_id, attempt)
-        return f"{folder}{escape_name(operator_id)}-{subtask}-{number}"
+        return folder + self.located_file(operator_id=operator_id, subtask=subtask, number=number)
+
+    def savepoint_location(self, target: str, checkpoint_id: int, attempt: int) -> str:
+        """URL of one savepoint's own folder below a place that the user has chosen.
+
+        Example:
+            >>> SnapshotPaths("j").savepoint_location("s3://bucket/saved/", 7, 2)
+            's3://bucket/saved/savepoint-j-7-2'
+        """
+        return f"{target.rstrip('/')}/savepoint-{self.job_id}-{checkpoint_id}-{attempt}"
+
+    @staticmethod
+    def located_file(*, operator_id: str, subtask: int, number: int) -> str:
+        """A file of state in a savepoint's own folder, when that is a storage of its own."""
+        return f"{escape_name(operator_id)}-{subtask}-{number}"
 
     def channel_state(self, *, checkpoint_id: int, attempt: int, vertex: str, subtask: int) -> str:
         """The file of a subtask's in-flight data; it belongs to one checkpoint and lies in its folder.

@@ -7,7 +7,7 @@ the user, because sinks have committed since and may do so again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
@@ -16,7 +16,7 @@ from penstock.runtime.checkpoint.log_view import LogView
 from penstock.runtime.checkpoint.metadata import missing, read_metadata
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.errors import CorruptSnapshotError
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,13 @@ class RebuiltStore:
     orphans: tuple[str, ...]
 
 
-def load_latest(storage: SnapshotStorage, view: LogView, *, allow_older: bool) -> LoadedCheckpoint | None:
+def load_latest(
+    storage: SnapshotStorage,
+    view: LogView,
+    *,
+    allow_older: bool,
+    open_location: StorageOpener | None = None,
+) -> LoadedCheckpoint | None:
     """The checkpoint that a job restarts from; `None` when it has none; blocks.
 
     Metadata is read and all files are looked up; what is in them is checked when they are read.
@@ -58,6 +64,7 @@ def load_latest(storage: SnapshotStorage, view: LogView, *, allow_older: bool) -
         storage: Where snapshots are.
         view: The log.
         allow_older: Whether an older checkpoint will do when the newest one is damaged.
+        open_location: Opens the place of a savepoint that is elsewhere; without it that is not looked at.
 
     Raises:
         CorruptSnapshotError: The newest one is damaged and an older one is not allowed, or all are damaged.
@@ -67,7 +74,10 @@ def load_latest(storage: SnapshotStorage, view: LogView, *, allow_older: bool) -
     for record in reversed(view.completed):
         try:
             checkpoint = read_metadata(storage, record.metadata)
-            check_files(storage, checkpoint)
+            if checkpoint.location is None:
+                check_files(storage, checkpoint)
+            elif open_location is not None:
+                check_files(open_location(checkpoint.location), replace(checkpoint, metadata=None))
         except CorruptSnapshotError as error:
             damaged.append((record, error))
             if not allow_older:
@@ -139,7 +149,7 @@ def _pin_savepoints(
             savepoint = read_metadata(storage, path)
         except CorruptSnapshotError:
             continue
-        store.pin(handle.path for handle in savepoint.files())
+        store.pin(handle.path for handle in savepoint.own_files())
 
 
 def _loaded(

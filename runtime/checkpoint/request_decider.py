@@ -33,6 +33,9 @@ class CheckpointRequest:
         forced: Neither the limit of concurrent checkpoints nor the pause holds it back.
         urgent: The pause does not hold it back, the limit does.
         timestamp: When it was asked for, in the unit of the decider's clock.
+        aligned: No barrier may overtake data, whatever the job's setting is.
+        drain: Of a synchronous savepoint: event time goes to its end first.
+        target: URL of the folder in which a savepoint gets its own; `None` for the job's checkpoint storage.
     """
 
     number: int
@@ -41,6 +44,9 @@ class CheckpointRequest:
     forced: bool = False
     urgent: bool = False
     timestamp: float = 0.0
+    aligned: bool = False
+    drain: bool = False
+    target: str | None = None
 
     def rank(self) -> tuple[bool, bool, bool, bool, float, int]:
         """Its place in the queue; smaller goes first."""

@@ -17,10 +17,17 @@ class StateFiles:
     Args:
         storage: Where files go.
         next_path: Gives the path of each new file.
+        read_from: Where older files are; by default in `storage`, too.
     """
 
-    def __init__(self, storage: SnapshotStorage, next_path: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        storage: SnapshotStorage,
+        next_path: Callable[[], str],
+        read_from: SnapshotStorage | None = None,
+    ) -> None:
         self._storage = storage
+        self._read_from = read_from or storage
         self._next_path = next_path
         self._tried: list[str] = []
         self.written: list[FileHandle] = []
@@ -46,7 +53,7 @@ class StateFiles:
             CorruptSnapshotError: The file is damaged.
             StorageError: It could not be read.
         """
-        return read_state(self._storage, handle)
+        return read_state(self._read_from, handle)
 
     def remove_written(self) -> None:
         """Delete what was written through this object: the checkpoint was given up.

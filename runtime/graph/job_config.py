@@ -68,6 +68,8 @@ class JobConfig:
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier:
             `counts_as_barrier`, or `aborts` as in Flink 1.11.
         checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished.
+        restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
+        allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
 
     Raises:
         ConfigurationError: A value is not allowed, or there is no such setting (names the nearest one).
@@ -98,6 +100,8 @@ class JobConfig:
     step_on: StepOn = "thread"
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
     checkpoints_after_tasks_finish: bool = True
+    restore_from: str | None = None
+    allow_non_restored_state: bool = False
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ZERO:
@@ -109,6 +113,12 @@ class JobConfig:
         truth("allow_pickle", self.allow_pickle)
         truth("checkpoints_after_tasks_finish", self.checkpoints_after_tasks_finish)
         _one_of("failover", self.failover, get_args(Failover))
+        truth("allow_non_restored_state", self.allow_non_restored_state)
+        if self.restore_from is not None and (
+            not isinstance(self.restore_from, str) or not self.restore_from.strip()
+        ):
+            msg = f"restore_from={self.restore_from!r}: give the path or URL of a snapshot, or None"
+            raise ConfigurationError(msg)
         _one_of("step_on", self.step_on, get_args(StepOn))
         _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
         _kind_of("checkpointing", self.checkpointing, (Checkpointing,))

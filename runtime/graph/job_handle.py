@@ -18,6 +18,7 @@ class JobStatus(Enum):
     DEPLOYING = "deploying"
     RUNNING = "running"
     RESTARTING = "restarting"
+    STOPPING = "stopping"
     CANCELLING = "cancelling"
     FAILING = "failing"
     FINISHED = "finished"
@@ -111,6 +112,48 @@ class JobHandle(Protocol):
 
     def cancel(self) -> None:
         """End the job without a savepoint; does nothing when it has ended."""
+        ...
+
+    def savepoint(self, target: str | None = None) -> str:
+        """Take a savepoint while the job goes on.
+
+        Args:
+            target: Folder (path or URL) in which it gets a folder of its own; by default it is in the
+                checkpoint storage.
+
+        Returns:
+            URL of the savepoint's folder.
+
+        Raises:
+            SavepointError: There is none; says why.
+        """
+        ...
+
+    def stop(self, savepoint: str | None = None, *, drain: bool = False) -> str:
+        """Take a savepoint and end the job; nothing is read behind it.
+
+        Args:
+            savepoint: Where, as for `savepoint`.
+            drain: Let event time go to its end, so that windows fire.
+
+        Returns:
+            URL of the savepoint's folder.
+
+        Raises:
+            SavepointError: The job was not stopped; says why.
+        """
+        ...
+
+    def rescale(self, parallelism: Mapping[str, int] | None = None, **operators: int) -> None:
+        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+
+        Args:
+            parallelism: By operator id; an operator takes its chain along.
+            **operators: The same, for ids that are Python names: `rescale(count=4)`.
+
+        Raises:
+            RescaleError: The job goes on as it was; says why.
+        """
         ...
 
     def statistics(self) -> JobStatistics:

@@ -160,11 +160,22 @@ class StreamEnvironment:
         """The job graph as a picture in plain text."""
         return describe(self.build())
 
-    def submit(self, name: str | None = None) -> JobHandle:
+    def submit(
+        self,
+        name: str | None = None,
+        *,
+        restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> JobHandle:
         """Start the job and return at once; it outlives this program.
 
         Args:
             name: Another name for the job than the environment's.
+            restore_from: Path or URL of the snapshot to start from: a savepoint's folder, a retained
+                checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for the newest one of a job.
+                State is found again by operator id, at any parallelism.
+            allow_non_restored_state: Leave out the state of operators that this job does not have, instead
+                of failing.
 
         Raises:
             GraphError: The graph can't be built.
@@ -174,11 +185,24 @@ class StreamEnvironment:
         job = self.build()
         if name is not None:
             job = replace(job, name=_checked_name(name))
+        config = self._config
+        if restore_from is not None:
+            config = replace(
+                config, restore_from=str(restore_from), allow_non_restored_state=allow_non_restored_state
+            )
+        elif allow_non_restored_state and config.restore_from is None:
+            refuse("allow_non_restored_state=True says nothing without restore_from=...")
         executor = self._executor if self._executor is not None else find_executor()
-        return executor.submit(job, self._config)
+        return executor.submit(job, config)
 
     def run(
-        self, name: str | None = None, *, timeout: Duration | None = None, progress: bool = True
+        self,
+        name: str | None = None,
+        *,
+        timeout: Duration | None = None,
+        progress: bool = True,
+        restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
     ) -> JobResult:
         """Start the job and wait for its end.
 
@@ -187,6 +211,8 @@ class StreamEnvironment:
             timeout: Seconds to wait at most; `None` waits for ever.
             progress: Show a live line meanwhile: records in and out, last checkpoint, restarts. Where the
                 output is no terminal it is a plain line every two seconds.
+            restore_from: The snapshot to start from; see `submit`.
+            allow_non_restored_state: Leave out state that this job has no operator for.
 
         Raises:
             GraphError: The graph can't be built.
@@ -194,7 +220,10 @@ class StreamEnvironment:
             JobCancelledError: Somebody cancelled it.
             TimeoutError: It still runs after `timeout`, and goes on running.
         """
-        return self.submit(name).wait(timeout, progress=progress)
+        handle = self.submit(
+            name, restore_from=restore_from, allow_non_restored_state=allow_non_restored_state
+        )
+        return handle.wait(timeout, progress=progress)
 
 
 def _checked_name(name: object) -> str:

@@ -28,6 +28,7 @@ _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/p
 #: Stays in the root of every storage: creating it a second time must be refused.
 PROBE: Final = ".penstock"
 _PROBE_TEXT: Final = b"Checkpoints of Penstock jobs. This file proves that nothing here is overwritten.\n"
+_TARGET_TEXT: Final = b"Savepoints of Penstock jobs are about to be written here.\n"
 
 
 def open_storage(url: str, *, create: bool = True) -> ObjectStorage:
@@ -49,6 +50,21 @@ def open_storage(url: str, *, create: bool = True) -> ObjectStorage:
     if create:
         _require_conditional_put(storage)
     return storage
+
+
+def open_location(url: str, *, create: bool = False) -> ObjectStorage:
+    """Open the folder of one snapshot, or another job's storage; blocks.
+
+    Nothing in it is decided by who writes first, so conditional writes are not tried.
+
+    Args:
+        url: As for `open_storage`.
+        create: Make a missing local folder.
+
+    Raises:
+        StorageError: There is no such place; the message says what can be one.
+    """
+    return ObjectStorage(_open(url, create), url.rstrip("/") if url != "/" else url)
 
 
 class ObjectStorage:
@@ -146,6 +162,17 @@ class ObjectStorage:
             self._counters.errors += 1
             msg = f"can't {what} {where}: {_short(error)}"
             raise StorageError(msg) from error
+
+
+def check_target(url: str) -> None:
+    """See that savepoints can be written into a folder that the user has chosen; blocks.
+
+    Raises:
+        StorageError: They can't; the message says why.
+    """
+    place = open_location(url, create=True)
+    place.put(PROBE, _TARGET_TEXT)
+    place.delete([PROBE])
 
 
 def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.rescaling import with_parallelism
 from penstock.runtime.job.end_of_job import EndOfJob
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause, FailureHistory
@@ -28,29 +31,40 @@ class JobContext:
     Attributes:
         state: The current state.
         attempt: The current or last attempt; 0 before the first.
+        graph: The job at its current parallelism.
+        parallelism: Vertices of another parallelism than the job was submitted with.
+        wanted_parallelism: What the next attempt is to change that to; `None` for nothing.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: What the user must be told about that checkpoint.
+        stopped_with: The complete savepoint that the job was stopped with.
         is_fenced: Another JobMaster owns the job: nothing is done any more.
     """
 
     def __init__(
         self,
         *,
+        graph: ExecutionGraph,
         gateway: ExecutionGateway,
         ledger: JobLedger,
         planner: CheckpointPlanner,
-        regions: Mapping[SubtaskId, Region],
+        regions_of: Callable[[ExecutionGraph], Mapping[SubtaskId, Region]],
         restart: RestartStrategy,
         clock: Clock,
         timers: TimerService,
         runner: AsyncRunner,
         created: Callable[[JobContext], State],
         deploying: Callable[[JobContext], State],
+        running: Callable[[JobContext, Iterable[SubtaskId]], State],
     ) -> None:
+        self._submitted = graph.job
+        self.graph = graph
+        self.parallelism: Mapping[str, int] = {}
+        self.wanted_parallelism: Mapping[str, int] | None = None
         self.gateway = gateway
         self.ledger = ledger
         self.planner = planner
-        self._regions = regions
+        self._regions_of = regions_of
+        self._regions = regions_of(graph)
         self._attempts: dict[SubtaskId, int] = {}
         self.restart = restart
         self.clock = clock
@@ -62,9 +76,11 @@ class JobContext:
         self.attempt = 0
         self.restored_id: int | None = None
         self.warning: str | None = None
+        self.stopped_with: CompletedCheckpoint | None = None
         self.is_fenced = False
         self.state: State = created(self)
         self._deploying = deploying
+        self._running = running
         self._end = EndOfJob(self)
 
     def enter(self, state: State, cause: str = "") -> None:
@@ -80,9 +96,17 @@ class JobContext:
         """Begin the next attempt."""
         self.enter(self._deploying(self))
 
+    def running(self, reported: Iterable[SubtaskId]) -> State:
+        """The state in which the job does its work, for a state that gives way to it again."""
+        return self._running(self, reported)
+
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
         """A new attempt stands in the log: when, if at all, to deploy it."""
+        self.wanted_parallelism = None
+        if start.parallelism != self.parallelism:
+            self._change_parallelism(start.parallelism)
         self._begin(start)
+        self.stopped_with = start.restore if start.was_stopped else None
         self._attempts = {}
         if self.coordinator is None:
             self.planner.reset()
@@ -141,6 +165,13 @@ class JobContext:
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
         self.warning = start.warning
         self.restart.attempt_begun(self.clock.monotonic())
+
+    def _change_parallelism(self, parallelism: Mapping[str, int]) -> None:
+        self.parallelism = parallelism
+        self.graph = build_execution_graph(with_parallelism(self._submitted, parallelism))
+        self._regions = self._regions_of(self.graph)
+        self.planner.change_graph(self.graph)
+        self.gateway.change_graph(self.graph)
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import CheckpointBarrier
 
@@ -19,6 +20,10 @@ class ExecutionGateway(Protocol):
 
         Answered by `on_deployed(attempt)` or `on_deployment_failed(attempt, cause)`; it has a deadline.
         """
+        ...
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The next `deploy` is for this graph: the job was rescaled. Nothing of it runs."""
         ...
 
     def start(self, attempt: int) -> None:

@@ -6,8 +6,8 @@ begins, a checkpoint is completed, the job ends. All calls are made one after th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -17,10 +17,14 @@ from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized, finalize
 from penstock.runtime.checkpoint.log_reader import LogReader
 from penstock.runtime.checkpoint.log_records import AttemptBegun, JobEnded
+from penstock.runtime.checkpoint.log_view import LogView
+from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.recovery import load_latest, rebuild_store
+from penstock.runtime.errors import RestoreError
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.record.elements import SnapshotKind
 
 #: How many earlier attempts are looked at to tell a crash loop from old age.
 ATTEMPTS_LOOKED_AT: Final = 32
@@ -38,6 +42,8 @@ class AttemptStart:
         orphans: Files that earlier attempts have left behind.
         begun_at: Only when this JobMaster took over from another: when the last attempts and this one began.
         warning: What the user must be told about `restore`.
+        parallelism: Vertices of another parallelism than the job was submitted with.
+        was_stopped: `restore` is the savepoint that this job was stopped with: it has nothing left to do.
     """
 
     attempt: int
@@ -47,6 +53,8 @@ class AttemptStart:
     orphans: tuple[str, ...] = ()
     begun_at: tuple[float, ...] = ()
     warning: str | None = None
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    was_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +86,8 @@ class JobLedger:
         storage: Where they are.
         checkpointing: How checkpoints are kept; `None` when none are taken.
         known_attempt: An attempt that is known to have begun; a log without it was deleted.
+        open_location: Opens places of snapshots that are not in `storage`.
+        restore_from: URL of the snapshot that the job starts from when it has none of its own.
     """
 
     def __init__(
@@ -86,7 +96,11 @@ class JobLedger:
         storage: SnapshotStorage,
         checkpointing: Checkpointing | None,
         known_attempt: int = 0,
+        open_location: StorageOpener | None = None,
+        restore_from: str | None = None,
     ) -> None:
+        self._open_location = open_location
+        self._restore_from = restore_from
         self.paths = SnapshotPaths(job_id)
         self._storage = storage
         self._checkpointing = checkpointing
@@ -94,12 +108,15 @@ class JobLedger:
         self._owned: int | None = None
         self._known_attempt = known_attempt
 
-    def begin_attempt(self, now: float, previous: int) -> BeginOutcome:
+    def begin_attempt(
+        self, now: float, previous: int, parallelism: Mapping[str, int] | None = None
+    ) -> BeginOutcome:
         """Write a new attempt into the log and load what it starts from.
 
         Args:
             now: Wall-clock seconds.
             previous: The last attempt of this JobMaster, 0 for none.
+            parallelism: What the job is rescaled to, by vertex; `None` for what it was.
 
         Raises:
             StorageError: The storage could not be read or written.
@@ -109,7 +126,8 @@ class JobLedger:
             return LostToOther()
         # Whatever fails from here on may leave a record of this JobMaster behind.
         self._owned = None
-        begun = self._log.begin_attempt(now, self._known_attempt)
+        rescaled = None if parallelism is None else tuple(sorted(parallelism.items()))
+        begun = self._log.begin_attempt(now, self._known_attempt, rescaled)
         if isinstance(begun, JobEnded):
             return EndedBefore(JobState(begun.state), begun.cause or "")
         start = self._load(begun, previous, now)
@@ -124,7 +142,14 @@ class JobLedger:
             OutcomeUnknownError: It may exist.
         """
         retained = None if self._checkpointing is None else self._checkpointing.retain
-        return finalize(self._storage, self.paths, self._log, checkpoint, retained=retained)
+        return finalize(
+            self._storage,
+            self.paths,
+            self._log,
+            checkpoint,
+            retained=retained,
+            open_location=self._open_location,
+        )
 
     def end(self, state: JobState, cause: str, now: float) -> LostToOther | None:
         """Write the end of the job; one that had ended before stays as it is.
@@ -151,8 +176,14 @@ class JobLedger:
         times = self._begun_at(begun) if previous == 0 and begun.attempt > 1 else ()
         config = self._checkpointing
         if config is None:
-            return AttemptStart(begun.attempt, None, CompletedCheckpointStore(), -1, begun_at=times)
-        loaded = load_latest(self._storage, self._log.view, allow_older=config.allow_older)
+            initial = self._initial(self._log.view)
+            return AttemptStart(begun.attempt, initial, CompletedCheckpointStore(), -1, begun_at=times)
+        loaded = load_latest(
+            self._storage,
+            self._log.view,
+            allow_older=config.allow_older,
+            open_location=self._open_location,
+        )
         damaged = () if loaded is None else loaded.damaged
         if damaged and isinstance(self._log.drop(damaged, now), Fenced):
             return LostToOther()
@@ -160,15 +191,29 @@ class JobLedger:
         rebuilt = rebuild_store(
             self._storage, self.paths, view, attempt=begun.attempt, retained=config.retain
         )
+        initial = self._initial(view)
+        newest = initial if loaded is None else loaded.checkpoint
         return AttemptStart(
             begun.attempt,
-            None if loaded is None else loaded.checkpoint,
+            newest,
             rebuilt.store,
-            view.highest_checkpoint_id,
+            # Sinks commit by id, so ids go on from those of the snapshot that the job began with.
+            max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
             times,
             None if loaded is None else loaded.warning,
+            dict(begun.parallelism),
+            loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
         )
+
+    def _initial(self, view: LogView) -> CompletedCheckpoint | None:
+        """The snapshot that the user gave the job to start from, until it has a checkpoint of its own."""
+        if self._restore_from is None or view.highest_checkpoint_id >= 0:
+            return None
+        if self._open_location is None:
+            msg = f"nobody here can open {self._restore_from}, which the job is to start from"
+            raise RestoreError(msg)
+        return open_snapshot(self._restore_from, self._open_location).checkpoint
 
     def _begun_at(self, begun: AttemptBegun) -> tuple[float, ...]:
         """When the last attempts began; their records are never deleted."""

@@ -16,12 +16,16 @@ class JobState(Enum):
                    ^                           |
               restarting  <---  failing  <-----+      failing -> failed
     any of them -> cancelling -> cancelled
+    running -> rescaling -> deploying             rescaling -> running, when nothing came of it
+    running -> stopping -> finished               stopping -> failing or, when nothing came of it, running
     """
 
     CREATED = "created"
     DEPLOYING = "deploying"
     INITIALISING = "initialising"
     RUNNING = "running"
+    RESCALING = "rescaling"
+    STOPPING = "stopping"
     FAILING = "failing"
     RESTARTING = "restarting"
     CANCELLING = "cancelling"

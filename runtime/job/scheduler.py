@@ -11,22 +11,24 @@ the next attempt, the checkpoint to restore, and whether the job had ended befor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointFailed, OnAnswer
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.rescaling import parallelism_of_vertices
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.coordinator_link import CoordinatorLink
 from penstock.runtime.job.execution_gateway import ExecutionGateway
@@ -34,11 +36,14 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.regions import regions_of
+from penstock.runtime.job.rescale_request import OnRescaled, RescaleRefused, RescaleRequest
 from penstock.runtime.job.restart_strategies import restart_strategy
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
-from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, TimerService
+from penstock.runtime.job.states.running import Running
+from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 
 
@@ -57,6 +62,7 @@ class JobScheduler:
         runner: Runs what blocks.
         known_attempt: An attempt that is known to have begun, by another JobMaster; 0 for none. A log without
             it was deleted, and the job fails.
+        open_location: Opens places of snapshots that are not in `storage`.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -73,27 +79,32 @@ class JobScheduler:
         timers: TimerService,
         runner: AsyncRunner,
         known_attempt: int = 0,
+        open_location: StorageOpener | None = None,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
             raise ConfigurationError(msg)
         self._job_id = job_id
-        self._graph = graph
         self._storage = storage if storage is not None else MemoryStorage()
-        self._ledger = JobLedger(job_id, self._storage, config.checkpointing, known_attempt)
+        self._open_location = open_location
+        self._ledger = JobLedger(
+            job_id, self._storage, config.checkpointing, known_attempt, open_location, config.restore_from
+        )
         self._job = JobContext(
+            graph=graph,
             gateway=gateway,
             ledger=self._ledger,
             planner=CheckpointPlanner(
                 graph, checkpoints_after_tasks_finish=config.checkpoints_after_tasks_finish
             ),
-            regions=regions_of(graph) if config.failover == "region" else {},
+            regions_of=regions_of if config.failover == "region" else lambda graph: {},
             restart=restart_strategy(config.restart_or_default, job_id),
             clock=clock,
             timers=timers,
             runner=runner,
             created=Created,
             deploying=Deploying,
+            running=Running,
         )
         if config.checkpointing is not None:
             self._job.coordinator = self._make_coordinator(config.checkpointing)
@@ -108,20 +119,75 @@ class JobScheduler:
         self._deliver(self._job.attempt, self._job.state.cancel)
 
     def trigger_checkpoint(
-        self, kind: SnapshotKind = SnapshotKind.CHECKPOINT, on_answer: OnAnswer | None = None
+        self,
+        kind: SnapshotKind = SnapshotKind.CHECKPOINT,
+        on_answer: OnAnswer | None = None,
+        *,
+        target: str | None = None,
     ) -> None:
         """Take a checkpoint or savepoint now.
 
         Args:
             kind: Which.
             on_answer: Told once how it went.
+            target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
         """
         coordinator = self._job.coordinator
         if coordinator is not None:
-            coordinator.trigger(kind, on_answer=on_answer)
+            coordinator.trigger(kind, target=target, on_answer=on_answer)
         elif on_answer is not None:
             reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
             on_answer(CheckpointFailed(reason, "the job takes no checkpoints: it has no Checkpointing(...)"))
+
+    def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
+        """Take a savepoint, and a checkpoint behind it.
+
+        Until the next checkpoint is complete a restart begins with the savepoint, whose files are the user's
+        to move or delete. So a checkpoint follows at once, and the answer waits for its end.
+
+        Args:
+            target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
+            on_answer: Told once how the savepoint went.
+        """
+        coordinator = self._job.coordinator
+
+        def answered(answer: CheckpointAnswer) -> None:
+            if coordinator is None or isinstance(answer, CheckpointFailed):
+                on_answer(answer)
+            else:
+                coordinator.trigger(urgent=True, on_answer=lambda _: on_answer(answer))
+
+        self.trigger_checkpoint(SnapshotKind.SAVEPOINT, answered, target=target)
+
+    def stop_with_savepoint(self, request: StopRequest, on_answer: OnAnswer) -> None:
+        """Take a last savepoint and end the job.
+
+        Args:
+            request: How.
+            on_answer: Told once how the savepoint went; the job ends a little later.
+        """
+        state = self._job.state
+        if self._job.is_fenced or not state.stop(request, on_answer):
+            reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
+            why = "it takes no checkpoints" if self._job.coordinator is None else f"it is {state.name.value}"
+            on_answer(CheckpointFailed(reason, f"the job can't be stopped with a savepoint: {why}"))
+
+    def rescale(self, parallelism: Mapping[str, int], on_answer: OnRescaled) -> None:
+        """Bring operators to another parallelism: save the state, deploy anew, go on.
+
+        Args:
+            parallelism: By operator id.
+            on_answer: Told once: that the subtasks are deployed anew, or why not.
+        """
+        job = self._job
+        try:
+            vertices = parallelism_of_vertices(job.graph.job, parallelism)
+        except ConfigurationError as error:
+            on_answer(RescaleRefused(str(error)))
+            return
+        if job.is_fenced or not job.state.rescale(RescaleRequest(vertices, on_answer)):
+            why = "it takes no checkpoints" if job.coordinator is None else f"it is {job.state.name.value}"
+            on_answer(RescaleRefused(f"the job can't be rescaled now: {why}"))
 
     def on_deployed(self, attempt: int) -> None:
         """Every subtask of the attempt is placed."""
@@ -190,6 +256,11 @@ class JobScheduler:
         return self._job.state.name
 
     @property
+    def graph(self) -> JobGraph:
+        """The job at its current parallelism."""
+        return self._job.graph.job
+
+    @property
     def attempt(self) -> int:
         """The current or last attempt; 0 before the first."""
         return self._job.attempt
@@ -208,7 +279,7 @@ class JobScheduler:
         job, coordinator = self._job, self._job.coordinator
         return SchedulerStatistics(
             job_id=self._job_id,
-            name=self._graph.job.name,
+            name=self._job.graph.job.name,
             state=job.state.name,
             attempt=job.attempt,
             restarts=max(0, job.attempt - 1),
@@ -220,6 +291,9 @@ class JobScheduler:
             subtasks=dict(job.planner.status),
             checkpoints=None if coordinator is None else coordinator.statistics(),
             checkpoint_history=() if coordinator is None else coordinator.history(),
+            stopped_with=None
+            if job.stopped_with is None
+            else snapshot_url(job.stopped_with, self._storage.url),
             stale_events=self._stale,
             ignored_events=self._ignored,
         )
@@ -234,7 +308,7 @@ class JobScheduler:
             checkpointing,
             job.planner,
             CoordinatorLink(job),
-            CheckpointFiles(self._storage, ledger.paths, job.runner),
+            CheckpointFiles(self._storage, ledger.paths, job.runner, self._open_location),
             ledger.finalize,
             clock=job.clock,
             timers=job.timers,

@@ -31,6 +31,7 @@ class SchedulerStatistics:
         subtasks: How far each subtask is.
         checkpoints: Counters; `None` without checkpointing.
         checkpoint_history: The last checkpoints, oldest first.
+        stopped_with: URL of the savepoint that the job was stopped with.
         stale_events: Events of other attempts that were ignored.
         ignored_events: Events that came when nobody waited for them.
     """
@@ -48,6 +49,7 @@ class SchedulerStatistics:
     subtasks: Mapping[SubtaskId, SubtaskStatus] = field(default_factory=dict)
     checkpoints: CoordinatorStatistics | None = None
     checkpoint_history: tuple[CheckpointRecord, ...] = ()
+    stopped_with: str | None = None
     stale_events: int = 0
     ignored_events: int = 0
 
@@ -72,6 +74,7 @@ class SchedulerStatistics:
             "subtasks": [[s.vertex, s.index, status.value] for s, status in self.subtasks.items()],
             "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
             "checkpoint_history": [record.to_dict() for record in self.checkpoint_history],
+            "stopped_with": self.stopped_with,
             "stale_events": self.stale_events,
             "ignored_events": self.ignored_events,
         }

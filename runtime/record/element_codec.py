@@ -41,9 +41,8 @@ _KINDS: Final = {int(kind): kind for kind in ElementKind}
 _BUFFER: Final = struct.Struct("<BIQ")  # kind, rows, bytes that follow
 _NUMBER: Final = struct.Struct("<Bq")
 _CHOICE: Final = struct.Struct("<BB")
-_BARRIER: Final = struct.Struct(
-    "<BqdBBBdq"
-)  # kind, id, timestamp, why, unaligned, has timeout, timeout, confirmed
+# kind, id, timestamp, why, unaligned, has timeout, timeout, confirmed, drain, bytes of location that follow
+_BARRIER: Final = struct.Struct("<BqdBBBdqBH")
 _STATUSES: Final = (StreamStatus.ACTIVE, StreamStatus.IDLE)
 _SNAPSHOTS: Final = (SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT, SnapshotKind.SYNC_SAVEPOINT)
 
@@ -132,7 +131,8 @@ def _encode(element: StreamElement) -> bytes:
 
 def _encode_barrier(barrier: CheckpointBarrier) -> bytes:
     options = barrier.options
-    return _BARRIER.pack(
+    location = (options.location or "").encode()
+    numbers = _BARRIER.pack(
         ElementKind.BARRIER,
         barrier.checkpoint_id,
         barrier.timestamp,
@@ -141,7 +141,10 @@ def _encode_barrier(barrier: CheckpointBarrier) -> bytes:
         options.aligned_timeout is not None,
         options.aligned_timeout or 0.0,
         barrier.confirmed_id,
+        options.drain,
+        len(location),
     )
+    return numbers + location
 
 
 def _decode(kind: ElementKind, data: bytes | bytearray | memoryview) -> StreamElement:
@@ -166,8 +169,16 @@ def _decode(kind: ElementKind, data: bytes | bytearray | memoryview) -> StreamEl
 
 
 def _decode_barrier(data: bytes | bytearray | memoryview) -> CheckpointBarrier:
-    _, checkpoint_id, timestamp, why, unaligned, has_timeout, timeout, confirmed_id = _BARRIER.unpack(data)
-    options = CheckpointOptions(_SNAPSHOTS[why], _flag(unaligned), timeout if _flag(has_timeout) else None)
+    numbers = _BARRIER.unpack_from(data)
+    _, checkpoint_id, timestamp, why, unaligned, has_timeout, timeout, confirmed_id, drain, size = numbers
+    _check_size(ElementKind.BARRIER, len(data) - _BARRIER.size, size)
+    options = CheckpointOptions(
+        _SNAPSHOTS[why],
+        _flag(unaligned),
+        timeout if _flag(has_timeout) else None,
+        _flag(drain),
+        str(data[_BARRIER.size :], "utf-8") or None,
+    )
     return CheckpointBarrier(checkpoint_id, timestamp, options, confirmed_id)
 
 

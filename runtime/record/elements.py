@@ -124,11 +124,16 @@ class CheckpointOptions:
         kind: Checkpoint or savepoint.
         unaligned: The barrier may overtake buffers.
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
+        drain: With a synchronous savepoint: event time goes to its end first, and windows fire.
+        location: URL of the folder that takes a savepoint's files; `None` for a place in the job's own
+            checkpoint storage.
     """
 
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
     unaligned: bool = False
     aligned_timeout: float | None = None
+    drain: bool = False
+    location: str | None = None
 
     @property
     def may_overtake(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 from penstock.runtime.barrier.factory import (
@@ -29,9 +28,9 @@ from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.source import SourceOperator
-from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage
+from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import Batch, SnapshotKind
+from penstock.runtime.record.elements import Batch
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
@@ -40,6 +39,7 @@ from penstock.runtime.task.descriptor import OperatorRestore, TaskDescriptor
 from penstock.runtime.task.gateway import SubtaskGateway
 from penstock.runtime.task.network_input import NetworkInput
 from penstock.runtime.task.outputs import SubtaskOutputs
+from penstock.runtime.task.snapshot_files import SnapshotFiles
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.timers import TaskTimers
@@ -51,6 +51,7 @@ def build_subtask(
     runner: AsyncRunner,
     clock: Clock,
     storage: SnapshotStorage | None,
+    open_location: StorageOpener | None = None,
 ) -> Subtask:
     """Make a subtask that is ready to step. Reads its state, so it blocks.
 
@@ -60,17 +61,23 @@ def build_subtask(
         runner: Runs asynchronous halves of checkpoints.
         clock: Time.
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
+        open_location: Opens places of snapshots that are not in the checkpoint storage.
 
     Raises:
         OperatorError: An operator could not be made or opened.
         StorageError: State could not be read, or is damaged.
     """
-    return _Builder(descriptor, gateway, clock, storage or MemoryStorage()).build(runner)
+    return _Builder(descriptor, gateway, clock, storage or MemoryStorage(), open_location).build(runner)
 
 
 class _Builder:
     def __init__(
-        self, descriptor: TaskDescriptor, gateway: SubtaskGateway, clock: Clock, storage: SnapshotStorage
+        self,
+        descriptor: TaskDescriptor,
+        gateway: SubtaskGateway,
+        clock: Clock,
+        storage: SnapshotStorage,
+        open_location: StorageOpener | None,
     ) -> None:
         self._descriptor = descriptor
         self._vertex = descriptor.subtask.vertex
@@ -78,6 +85,7 @@ class _Builder:
         self._clock = clock
         self._storage = storage
         self._paths = SnapshotPaths(descriptor.job_id)
+        self._files = SnapshotFiles(self._paths, descriptor.id, descriptor.attempt, storage, open_location)
         checkpointing = descriptor.config.checkpointing
         pickles_state = checkpointing is None or checkpointing.allow_pickle
         self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state, descriptor.classes)
@@ -123,7 +131,7 @@ class _Builder:
             backends,
             self._values,
             self._batches,
-            self._files,
+            self._files.written,
             timers,
             writer,
         )
@@ -131,7 +139,12 @@ class _Builder:
         if task is not None and task.channels is not None:
             subtask = self._descriptor.subtask
             restore_channels(
-                task.channels, subtask, self._storage, self._batches, parts.network, parts.outputs
+                task.channels,
+                subtask,
+                self._files.place(task.location),
+                self._batches,
+                parts.network,
+                parts.outputs,
             )
         self._open(parts, first)
         return Subtask(parts, self._gateway, runner, self._clock)
@@ -202,7 +215,7 @@ class _Builder:
         backend = HeapKeyedStateBackend(self._vertex.max_parallelism, key_groups, self._values)
         restore, task = self._restored(operator), self._descriptor.restore
         if restore is not None and task is not None and restore.keyed:
-            files = self._files(task.checkpoint_id, SnapshotKind.CHECKPOINT, operator)
+            files = self._files.restored(task.location)
             shared_id = None if task.is_savepoint else task.checkpoint_id
             backend.restore(restore.keyed, files, restored_checkpoint_id=shared_id)
         return backend
@@ -237,18 +250,3 @@ class _Builder:
         gate = InputGate.of_specs(inputs, self._clock, config.gap_timeout)
         checkpointed = create_input_gate(settings, gate, self._clock, capture)
         return NetworkInput(checkpointed, len(inputs), self._batches)
-
-    def _files(self, checkpoint_id: int, kind: SnapshotKind, operator: str) -> StateFiles:
-        counter = count()
-        path = self._paths.savepoint_file if kind.is_savepoint else self._paths.shared_file
-
-        def next_path() -> str:
-            return path(
-                checkpoint_id=checkpoint_id,
-                attempt=self._descriptor.attempt,
-                operator_id=operator,
-                subtask=self._descriptor.id.index,
-                number=next(counter),
-            )
-
-        return StateFiles(self._storage, next_path)

@@ -14,8 +14,9 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobVertex
 from penstock.runtime.operators.failure import operator_error
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.snapshot_files import OpenedLater
 
 
 def describe_tasks(
@@ -26,6 +27,7 @@ def describe_tasks(
     restore: CompletedCheckpoint | None,
     storage: SnapshotStorage,
     subtasks: Collection[SubtaskId] | None = None,
+    open_location: StorageOpener | None = None,
 ) -> list[TaskDescriptor]:
     """One descriptor a subtask; reads state that is shared out and lists sources' splits, so it blocks.
 
@@ -37,13 +39,22 @@ def describe_tasks(
         restore: The checkpoint to start from; `None` for a fresh start.
         storage: Where its state is.
         subtasks: Only these are described: whole vertices; `None` for all.
+        open_location: Opens the place of a snapshot that is not in the checkpoint storage.
 
     Raises:
         OperatorError: A source can't list its splits.
         CorruptSnapshotError: A file of the checkpoint is damaged.
         StateMismatchError: The checkpoint does not fit the graph.
     """
-    restores = {} if restore is None else assign_states(graph, restore, lambda h: read_state(storage, h))
+    restores = {}
+    if restore is not None:
+        place = storage if restore.location is None else OpenedLater(restore.location, open_location)
+        restores = assign_states(
+            graph,
+            restore,
+            lambda handle: read_state(place, handle),
+            allow_non_restored_state=config.allow_non_restored_state,
+        )
     splits: dict[SubtaskId, Sequence[Any]] = {}
     for vertex in graph.job.vertices:
         if subtasks is not None and SubtaskId(vertex.id, 0) not in subtasks:

@@ -46,9 +46,10 @@ class TaskRestore:
         checkpoint_id: The checkpoint.
         attempt: The attempt that completed it.
         operators: By operator id; an operator that the checkpoint does not know has no entry.
-        is_savepoint: Its files are the user's, so no later checkpoint may build on them.
+        is_savepoint: Its files are not the job's own, so no later checkpoint may build on them.
         channels: What was in flight in this subtask's channels; `None` for nothing.
         finished: The subtask had finished: it sends its ends and leaves, its operators do not run again.
+        location: URL of the storage that its files are in; `None` for the job's own.
     """
 
     checkpoint_id: int
@@ -57,6 +58,7 @@ class TaskRestore:
     is_savepoint: bool = False
     channels: ChannelRestore | None = None
     finished: bool = False
+    location: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,11 @@ class EndOfInput:
         return self._drained
 
     @property
+    def is_running(self) -> bool:
+        """Whether its data has not ended."""
+        return self.phase is Phase.RUNNING
+
+    @property
     def may_send(self) -> bool:
         """Whether anything may still be sent: not behind EndOfPartition."""
         return self.phase in (Phase.RUNNING, Phase.ENDED)
@@ -82,14 +87,15 @@ class EndOfInput:
         """Finish the operators and say so.
 
         Args:
-            drain: Whether event time goes to its end first.
+            drain: Whether the data has really ended: event time goes to its end and the operators are told.
+                Without it the job is stopped with a savepoint from which it will go on, so nothing may fire.
 
         Raises:
             OperatorError: An operator failed.
         """
         if drain:
             yield from self._event_time.advance(Watermark(END_OF_TIME))
-        yield from self._chain.end_of_data()
+            yield from self._chain.end_of_data()
         self._outputs.broadcast_event(EndOfData(drain))
         self.phase = Phase.ENDED
         self._drained = drain

@@ -20,7 +20,7 @@ from penstock.runtime.operators.operator import ListState
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import Batch, CheckpointBarrier, SnapshotKind
+from penstock.runtime.record.elements import Batch, CheckpointBarrier, CheckpointOptions
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -58,7 +58,7 @@ class SubtaskParts:
     backends: Mapping[str, HeapKeyedStateBackend]
     values: ValueCodec
     batches: BatchCodec
-    files: Callable[[int, SnapshotKind, str], StateFiles]
+    files: Callable[[int, CheckpointOptions, str], StateFiles]
     timers: TaskTimers
     channel_state: AsyncChannelStateWriter | None = None
 
@@ -138,7 +138,7 @@ class SubtaskParts:
         Raises:
             OperatorError: An operator failed, or something in its state can't be encoded.
         """
-        checkpoint_id, kind = barrier.checkpoint_id, barrier.options.kind
+        checkpoint_id, options = barrier.checkpoint_id, barrier.options
         lists = dict(self.chain.snapshot(checkpoint_id))
         if self.source is not None:
             lists[self.head_operator] = self.source.snapshot()
@@ -152,7 +152,7 @@ class SubtaskParts:
             checkpoint_id,
             operators,
             self.backends,
-            lambda operator: self.files(checkpoint_id, kind, operator),
+            lambda operator: self.files(checkpoint_id, options, operator),
             ended=ended,
         )
 

@@ -78,6 +78,10 @@ class TaskCheckpoints:
         if network is None:
             if not (self._work.is_idle or self._asked[0].options.may_overtake):
                 return False
+            if self._asked[0].options.kind is SnapshotKind.SYNC_SAVEPOINT and self._end.is_running:
+                # The job is being stopped: the end of the data comes first, so nothing follows the barrier.
+                self._work.then(self._end.finish(self._asked[0].options.drain))
+                return True
         elif not network.is_exhausted:
             while self._asked and self._coordinator.has_dealt_with(self._asked[0].checkpoint_id):
                 self._asked.popleft()

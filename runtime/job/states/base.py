@@ -9,7 +9,10 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 
 if TYPE_CHECKING:
+    from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
     from penstock.runtime.job.context import JobContext
+    from penstock.runtime.job.rescale_request import RescaleRequest
+    from penstock.runtime.job.stop_request import StopRequest
 
 
 class State:
@@ -39,6 +42,14 @@ class State:
 
     def cancel(self) -> bool:
         """The job is to end."""
+        return False
+
+    def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
+        """The job is to be stopped with a savepoint; `on_answer` is told only if this gives `True`."""
+        return False
+
+    def rescale(self, request: RescaleRequest) -> bool:
+        """The job is to have another parallelism; the request is answered only if this gives `True`."""
         return False
 
     def deployed(self) -> bool:

@@ -7,7 +7,7 @@ waits before it deploys, as after any other failure.
 
 from __future__ import annotations
 
-from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.errors import CorruptSnapshotError, RestoreError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
@@ -18,6 +18,7 @@ from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.ended import terminal_state
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.initialising import Initialising
+from penstock.runtime.job.states.stopping import Suspended
 from penstock.runtime.ports import Cancellable
 
 
@@ -36,8 +37,10 @@ class Deploying(State):
     def enter(self) -> None:
         """Write the attempt's record and find what to restore."""
         job = self.job
-        now, previous = job.clock.now(), job.attempt
-        job.runner.run(lambda: job.ledger.begin_attempt(now, previous), self._on_begun, self._on_error)
+        now, previous, wanted = job.clock.now(), job.attempt, job.wanted_parallelism
+        job.runner.run(
+            lambda: job.ledger.begin_attempt(now, previous, wanted), self._on_begun, self._on_error
+        )
 
     def leave(self) -> None:
         """Wait no longer."""
@@ -55,7 +58,7 @@ class Deploying(State):
         """Let the subtasks restore."""
         if not self._deploying:
             return False
-        self.job.enter(Initialising(self.job))
+        self.job.enter(Suspended(self.job) if self.job.stopped_with is not None else Initialising(self.job))
         return True
 
     def failed(self, cause: FailureCause) -> bool:
@@ -95,5 +98,5 @@ class Deploying(State):
             job.enter(Cancelling(job, stopped=True), "cancelled")
             return
         text = f"the attempt could not begin: {type(error).__name__}: {error}"
-        cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError))
+        cause = FailureCause(text, recoverable=not isinstance(error, CorruptSnapshotError | RestoreError))
         job.enter(Failing(job, cause, stopped=True), text)

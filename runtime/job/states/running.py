@@ -7,18 +7,23 @@ taken, after which the subtasks leave by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.final_checkpoint import FinalCheckpoint
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import RescaleRequest
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.finished import Finished
+from penstock.runtime.job.states.rescaling import Rescaling
 from penstock.runtime.job.states.restarting_region import RestartingRegion
+from penstock.runtime.job.states.stopping import Stopping
+from penstock.runtime.job.stop_request import StopRequest
 
 
 class Running(State):
@@ -35,7 +40,7 @@ class Running(State):
         super().__init__(job)
         self._final: FinalCheckpoint | None = None
         self._ending = False
-        self._reported = tuple(reported)
+        self._early = tuple(reported)
 
     def enter(self) -> None:
         """Begin to take checkpoints."""
@@ -46,7 +51,7 @@ class Running(State):
             coordinator.started()
             coordinator.start_periodic()
             self._final = FinalCheckpoint(coordinator, self.job.planner, self.job.timers)
-            for subtask in self._reported:
+            for subtask in self._early:
                 self.end_of_data(subtask)
         self._finish_if_all_have()
 
@@ -62,6 +67,20 @@ class Running(State):
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
+    def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
+        """Stop with a savepoint; too late when all have finished."""
+        if self._ending or self.job.coordinator is None:
+            return False
+        self.job.enter(Stopping(self.job, request, on_answer, self._reported), "stop with a savepoint")
+        return True
+
+    def rescale(self, request: RescaleRequest) -> bool:
+        """Save the state and begin again at another parallelism; too late when all have finished."""
+        if self._ending or self.job.coordinator is None:
+            return False
+        self.job.enter(Rescaling(self.job, request, self._reported), "rescale")
+        return True
+
     def failed(self, cause: FailureCause) -> bool:
         """End the attempt; what comes after everything has finished does no harm any more."""
         if self._ending:
@@ -71,8 +90,7 @@ class Running(State):
         if region is None:
             job.enter(Failing(job, cause), str(cause))
         else:
-            reported = () if self._final is None else self._final.reported
-            restarting = RestartingRegion(job, cause, region, reported, lambda left: Running(job, left))
+            restarting = RestartingRegion(job, cause, region, self._reported, lambda left: Running(job, left))
             job.enter(restarting, f"the region of {cause}")
         return True
 
@@ -90,6 +108,11 @@ class Running(State):
             self._final.check()
         self._finish_if_all_have()
         return True
+
+    @property
+    def _reported(self) -> Collection[SubtaskId]:
+        """Subtasks that have processed the end of their data."""
+        return self._early if self._final is None else self._final.reported
 
     def _finish_if_all_have(self) -> None:
         if self._ending or self.job.planner.unfinished:

@@ -31,7 +31,7 @@ MAX = 8
 
 
 def graph_of(*operators: str, parallelism: int = 2, max_parallelism: int = MAX) -> ExecutionGraph:
-    specs = tuple(OperatorSpec(name, name, None, stateful=True) for name in operators)
+    specs = tuple(OperatorSpec(name, name, None, stateful=True, keyed=True) for name in operators)
     vertex = JobVertex(operators[0], specs, parallelism, max_parallelism)
     return build_execution_graph(JobGraph("job", (vertex,)))
 

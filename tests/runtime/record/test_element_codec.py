@@ -41,6 +41,12 @@ ELEMENTS: list[tuple[StreamElement, ElementKind]] = [
         ElementKind.BARRIER,
     ),
     (CheckpointBarrier(9, 0.0, CheckpointOptions(aligned_timeout=30.0), 8), ElementKind.BARRIER),
+    (
+        CheckpointBarrier(
+            9, 0.0, CheckpointOptions(SnapshotKind.SYNC_SAVEPOINT, drain=True, location="s3://b/ä"), 8
+        ),
+        ElementKind.BARRIER,
+    ),
     (CancelCheckpointMarker(9), ElementKind.CANCEL_MARKER),
     (EndOfData(), ElementKind.END_OF_DATA),
     (EndOfData(drain=False), ElementKind.END_OF_DATA),

@@ -20,8 +20,7 @@ from penstock.runtime.checkpoint.snapshot import (
     OperatorSubtaskState,
     SubtaskId,
 )
-from penstock.runtime.checkpoint.state_mismatch import StateMismatchError
-from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation
+from penstock.runtime.errors import CorruptSnapshotError, OperatorLocation, StateMismatchError
 from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (

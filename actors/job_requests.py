@@ -1,0 +1,94 @@
+"""What users ask of a running job besides its status: savepoints and its end with one.
+
+Runs on the JobMaster's event loop. A request is handed to the scheduler, which answers once; whoever asked
+waits for that. A JobMaster that dies meanwhile answers nobody; handles ask the next one again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import TypeAlias
+
+from penstock.actors.job_report import JobReport
+from penstock.actors.savepoint_answers import (
+    SavepointAnswer,
+    SavepointRefused,
+    answer_of_report,
+    savepoint_answer,
+)
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, OnAnswer
+from penstock.runtime.errors import StorageError
+from penstock.runtime.io.storage import check_target
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.job.stop_request import StopRequest
+
+#: Runs what touches the scheduler.
+Guard: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+class JobRequests:
+    """Passes users' requests to the scheduler of one job.
+
+    Args:
+        scheduler: Of the job.
+        storage_url: Where its checkpoints are.
+        guard: Runs what touches the scheduler.
+        pool: Runs what blocks.
+        ended: Set when the job has ended.
+        report: The job right now.
+    """
+
+    def __init__(
+        self,
+        scheduler: JobScheduler,
+        storage_url: str,
+        guard: Guard,
+        pool: Executor,
+        ended: asyncio.Event,
+        report: Callable[[], JobReport],
+    ) -> None:
+        self._scheduler = scheduler
+        self._storage_url = storage_url
+        self._guard = guard
+        self._pool = pool
+        self._ended = ended
+        self._report = report
+
+    async def savepoint(self, target: str | None) -> SavepointAnswer:
+        """Take a savepoint; returns when it is complete, or why there is none."""
+        return await self._save(target, lambda put: self._scheduler.take_savepoint(target, put))
+
+    async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
+        """Stop the job with a savepoint; returns when it has ended, or why it goes on."""
+        if self._scheduler.state is not JobState.STOPPING:
+            request = StopRequest(drain, target)
+            answer = await self._save(target, lambda put: self._scheduler.stop_with_savepoint(request, put))
+            if isinstance(answer, SavepointRefused):
+                return answer
+        await self._ended.wait()
+        return answer_of_report(self._report())
+
+    async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
+        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        if self._ended.is_set():
+            return RescaleRefused(f"the job has ended: {self._report().status.value}")
+        answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
+        self._guard(lambda: self._scheduler.rescale(parallelism, answered.set_result))
+        return await asyncio.shield(answered)
+
+    async def _save(self, target: str | None, ask: Callable[[OnAnswer], None]) -> SavepointAnswer:
+        if self._ended.is_set():
+            return answer_of_report(self._report())
+        loop = asyncio.get_running_loop()
+        if target is not None:
+            try:
+                await loop.run_in_executor(self._pool, check_target, target)
+            except StorageError as error:
+                return SavepointRefused(str(error))
+        answered: asyncio.Future[CheckpointAnswer] = loop.create_future()
+        self._guard(lambda: ask(answered.set_result))
+        return savepoint_answer(await asyncio.shield(answered), self._storage_url)

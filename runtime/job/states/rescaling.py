@@ -1,0 +1,122 @@
+"""The job is being brought to another parallelism.
+
+A checkpoint is taken while the job works on. When it is complete the subtasks are stopped, and the next
+attempt begins from it with the new graph; its record in the log of decisions holds the parallelism, so a
+JobMaster that comes back later deploys the same. What was read since the checkpoint is read again, as after a
+failure, but nothing has failed: the restart strategy does not hear of it.
+
+Whatever goes wrong before the subtasks are stopped leaves the job as it was. A failure meanwhile restarts it
+at the old parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointCompleted
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import (
+    RescaleAnswer,
+    RescaleRefused,
+    RescaleRequest,
+    RescaleStarted,
+)
+from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.cancelling import Cancelling
+from penstock.runtime.job.states.failing import Failing
+
+
+class Rescaling(State):
+    """Takes a checkpoint, stops the subtasks and lets the next attempt begin.
+
+    Args:
+        job: The job.
+        request: The new parallelism.
+        reported: Subtasks that had reported the end of their data.
+    """
+
+    name = JobState.RESCALING
+
+    def __init__(self, job: JobContext, request: RescaleRequest, reported: Iterable[SubtaskId] = ()) -> None:
+        super().__init__(job)
+        self._request = request
+        self._reported = list(reported)
+        self._stopping = False
+        self._stopped = False
+        self._log_known = False
+        self._answered = False
+
+    def enter(self) -> None:
+        """Take a checkpoint."""
+        coordinator = self.job.coordinator
+        assert coordinator is not None, "a job without checkpoints can't be rescaled"
+        # None but this one: in-flight data of an unaligned checkpoint fits only the old parallelism.
+        coordinator.stop_periodic()
+        coordinator.trigger(urgent=True, aligned=True, on_answer=self._on_checkpoint)
+
+    def leave(self) -> None:
+        """Whoever asked must hear something, also when the job went another way."""
+        self._answer(RescaleRefused("the job was cancelled, or failed and restarts as it was"))
+
+    def cancel(self) -> bool:
+        """End the job."""
+        self.job.enter(Cancelling(self.job, stopped=self._stopped, stopping=self._stopping), "cancelled")
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """End the attempt; what fails while it is being stopped does no harm any more."""
+        if not self._stopping:
+            self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        """Remembered, should the job go on as it was."""
+        self._reported.append(subtask)
+        if self.job.coordinator is not None:
+            self.job.coordinator.data_ended(subtask)
+        return True
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        """Remembered: it runs no more."""
+        self.job.subtask_finished(subtask)
+        return True
+
+    def all_stopped(self) -> bool:
+        """Nothing is left of the attempt."""
+        self._stopped = True
+        self._deploy()
+        return True
+
+    def _on_checkpoint(self, answer: CheckpointAnswer) -> None:
+        job = self.job
+        if job.state is not self:
+            return
+        if not isinstance(answer, CheckpointCompleted):
+            why = f"its checkpoint failed: {answer.detail or answer.reason.value}"
+            self._answer(RescaleRefused(why))
+            job.enter(job.running(self._reported), f"it was not rescaled: {why}")
+            return
+        self._stopping = True
+        job.end_checkpoints("the job is rescaled")
+        job.gateway.stop_all(job.attempt)
+        job.when_log_is_known(self._on_log_known)
+
+    def _on_log_known(self) -> None:
+        self._log_known = True
+        self._deploy()
+
+    def _deploy(self) -> None:
+        job = self.job
+        if job.state is not self or not (self._stopped and self._log_known):
+            return
+        self._answer(RescaleStarted(job.attempt))
+        job.wanted_parallelism = {**job.parallelism, **self._request.parallelism}
+        job.deploy_again()
+
+    def _answer(self, answer: RescaleAnswer) -> None:
+        if not self._answered:
+            self._answered = True
+            self._request.on_answer(answer)

@@ -1,0 +1,156 @@
+"""The job is being stopped with a savepoint (Flink: stop-with-savepoint, FLIP-34; `StopWithSavepoint`).
+
+In this order: no other checkpoint is taken any more; the sources end their data (with `drain` event time goes
+to its end and windows fire, without it nothing does) and put the savepoint's barrier behind that; the
+savepoint completes, which is a record in the log; the sinks commit what it covers; the subtasks leave; the
+job is finished.
+
+Why nothing is lost or done twice. Behind the barrier of a source comes nothing, so all that the job has ever
+done is in the savepoint. If it fails, sources have ended that must go on, so the attempt fails and the next
+one begins from the last checkpoint. Once it is complete the job never reads a record again: an attempt that
+begins from it (after a failure in the last moment) commits what it covers and ends (`Suspended`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.runtime.checkpoint.coordinator_requests import (
+    CheckpointAnswer,
+    CheckpointCompleted,
+    CheckpointFailed,
+    OnAnswer,
+)
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.states.base import State
+from penstock.runtime.job.states.cancelling import Cancelling
+from penstock.runtime.job.states.failing import Failing
+from penstock.runtime.job.states.finished import Finished
+from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.record.elements import SnapshotKind
+
+
+class Stopping(State):
+    """Takes the job's last savepoint and waits until every subtask has left.
+
+    Args:
+        job: The job.
+        request: What the user wants.
+        on_answer: Told once how the savepoint went.
+        reported: Subtasks that had reported the end of their data.
+    """
+
+    name = JobState.STOPPING
+
+    def __init__(
+        self, job: JobContext, request: StopRequest, on_answer: OnAnswer, reported: Iterable[SubtaskId] = ()
+    ) -> None:
+        super().__init__(job)
+        self._request = request
+        self._on_answer = on_answer
+        self._reported = list(reported)
+        self._ending = False
+
+    def enter(self) -> None:
+        """Give up all other checkpoints and take the savepoint."""
+        coordinator = self.job.coordinator
+        assert coordinator is not None, "a job without checkpoints can't be stopped with a savepoint"
+        coordinator.stop_periodic()
+        coordinator.trigger(
+            SnapshotKind.SYNC_SAVEPOINT,
+            drain=self._request.drain,
+            target=self._request.target,
+            on_answer=self._answered,
+        )
+
+    def cancel(self) -> bool:
+        """End the job at once; too late when every subtask has left."""
+        if self._ending:
+            return False
+        self.job.enter(Cancelling(self.job), "cancelled")
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """End the attempt; the next one begins from the newest record in the log."""
+        if self._ending:
+            return False
+        self.job.enter(Failing(self.job, cause), str(cause))
+        return True
+
+    def end_of_data(self, subtask: SubtaskId) -> bool:
+        """Remembered, should the savepoint be refused and the job go on."""
+        self._reported.append(subtask)
+        if self.job.coordinator is not None:
+            self.job.coordinator.data_ended(subtask)
+        return True
+
+    def subtask_finished(self, subtask: SubtaskId) -> bool:
+        """Perhaps the last one."""
+        self.job.subtask_finished(subtask)
+        self._finish_if_all_have()
+        return True
+
+    def _answered(self, answer: CheckpointAnswer) -> None:
+        self._on_answer(answer)
+        job = self.job
+        if job.state is not self:
+            return
+        if isinstance(answer, CheckpointCompleted):
+            job.stopped_with = answer.checkpoint
+            self._finish_if_all_have()
+        elif answer.checkpoint_id is None:
+            # No subtask has heard of it. If one had, the coordinator fails the attempt after this call.
+            job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
+
+    def _finish_if_all_have(self) -> None:
+        if self._ending or self.job.stopped_with is None or self.job.planner.unfinished:
+            return
+        self._ending = True
+        job = self.job
+        job.end_checkpoints("the job was stopped with a savepoint")
+        job.when_log_is_known(
+            lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
+        )
+
+
+class Suspended(State):
+    """An attempt began from the savepoint that the job was stopped with: nothing is left but to end.
+
+    All operators are open with the state of the savepoint, so the sinks have committed what it covers.
+
+    Args:
+        job: The job.
+    """
+
+    name = JobState.STOPPING
+
+    def __init__(self, job: JobContext) -> None:
+        super().__init__(job)
+        self._recording = False
+
+    def enter(self) -> None:
+        """Stop the subtasks; none of them has read anything."""
+        self.job.end_checkpoints("the job was stopped with a savepoint")
+        self.job.gateway.stop_all(self.job.attempt)
+
+    def all_stopped(self) -> bool:
+        """Record the end."""
+        if self._recording:
+            return False
+        self._recording = True
+        job = self.job
+        job.when_log_is_known(
+            lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
+        )
+        return True
+
+    def failed(self, cause: FailureCause) -> bool:
+        """What fails while it is being stopped does no harm any more."""
+        return True
+
+
+def _why(answer: CheckpointFailed) -> str:
+    return f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
