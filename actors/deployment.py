@@ -59,7 +59,7 @@ class Deployment:
         self._pool = pool
 
     def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job was rescaled."""
+        """The job was rescaled: from the next deployment on it has this graph."""
         self._graph = graph
 
     async def deploy(
@@ -99,8 +99,8 @@ class Deployment:
             self._config,
             restore,
             self._storage,
-            open_location,
             subtasks,
+            open_location,
         )
 
     async def _hand_out(

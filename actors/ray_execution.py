@@ -95,8 +95,8 @@ class RayExecution:
         """The job was rescaled: actors that do not fit any more are ended."""
         self._graph = graph
         self._all = tuple(subtask.id for subtask in graph.subtasks)
-        self._deployer.change_graph(graph)
         self._fleet.change_graph(graph)
+        self._deployer.change_graph(graph)
 
     def start(self, attempt: int) -> None:
         """Let all subtasks run."""

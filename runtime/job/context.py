@@ -47,7 +47,7 @@ class JobContext:
         gateway: ExecutionGateway,
         ledger: JobLedger,
         planner: CheckpointPlanner,
-        regions: Callable[[ExecutionGraph], Mapping[SubtaskId, Region]],
+        regions_of: Callable[[ExecutionGraph], Mapping[SubtaskId, Region]],
         restart: RestartStrategy,
         clock: Clock,
         timers: TimerService,
@@ -63,8 +63,8 @@ class JobContext:
         self.gateway = gateway
         self.ledger = ledger
         self.planner = planner
-        self._regions_of = regions
-        self._regions = regions(graph)
+        self._regions_of = regions_of
+        self._regions = regions_of(graph)
         self._attempts: dict[SubtaskId, int] = {}
         self.restart = restart
         self.clock = clock
@@ -102,12 +102,12 @@ class JobContext:
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
         """A new attempt stands in the log: when, if at all, to deploy it."""
-        self._begin(start)
-        self._attempts = {}
         self.wanted_parallelism = None
         if start.parallelism != self.parallelism:
             self._change_parallelism(start.parallelism)
+        self._begin(start)
         self.stopped_with = start.restore if start.was_stopped else None
+        self._attempts = {}
         if self.coordinator is None:
             self.planner.reset()
         else:

@@ -37,8 +37,3 @@ def regions_of(graph: ExecutionGraph) -> Mapping[SubtaskId, Region]:
         members.setdefault(leader(subtask.id.vertex), []).append(subtask.id)
     regions = {name: frozenset(subtasks) for name, subtasks in members.items()}
     return {subtask.id: regions[leader(subtask.id.vertex)] for subtask in graph.subtasks}
-
-
-def no_regions(graph: ExecutionGraph) -> Mapping[SubtaskId, Region]:
-    """Nothing restarts by itself: the job restarts as a whole."""
-    return {}

@@ -35,7 +35,7 @@ from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.regions import no_regions, regions_of
+from penstock.runtime.job.regions import regions_of
 from penstock.runtime.job.rescale_request import OnRescaled, RescaleRefused, RescaleRequest
 from penstock.runtime.job.restart_strategies import restart_strategy
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
@@ -97,7 +97,7 @@ class JobScheduler:
             planner=CheckpointPlanner(
                 graph, checkpoints_after_tasks_finish=config.checkpoints_after_tasks_finish
             ),
-            regions=regions_of if config.failover == "region" else no_regions,
+            regions_of=regions_of if config.failover == "region" else lambda graph: {},
             restart=restart_strategy(config.restart_or_default, job_id),
             clock=clock,
             timers=timers,

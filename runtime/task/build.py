@@ -137,8 +137,15 @@ class _Builder:
         )
         task = self._descriptor.restore
         if task is not None and task.channels is not None:
-            place, subtask = self._files.place(task.location), self._descriptor.subtask
-            restore_channels(task.channels, subtask, place, self._batches, parts.network, parts.outputs)
+            subtask = self._descriptor.subtask
+            restore_channels(
+                task.channels,
+                subtask,
+                self._files.place(task.location),
+                self._batches,
+                parts.network,
+                parts.outputs,
+            )
         self._open(parts, first)
         return Subtask(parts, self._gateway, runner, self._clock)
 

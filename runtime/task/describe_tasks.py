@@ -26,20 +26,20 @@ def describe_tasks(
     config: JobConfig,
     restore: CompletedCheckpoint | None,
     storage: SnapshotStorage,
-    open_location: StorageOpener | None = None,
     subtasks: Collection[SubtaskId] | None = None,
+    open_location: StorageOpener | None = None,
 ) -> list[TaskDescriptor]:
     """One descriptor a subtask; reads state that is shared out and lists sources' splits, so it blocks.
 
     Args:
         job_id: The job.
         attempt: The attempt that is to be deployed.
-        graph: Its subtasks.
+        graph: The job.
         config: Its settings.
         restore: The checkpoint to start from; `None` for a fresh start.
-        storage: The checkpoint storage.
-        open_location: Opens the place of a snapshot that is not in the checkpoint storage.
+        storage: Where its state is.
         subtasks: Only these are described: whole vertices; `None` for all.
+        open_location: Opens the place of a snapshot that is not in the checkpoint storage.
 
     Raises:
         OperatorError: A source can't list its splits.

@@ -7,7 +7,7 @@ taken, after which the subtasks leave by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
@@ -40,7 +40,7 @@ class Running(State):
         super().__init__(job)
         self._final: FinalCheckpoint | None = None
         self._ending = False
-        self._reported = list(reported)
+        self._early = tuple(reported)
 
     def enter(self) -> None:
         """Begin to take checkpoints."""
@@ -51,8 +51,7 @@ class Running(State):
             coordinator.started()
             coordinator.start_periodic()
             self._final = FinalCheckpoint(coordinator, self.job.planner, self.job.timers)
-            reported, self._reported = self._reported, []
-            for subtask in reported:
+            for subtask in self._early:
                 self.end_of_data(subtask)
         self._finish_if_all_have()
 
@@ -91,14 +90,12 @@ class Running(State):
         if region is None:
             job.enter(Failing(job, cause), str(cause))
         else:
-            reported = () if self._final is None else self._final.reported
-            restarting = RestartingRegion(job, cause, region, reported, lambda left: Running(job, left))
+            restarting = RestartingRegion(job, cause, region, self._reported, lambda left: Running(job, left))
             job.enter(restarting, f"the region of {cause}")
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
         """Bring the end about once all have reported."""
-        self._reported.append(subtask)
         if self._final is not None and self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
             self._final.end_of_data(subtask)
@@ -111,6 +108,11 @@ class Running(State):
             self._final.check()
         self._finish_if_all_have()
         return True
+
+    @property
+    def _reported(self) -> Collection[SubtaskId]:
+        """Subtasks that have processed the end of their data."""
+        return self._early if self._final is None else self._final.reported
 
     def _finish_if_all_have(self) -> None:
         if self._ending or self.job.planner.unfinished:
