@@ -2,9 +2,9 @@
 
 Only failures *in a row* count, each checkpoint once, and only for reasons that say something about the job's
 health: an expired checkpoint, one that a subtask could not take, one that could not be written. A checkpoint
-that was given up because the job restarts, or because a newer one overtook it, says nothing; nor does one that
-fails late, after a newer one has completed. Flink 1.11 counts the first two reasons only; its later versions
-added the rest, which is the default here.
+that was given up because the job restarts, or because a newer one overtook it, says nothing; nor does one
+that fails late, after a newer one has completed. Flink 1.11 counts the first two reasons only; its later
+versions added the rest, which is the default here.
 
 A savepoint is the user's wish: it counts when a subtask could not take it, for then a restart may help, and
 not when the job itself could not (it expired, it could not be written): that is told to whoever asked.
