@@ -28,7 +28,8 @@ from penstock.runtime.errors import DeploymentError
 _LOOPBACK: Final = "127.0.0.1"
 _CLUSTER_SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
-_PROBE_TIMEOUT: Final = 5.0
+#: Seconds to wait for a connection. On a machine that is busy with other things it may take some of them.
+_PROBE_TIMEOUT: Final = 20.0
 
 
 def connect() -> None:
@@ -48,7 +49,7 @@ def connect() -> None:
         _join(address, f"RAY_ADDRESS={address}", "start one, or unset it for a local one")
         return
     started = None if address == "local" else services.find_bootstrap_address(None)
-    if started is not None and _answers(started):
+    if started is not None and _silence_of(started) is None:
         _join(started, started, "end it with `ray stop`")
     else:
         start_local()
@@ -89,7 +90,7 @@ def join_existing(address: str | None = None) -> None:
 
 def _only_cluster_here() -> str:
     started = services.find_bootstrap_address(None)
-    if started is not None and _answers(started):
+    if started is not None and _silence_of(started) is None:
         return str(started)
     here = _clusters_here()
     if not here:
@@ -113,8 +114,9 @@ def _clusters_here() -> list[str]:
 
 
 def _join(address: str, what: str, advice: str) -> None:
-    if "://" not in address and not _answers(address):
-        msg = f"no Ray cluster answers at {what}: {advice}"
+    silence = None if "://" in address else _silence_of(address)
+    if silence is not None:
+        msg = f"no Ray cluster answers at {what} ({silence}): {advice}"
         raise DeploymentError(msg)
     if address in _clusters_here():
         _use_token_of_this_machine()
@@ -127,14 +129,17 @@ def _join(address: str, what: str, advice: str) -> None:
         raise DeploymentError(msg) from error
 
 
-def _answers(address: str) -> bool:
-    """Whether anything listens there: Ray itself would try for most of a minute and then end the process."""
+def _silence_of(address: str) -> str | None:
+    """Why nothing listens there, `None` if something does.
+
+    Ray itself would try for most of a minute and then end the process.
+    """
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _PROBE_TIMEOUT):
-            return True
-    except (OSError, ValueError):
-        return False
+            return None
+    except (OSError, ValueError) as error:
+        return str(error) or type(error).__name__
 
 
 def _use_token_of_this_machine() -> None:

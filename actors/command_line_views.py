@@ -52,10 +52,11 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     yield _head(report)
     for warning in report.warnings:
         yield Text(f"warning: {warning}", style="yellow")
-    if report.failure is not None:
+    cause = report.failure or (report.failures[-1] if report.failures else None)
+    if cause is not None:
         what = "failed because of" if report.status.value == "failed" else "last failure"
         yield Text(f"\n{what}", style="bold")
-        yield _indented(Text(report.failure, style="red"))
+        yield _indented(Text(cause, style="red"))
     yield Text("\nhistory (UTC)", style="bold")
     yield _indented(Text("\n".join(report.history) or "none yet"))
     yield Text("\noperators (counters of this attempt)", style="bold")

@@ -25,12 +25,11 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.archive import load_from_cluster, save_to_cluster, save_to_storage
+from penstock.actors.archive import JobRecord, load_from_cluster, save_to_cluster, save_to_storage
 from penstock.actors.background import BackgroundRunner
 from penstock.actors.deployment import Deployment
 from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
-from penstock.actors.job_metrics import JobMetrics
 from penstock.actors.job_report import JobReport
 from penstock.actors.job_reporter import JobReporter
 from penstock.actors.job_requests import JobRequests
@@ -40,6 +39,7 @@ from penstock.actors.output_capture import capture_job_master
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.subtask_fleet import SubtaskFleet
+from penstock.actors.subtask_watch import SubtaskWatch
 from penstock.actors.system_clock import SystemClock
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
@@ -50,12 +50,9 @@ from penstock.runtime.io.storage import open_location, open_storage, write_proof
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
-from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)
 
-#: Longest time between two looks at the subtasks, in seconds: renews their leases and refreshes counters.
-_LEASE_INTERVAL = 2.0
 #: Seconds for which an ended job still answers, so that nobody who waits is cut off.
 _FAREWELL = 5.0
 
@@ -87,6 +84,7 @@ class JobMaster:
         self._job_id = job_id
         capture_job_master(job_id)
         self._fleet: SubtaskFleet | None = None
+        self._watch: SubtaskWatch | None = None
         self._scheduler: JobScheduler | None = None
         self._requests: JobRequests | None = None
         self._storage: SnapshotStorage = MemoryStorage()
@@ -100,7 +98,7 @@ class JobMaster:
 
     async def status(self) -> JobReport:
         """Everything that is known of the job right now, counters fresh."""
-        await self._refresh_counters()
+        await self._look()
         return self._reporter.report()
 
     async def wait_end(self, seconds: float) -> JobReport:
@@ -108,7 +106,7 @@ class JobMaster:
         try:
             await asyncio.wait_for(self._ended.wait(), seconds)
         except TimeoutError:
-            await self._refresh_counters()
+            await self._look()
         return self._reporter.report()
 
     async def cancel(self) -> None:
@@ -239,7 +237,8 @@ class JobMaster:
             self._ended,
             self._reporter.report,
         )
-        self._spawn(self._renew_leases(min(_LEASE_INTERVAL, config.lease_timeout / 4)))
+        self._watch = SubtaskWatch(self._job_id, fleet, self._reporter, self._ended, config.lease_timeout)
+        self._spawn(self._watch.run())
         self._scheduler.start()
         if earlier is not None and earlier.status is JobStatus.CANCELLING:
             self._scheduler.cancel()
@@ -263,55 +262,38 @@ class JobMaster:
         write_proof(storage, SnapshotPaths(self._job_id).same_storage, self._job_id)
         return storage
 
-    async def _renew_leases(self, interval: float) -> None:
-        metrics = JobMetrics(self._job_id)
-        while not self._ended.is_set():
-            await self._refresh_counters()
-            report = self._reporter.report()
-            metrics.publish(report.statistics)
-            save_to_cluster(self._job_id, report.to_record())
-            try:
-                await asyncio.wait_for(self._ended.wait(), interval)
-            except TimeoutError:
-                continue
-
-    async def _refresh_counters(self) -> None:
-        if self._fleet is None or self._ended.is_set():
-            return
-        members = dict(self._fleet.members)
-        calls: list[asyncio.Future[tuple[int, SubtaskStatistics | None]]] = [
-            asyncio.ensure_future(m.handle.renew_lease.remote()) for m in members.values()
-        ]
-        if not calls:
-            return
-        done, late = await asyncio.wait(calls, timeout=1.0)
-        for call in late:
-            call.cancel()
-        for subtask, call in zip(members, calls, strict=True):
-            if call in done and call.exception() is None:
-                self._reporter.counted(subtask, *call.result())
-
     def _on_end(self, cause: str) -> None:
         self._reporter.ended(cause)
         self._spawn(self._end())
 
+    async def _look(self) -> None:
+        if self._watch is not None:
+            await self._watch.look()
+
     async def _end(self) -> None:
-        if self._fleet is not None:
-            await self._refresh_counters()
-            await self._fleet.leave()
+        """End the subtasks, keep the record, and leave; whoever waits for the end is told in any case."""
+        try:
+            await self._look()
+            if self._fleet is not None:
+                await self._fleet.leave()
+            await self._keep_record()
+        finally:
+            self._ended.set()
+            self._spawn(self._leave_later())
+
+    async def _keep_record(self) -> None:
         record = self._reporter.report().to_record()
-        save_to_cluster(self._job_id, record)
-        if self._reporter.has_storage:
-            try:
-                await self._loop.run_in_executor(
-                    self._pool, save_to_storage, self._storage, self._job_id, record
-                )
-            except Exception:
-                logger.exception(
-                    "the record of job %s could not be kept beside its checkpoints", self._job_id
-                )
-        self._ended.set()
-        self._spawn(self._leave_later())
+        try:
+            save_to_cluster(self._job_id, record)
+        finally:
+            if self._reporter.has_storage:
+                await self._keep_beside_checkpoints(record)
+
+    async def _keep_beside_checkpoints(self, record: JobRecord) -> None:
+        try:
+            await self._loop.run_in_executor(self._pool, save_to_storage, self._storage, self._job_id, record)
+        except Exception:
+            logger.exception("the record of job %s could not be kept beside its checkpoints", self._job_id)
 
     async def _leave_later(self) -> None:
         await asyncio.sleep(_FAREWELL)

@@ -55,12 +55,14 @@ class JobReport:
         duration: Seconds since then, or until the end.
         statistics: What it has done.
         graph: The job graph as a picture in plain text.
-        failure: The root cause of its last failure, also when it has recovered from it.
+        failure: Why it has failed, or is failing or restarting right now; `None` when it has recovered.
         history: The job's transitions and their causes, oldest first, one line each.
         storage: Where its checkpoints are; `None` when it takes none.
         processes: Where its subtasks run.
         master: Where its JobMaster runs; `None` when it has left.
         warnings: What its user must be told, oldest first.
+        failures: The root causes of the last attempts that failed, oldest first, also of those that it has
+            recovered from.
         actor_ids: Ray's ids of all actors that ever ran a part of it, JobMaster first.
         operators: Its operators, sources first.
         checkpoints: Counters of its checkpoints since the JobMaster began; `None` without checkpointing.
@@ -82,6 +84,7 @@ class JobReport:
     actor_ids: tuple[str, ...] = field(default=())
     master: JobMasterProcess | None = None
     warnings: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
     operators: tuple[OperatorInfo, ...] = ()
     checkpoints: CoordinatorStatistics | None = None
     checkpoint_history: tuple[CheckpointRecord, ...] = ()
@@ -116,6 +119,7 @@ class JobReport:
         }
         record["status"] = self.status.value
         record["history"] = list(self.history)
+        record["failures"] = list(self.failures)
         record["actor_ids"] = list(self.actor_ids)
         record["warnings"] = list(self.warnings)
         record["operators"] = [asdict(operator) for operator in self.operators]
@@ -154,6 +158,7 @@ class JobReport:
             status=JobStatus(given.pop("status")),
             statistics=JobStatistics(**statistics),
             history=tuple(given.pop("history")),
+            failures=tuple(given.pop("failures", ())),
             actor_ids=tuple(given.pop("actor_ids")),
             warnings=tuple(given.pop("warnings")),
             **given,

@@ -33,6 +33,9 @@ NO_CHECKPOINTS = (
 #: Checkpoints that a report tells one by one.
 _CHECKPOINTS_SHOWN = 20
 
+#: Failures whose causes a report tells.
+_FAILURES_SHOWN = 16
+
 #: Lines of history of earlier JobMasters that are kept.
 _EARLIER_HISTORY = 100
 
@@ -50,6 +53,9 @@ _STATUS = {
     JobState.FAILED: JobStatus.FAILED,
     JobState.CANCELLED: JobStatus.CANCELLED,
 }
+
+#: Where a job is because of a failure.
+_TROUBLED = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED)
 
 
 class JobReporter:
@@ -138,6 +144,7 @@ class JobReporter:
             return self._taking_over(self._earlier)
         status = JobStatus.CREATED
         failure: str | None = None
+        failures = () if self._earlier is None else self._earlier.failures
         transitions: tuple[Transition, ...] = ()
         checkpoints: CoordinatorStatistics | None = None
         history: tuple[CheckpointRecord, ...] = ()
@@ -149,10 +156,10 @@ class JobReporter:
                 self._describe_graph(self._scheduler.graph)
             seen = self._scheduler.status()
             status = _STATUS[seen.state]
-            if seen.failures:
-                failure = failure_text(seen.failures[-1].root)
-            elif status is JobStatus.FAILED:  # in the life of an earlier JobMaster
-                failure = self._cause_of_end
+            failures = (*failures, *(failure_text(each.root) for each in seen.failures))
+            if status in _TROUBLED:
+                # Without a failure of its own it failed in the life of an earlier JobMaster.
+                failure = failure_text(seen.failures[-1].root) if seen.failures else self._cause_of_end
             transitions = seen.transitions
             savepoint = seen.stopped_with or savepoint
             checkpoints, history = seen.checkpoints, seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
@@ -176,6 +183,7 @@ class JobReporter:
             self._processes(),
             master=self._process,
             warnings=tuple(self._warnings),
+            failures=failures[-_FAILURES_SHOWN:],
             operators=self._operators_of_job,
             checkpoints=checkpoints,
             checkpoint_history=history,

@@ -27,6 +27,7 @@ from ray.actor import ActorHandle
 from penstock.actors.attempt import Attempt, describe_failure
 from penstock.actors.cycle_collector import spare_long_lived_objects
 from penstock.actors.deliveries import DeliveryAnswer
+from penstock.actors.lease import Lease
 from penstock.actors.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.actors.metrics import SubtaskMetrics
 from penstock.actors.output_capture import capture_subtask
@@ -47,8 +48,7 @@ class SubtaskActor:
 
     def __init__(self, job_id: str, lease_timeout: float) -> None:
         self._job_id = job_id
-        self._lease_timeout = lease_timeout
-        self._heard_at = time.monotonic()
+        self._lease = Lease(lease_timeout, time.monotonic())
         self._attempt: Attempt | None = None
         #: No attempt up to this number is deployed any more.
         self._past = 0
@@ -64,7 +64,7 @@ class SubtaskActor:
 
     async def deploy(self, descriptor: TaskDescriptor, master: ActorHandle[Any]) -> SubtaskFailed | None:
         """Build and restore the subtask of a new attempt; what went wrong, if anything did."""
-        self._heard_at = time.monotonic()
+        self._lease.renew()
         past = SubtaskFailed(f"attempt {descriptor.attempt} of {descriptor.id} is past", "")
         if descriptor.attempt <= self._past:
             return past
@@ -106,14 +106,14 @@ class SubtaskActor:
 
     async def control(self, attempt: int, message: SubtaskControl) -> None:
         """Take a message of the JobMaster; one for another attempt is ignored."""
-        self._heard_at = time.monotonic()
+        self._lease.renew()
         current = self._current(attempt)
         if current is not None and current.outcome is None:
             current.control(message)
 
     async def stop(self, attempt: int) -> None:
         """Stop this attempt, or an older one that still runs, and wait until it is closed."""
-        self._heard_at = time.monotonic()
+        self._lease.renew()
         self._past = max(self._past, attempt)
         current = self._attempt
         if current is not None and current.outcome is None and current.descriptor.attempt <= attempt:
@@ -121,7 +121,7 @@ class SubtaskActor:
 
     async def renew_lease(self) -> tuple[int, SubtaskStatistics | None]:
         """The JobMaster lives; it is told the counters, and of which attempt they are."""
-        self._heard_at = time.monotonic()
+        self._lease.renew()
         if self._attempt is None:
             return 0, None
         return self._attempt.descriptor.attempt, self._attempt.statistics()
@@ -139,9 +139,9 @@ class SubtaskActor:
 
     async def _watch_lease(self) -> None:
         while True:
-            await asyncio.sleep(self._lease_timeout / 4)
-            silent = time.monotonic() - self._heard_at
-            if silent > self._lease_timeout:
+            await asyncio.sleep(self._lease.interval)
+            if self._lease.is_over(time.monotonic()):
+                silent = self._lease.silent
                 logger.error("heard from no JobMaster of job %s for %.0f s: leaving", self._job_id, silent)
                 # The task thread may be stuck in users' code, so the process is ended, not asked.
                 os._exit(1)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.file_source import FileSource as FileSource
     from penstock.runtime.io.connectors.generator_source import GeneratorSource as GeneratorSource
     from penstock.runtime.job.restart import ExponentialBackoff as ExponentialBackoff
+    from penstock.runtime.job.restart import FailureRate as FailureRate
     from penstock.runtime.job.restart import FixedDelay as FixedDelay
     from penstock.runtime.job.restart import NoRestart as NoRestart
     from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
@@ -83,6 +84,7 @@ _HOME: Final = {
     "DiscardSink": "io.connectors.discard_sink",
     "Executor": "graph.executor",
     "ExponentialBackoff": "job.restart",
+    "FailureRate": "job.restart",
     "FileSink": "io.connectors.file_sink",
     "FileSource": "io.connectors.file_source",
     "FixedDelay": "job.restart",
@@ -136,6 +138,7 @@ __all__ = [
     "DiscardSink",
     "Executor",
     "ExponentialBackoff",
+    "FailureRate",
     "FileSink",
     "FileSource",
     "FixedDelay",

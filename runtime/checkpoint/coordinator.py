@@ -161,10 +161,7 @@ class CheckpointCoordinator:
         self._pending.finaliser.when_idle(callback)
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
-        """A subtask has left: it takes part in nothing any more.
-
-        A checkpoint that still waits for it is given up and tried again a little later.
-        """
+        """A subtask has left; a checkpoint that still waits for it is given up and tried again later."""
         if not self._planner.finished(subtask):
             return
         for started in self._pending.running:
@@ -295,10 +292,9 @@ class CheckpointCoordinator:
             self._gateway.notify_aborted(self._unfinished(started), started.id)
         self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
         kind, will_retry = started.request.kind, self._requests.will_retry(started.request)
-        # Somebody is told that a savepoint failed: it says nothing about the job's own checkpoints.
-        must_fail = not kind.is_savepoint and self._failures.failed(reason, started.id)
+        must_fail = self._failures.failed(reason, started.id, is_savepoint=kind.is_savepoint)
         if kind is SnapshotKind.SYNC_SAVEPOINT and not will_retry:
-            must_fail = self._failures.sync_savepoint_failed(reason)
+            must_fail = self._failures.sync_savepoint_failed(reason) or must_fail
         if must_fail and self._attempt is not None:
             self._gateway.fail_job(f"checkpoint {started.id} failed ({reason.value}): {detail}")
         self._requests.poll()

@@ -264,7 +264,7 @@ class PendingCheckpoints:
         checkpoint = outcome.checkpoint
         started.pending.complete()
         del self._started[started.id]
-        self._failures.succeeded()
+        self._failures.succeeded(started.id)
         duration = self._clock.monotonic() - started.started_at
         self._history.completed(started.id, checkpoint.completed_at, duration, checkpoint.size)
         self._delete(self._store.add(checkpoint, oldest_pending_base=self._oldest_base()))

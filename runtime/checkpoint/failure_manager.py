@@ -2,8 +2,12 @@
 
 Only failures *in a row* count, each checkpoint once, and only for reasons that say something about the job's
 health: an expired checkpoint, one that a subtask could not take, one that could not be written. A checkpoint
-that was given up because the job restarts, or because a newer one overtook it, says nothing. Flink 1.11
-counts the first two reasons only; its later versions added the rest, which is the default here.
+that was given up because the job restarts, or because a newer one overtook it, says nothing; nor does one
+that fails late, after a newer one has completed. Flink 1.11 counts the first two reasons only; its later
+versions added the rest, which is the default here.
+
+A savepoint is the user's wish: it counts when a subtask could not take it, for then a restart may help, and
+not when the job itself could not (it expired, it could not be written): that is told to whoever asked.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ COUNTED_REASONS: Final = COUNTED_IN_FLINK_1_11 | {
     Reason.TRIGGER_CHECKPOINT_FAILURE,
     Reason.FINALIZE_CHECKPOINT_FAILURE,
 }
+
+#: Reasons that count for savepoints, too: a subtask has failed at it.
+COUNTED_FOR_SAVEPOINTS: Final = frozenset({Reason.CHECKPOINT_DECLINED, Reason.TASK_CHECKPOINT_FAILURE})
 
 #: Reasons for which a request fails before any subtask has heard of the checkpoint.
 BEFORE_THE_TASKS: Final = frozenset(
@@ -70,22 +77,26 @@ class CheckpointFailureManager:
         self._tolerable = tolerable_failures
         self._counted_reasons = counted_reasons
         self._counted_ids: set[int] = set()
-        self._total = 0
+        self._in_a_row = self._total = 0
+        self._completed_id = -1
 
-    def failed(self, reason: Reason, checkpoint_id: int) -> bool:
+    def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
         """A checkpoint failed; returns whether the job must fail, and then counts anew.
 
         Args:
             reason: Why.
             checkpoint_id: Which; -1 when it got no id.
+            is_savepoint: Whether it was a savepoint.
         """
-        if reason not in self._counted_reasons or checkpoint_id in self._counted_ids:
+        if not self._counts(reason, checkpoint_id, is_savepoint=is_savepoint):
             return False
-        self._counted_ids.add(checkpoint_id)
+        if checkpoint_id >= 0:
+            self._counted_ids.add(checkpoint_id)
+        self._in_a_row += 1
         self._total += 1
-        if self._tolerable is None or len(self._counted_ids) <= self._tolerable:
+        if self._tolerable is None or self._in_a_row <= self._tolerable:
             return False
-        self._counted_ids.clear()
+        self._clear()
         return True
 
     def sync_savepoint_failed(self, reason: Reason | None) -> bool:
@@ -96,10 +107,25 @@ class CheckpointFailureManager:
         """
         return reason not in BEFORE_THE_TASKS
 
-    def succeeded(self) -> None:
-        """A checkpoint completed: count anew."""
-        self._counted_ids.clear()
+    def succeeded(self, checkpoint_id: int = -1) -> None:
+        """A checkpoint completed: count anew; failures of older ones say nothing any more.
+
+        Args:
+            checkpoint_id: Which; -1 when that is not known.
+        """
+        self._completed_id = max(self._completed_id, checkpoint_id)
+        self._clear()
 
     def statistics(self) -> FailureStatistics:
         """Counters so far."""
-        return FailureStatistics(len(self._counted_ids), self._total, self._tolerable)
+        return FailureStatistics(self._in_a_row, self._total, self._tolerable)
+
+    def _counts(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool) -> bool:
+        if reason not in self._counted_reasons or (is_savepoint and reason not in COUNTED_FOR_SAVEPOINTS):
+            return False
+        is_late = 0 <= checkpoint_id < self._completed_id
+        return not is_late and checkpoint_id not in self._counted_ids
+
+    def _clear(self) -> None:
+        self._in_a_row = 0
+        self._counted_ids.clear()

@@ -101,12 +101,42 @@ class ExponentialBackoff:
         return from_fields(cls, given)
 
 
-RestartConfig: TypeAlias = NoRestart | FixedDelay | ExponentialBackoff
+@dataclass(frozen=True, slots=True)
+class FailureRate:
+    """Any number of restarts, as long as failures are rare enough.
 
-_KINDS: Final[dict[str, type[NoRestart] | type[FixedDelay] | type[ExponentialBackoff]]] = {
+    Attributes:
+        failures: How many failures within `interval` are borne; one more fails the job.
+        interval: How long a failure counts.
+        delay: How long the job waits before each restart.
+
+    Example:
+        >>> FailureRate(failures=3, interval=300)
+        FailureRate(failures=3, interval=300.0, delay=1.0)
+    """
+
+    failures: int = 3
+    interval: Duration = 600.0
+    delay: Duration = 1.0
+
+    def __post_init__(self) -> None:
+        whole_number("FailureRate.failures", self.failures, at_least=1)
+        object.__setattr__(self, "interval", seconds("FailureRate.interval", self.interval, above=0.0))
+        object.__setattr__(self, "delay", seconds("FailureRate.delay", self.delay))
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> FailureRate:
+        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
+        return from_fields(cls, given)
+
+
+RestartConfig: TypeAlias = NoRestart | FixedDelay | ExponentialBackoff | FailureRate
+
+_KINDS: Final[dict[str, type[NoRestart | FixedDelay | ExponentialBackoff | FailureRate]]] = {
     "none": NoRestart,
     "fixed_delay": FixedDelay,
     "exponential_backoff": ExponentialBackoff,
+    "failure_rate": FailureRate,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -11,6 +12,7 @@ import xxhash
 from penstock.runtime.checkpoint.config_values import seconds
 from penstock.runtime.job.restart import (
     ExponentialBackoff,
+    FailureRate,
     FixedDelay,
     GiveUp,
     NoRestart,
@@ -133,6 +135,50 @@ class ExponentialBackoffStrategy:
         )
 
 
+class FailureRateStrategy:
+    """Gives up when failures come too fast (Flink's `FailureRateRestartBackoffTimeStrategy`).
+
+    Example:
+        >>> strategy = FailureRateStrategy(FailureRate(failures=1, interval=10, delay=0))
+        >>> strategy.failed(now=0), strategy.failed(now=11), strategy.failed(now=12)
+        (RestartAfter(delay=0.0), RestartAfter(delay=0.0), GiveUp(reason='it has failed 2 times within 10 s'))
+    """
+
+    def __init__(self, config: FailureRate) -> None:
+        self._borne = config.failures
+        self._interval = seconds("interval", config.interval)
+        self._delay = seconds("delay", config.delay)
+        self._failed_at: deque[float] = deque(maxlen=config.failures + 1)
+        self._begun_at = 0.0
+
+    def recovered(self, attempt: int, begun_at: Sequence[float]) -> RestartDecision:
+        """Every attempt that the log shows, but for the first, began because of a failure."""
+        now, age = self._begun_at, begun_at[-1]
+        followed = begun_at if len(begun_at) < attempt else begun_at[1:]
+        self._failed_at.clear()
+        self._failed_at.extend(now - (age - at) for at in followed)
+        return self._give_up() if self._comes_too_fast(now) else RestartAfter(0.0)
+
+    def attempt_begun(self, now: float) -> None:
+        """Remember when, to set the log's times in relation to it."""
+        self._begun_at = now
+
+    def failed(self, now: float) -> RestartDecision:
+        """Another try, unless that was one failure too many within the interval."""
+        self._failed_at.append(now)
+        return self._give_up() if self._comes_too_fast(now) else RestartAfter(self._delay)
+
+    def statistics(self) -> RestartStatistics:
+        """Counters so far."""
+        return RestartStatistics(len(self._failed_at), self._borne)
+
+    def _comes_too_fast(self, now: float) -> bool:
+        return len(self._failed_at) > self._borne and now - self._failed_at[0] <= self._interval
+
+    def _give_up(self) -> GiveUp:
+        return GiveUp(f"it has failed {len(self._failed_at)} times within {self._interval:g} s")
+
+
 def restart_strategy(config: RestartConfig, job_id: str) -> RestartStrategy:
     """The strategy that carries out `config` for one job."""
     match config:
@@ -142,3 +188,5 @@ def restart_strategy(config: RestartConfig, job_id: str) -> RestartStrategy:
             return FixedDelayStrategy(config)
         case ExponentialBackoff():
             return ExponentialBackoffStrategy(config, job_id)
+        case FailureRate():
+            return FailureRateStrategy(config)

@@ -37,6 +37,7 @@ def full_report() -> JobReport:
         ("12:00 created -> deploying",),
         "/checkpoints",
         warnings=("take care",),
+        failures=("its process died", "operator 'out' broke"),
         operators=(
             OperatorInfo("in", "source", "in", 2, is_source=True),
             OperatorInfo("out", "sink", "in", 2, is_sink=True),

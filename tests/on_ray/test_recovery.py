@@ -170,7 +170,10 @@ def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert result.statistics.restarts == 1
     assert result.statistics.completed_checkpoints >= 2
-    history = "\n".join(job.report().history)
+    report = job.report()
+    assert report.failure is None, "it has recovered"
+    assert ["no luck with" in failure for failure in report.failures] == [True]
+    history = "\n".join(report.history)
     assert "no luck with" in history
     assert "test_recovery.py" in history
 

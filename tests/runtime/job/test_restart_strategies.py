@@ -2,7 +2,15 @@
 
 import pytest
 
-from penstock.runtime.job.restart import ExponentialBackoff, FixedDelay, GiveUp, NoRestart, RestartAfter
+from penstock.runtime.job.restart import (
+    ExponentialBackoff,
+    FailureRate,
+    FixedDelay,
+    GiveUp,
+    NoRestart,
+    RestartAfter,
+    restart_from_mapping,
+)
 from penstock.runtime.job.restart_strategies import restart_strategy
 
 
@@ -90,3 +98,41 @@ def test_statistics_tell_the_count_and_the_limit(count):
     strategy = restart_strategy(ExponentialBackoff(attempts=10), "job")
     delays(strategy, count)
     assert (strategy.statistics().used, strategy.statistics().limit) == (count, 10)
+
+
+def test_a_failure_rate_bears_so_many_failures_within_its_interval():
+    strategy = restart_strategy(FailureRate(failures=3, interval=10, delay=2), "job")
+    decisions = [strategy.failed(now) for now in (0, 1, 2, 10)]
+    assert decisions[:3] == [RestartAfter(2.0)] * 3
+    assert decisions[3] == GiveUp("it has failed 4 times within 10 s")
+
+
+def test_a_failure_rate_bears_any_number_of_rare_failures():
+    strategy = restart_strategy(FailureRate(failures=2, interval=10, delay=0), "job")
+    assert delays(strategy, 100, runs_for=5.1) == [0.0] * 100
+    assert delays(restart_strategy(FailureRate(2, 10, 0), "job"), 3, runs_for=5) == [0.0, 0.0, None]
+
+
+def test_a_failure_rate_counts_the_deaths_of_the_job_master():
+    strategy = restart_strategy(FailureRate(failures=2, interval=10, delay=0), "job")
+    strategy.attempt_begun(50.0)
+    assert strategy.recovered(3, [1000.0, 1001.0, 1002.0]) == RestartAfter(0.0)
+    assert isinstance(strategy.failed(51.0), GiveUp), "the third within two seconds"
+    later = restart_strategy(FailureRate(failures=2, interval=10, delay=0), "job")
+    later.attempt_begun(50.0)
+    later.recovered(3, [1000.0, 1001.0, 1002.0])
+    assert later.failed(60.0) == RestartAfter(0.0), "the first is eleven seconds ago"
+
+
+def test_a_failure_rate_bounds_a_job_master_that_dies_in_a_loop():
+    seen, begun = [], [0.0]
+    for attempt in range(2, 6):
+        begun.append(begun[-1] + 1.0)
+        strategy = restart_strategy(FailureRate(failures=2, interval=10, delay=0), "job")
+        strategy.attempt_begun(0.0)
+        seen.append(strategy.recovered(attempt, begun))
+    assert [isinstance(decision, GiveUp) for decision in seen] == [False, False, True, True]
+
+
+def test_a_failure_rate_can_be_written_in_a_file():
+    assert restart_from_mapping({"kind": "failure_rate", "failures": 5}) == FailureRate(failures=5)
