@@ -58,7 +58,7 @@ class TaskThread:
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._loop = loop
         self._mailbox: SimpleQueue[Mail] = SimpleQueue()
-        self._started = False
+        self._may_run = threading.Event()
         self._stopping = False
         self._build: BuildSubtask | None = None
         self.subtask: Subtask | None = None
@@ -77,15 +77,12 @@ class TaskThread:
 
     def start(self) -> None:
         """Let it step."""
-
-        def begin() -> None:
-            self._started = True
-
-        self.post(begin)
+        self._may_run.set()
 
     def stop(self) -> None:
         """Stop between two pieces of work."""
         self._stopping = True
+        self._may_run.set()
         self.post(lambda: None)
 
     def _main(self) -> None:
@@ -110,19 +107,18 @@ class TaskThread:
 
     def _run(self, subtask: Subtask) -> None:
         mailbox = self._mailbox
+        while not self._may_run.wait(_MAX_IDLE):
+            continue  # `start` or `stop` comes: the lease ends an attempt that hears of neither
         while not self._stopping:
-            timeout: float | None = None
-            if self._started:
-                result = subtask.step()
-                if result.finished:
-                    return
-                if result.more:
-                    timeout = 0.0
-                else:
-                    timeout = _MAX_IDLE
-                    if result.wake_at is not None:
-                        timeout = min(timeout, max(0.0, result.wake_at - time.monotonic()))
-            self._take_mail(mailbox, _MAX_IDLE if timeout is None else timeout)
+            result = subtask.step()
+            if result.finished:
+                return
+            timeout = 0.0
+            if not result.more:
+                timeout = _MAX_IDLE
+                if result.wake_at is not None:
+                    timeout = min(timeout, max(0.0, result.wake_at - time.monotonic()))
+            self._take_mail(mailbox, timeout)
 
     def _take_mail(self, mailbox: SimpleQueue[Mail], timeout: float) -> None:
         try:

@@ -6,8 +6,9 @@ whoever asked for the `result` is told, in the task's thread.
 
 A checkpoint ends here in exactly one way: its result is told, its failure is told, or it is aborted. An
 abort takes effect at once: nothing more is collected, whoever waits is told `ChannelStateAborted`, and a file
-that is being written meanwhile is removed when it is there. Calls for a checkpoint that has not been started,
-or has ended, do nothing: whoever captures need not know what happened elsewhere.
+that is being written meanwhile is removed by its writer, also when the task has been closed and hears no
+outcome any more. Calls for a checkpoint that has not been started, or has ended, do nothing: whoever captures
+need not know what happened elsewhere.
 
 What it must never do: tell a result of which something is missing, or keep data of a checkpoint that ended.
 Only the newest checkpoints are of interest, so starting one forgets none: the task aborts what is subsumed.
@@ -18,12 +19,13 @@ The model is Flink's `ChannelStateWriterImpl`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from penstock.runtime.checkpoint.channel_state_file import ChannelState, encode_channel_state
 from penstock.runtime.checkpoint.snapshot import ChannelStateHandle
 from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.errors import PenstockError, StorageError
 from penstock.runtime.graph.channel_id import ChannelId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner
@@ -71,6 +73,7 @@ class _Collected:
     has_input: bool = False
     has_output: bool = False
     is_aborted: bool = False
+    is_written: bool = False
     is_done: bool = False
     handle: ChannelStateHandle | None = None
     error: BaseException | None = None
@@ -142,10 +145,8 @@ class AsyncChannelStateWriter:
         collected = self._collected.pop(checkpoint_id, None)
         if collected is None:
             return
-        collected.is_aborted = True
         self._aborted += 1
-        if collected.handle is not None and collected.files is not None:
-            self._remove(collected.files)
+        self._abandon(collected)
         if collected.waiting is not None:
             msg = f"checkpoint {checkpoint_id} was given up while its in-flight data was collected"
             collected.waiting.on_error(ChannelStateAborted(msg))
@@ -174,7 +175,7 @@ class AsyncChannelStateWriter:
     def close(self) -> None:
         """Give up everything; nobody is told."""
         for collected in self._collected.values():
-            collected.is_aborted = True
+            self._abandon(collected)
         self._collected.clear()
 
     def statistics(self) -> ChannelStateWriterStatistics:
@@ -202,22 +203,39 @@ class AsyncChannelStateWriter:
                 {self._input_ids[i]: list(map(encode_element, e)) for i, e in collected.inputs.items()},
                 {self._output_ids[spec]: elements for spec, elements in collected.outputs.items()},
             )
-            written = files.write(encode_channel_state(state))
+            try:
+                written = files.write(encode_channel_state(state))
+            except BaseException:
+                # A storage that said no may have taken the file all the same.
+                with suppress(StorageError):
+                    files.remove_written()
+                raise
+            # First this, then the question; `_abandon` does it the other way round, so one of them sees it.
+            collected.is_written = True
+            if collected.is_aborted:
+                files.remove_written()
             return ChannelStateHandle(written, state.elements, state.edges)
 
         def failed(error: BaseException) -> None:
-            self._failed += not collected.is_aborted
+            if collected.is_aborted:
+                self._orphans += collected.is_written
+                return
+            self._failed += 1
             collected.error = error
             collected.is_done = True
             self._tell_if_done(checkpoint_id, collected)
 
         def written(handle: ChannelStateHandle) -> None:
-            if collected.is_aborted:
-                self._remove(files)
-            else:
+            if not collected.is_aborted:
                 self._done(checkpoint_id, collected, handle)
 
         self._runner.run(write, written, failed)
+
+    def _abandon(self, collected: _Collected) -> None:
+        """Collect nothing more, and leave no file: whoever writes it now removes it."""
+        collected.is_aborted = True
+        if collected.is_written and collected.files is not None:
+            self._remove(collected.files)
 
     def _remove(self, files: StateFiles) -> None:
         """The file of a checkpoint that was given up is there, and nobody names it."""

@@ -148,7 +148,6 @@ class SubtaskCheckpointCoordinator:
         """
         checkpoint_id = barrier.checkpoint_id
         if checkpoint_id <= self._last_id:
-            self._give_up_in_flight(checkpoint_id)
             self._refuse_overtaken(checkpoint_id)
             return False
         self._last_id = checkpoint_id
@@ -189,7 +188,10 @@ class SubtaskCheckpointCoordinator:
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it."""
-        if not self._give_up_running(checkpoint_id) and checkpoint_id > self._last_id:
+        if checkpoint_id <= self._last_id:
+            self._give_up_running(checkpoint_id)
+        else:
+            # Nothing of it has begun. The writer is not told: an older checkpoint may still begin there.
             self._aborted[checkpoint_id] = None
             while len(self._aborted) > MAX_RECORDED_ABORTED:
                 self._aborted.popitem(last=False)
@@ -284,8 +286,9 @@ class SubtaskCheckpointCoordinator:
 
     def _refuse_overtaken(self, checkpoint_id: int) -> None:
         if checkpoint_id in self._dealt_with:
-            return
+            return  # it may still run: whoever asks again must not disturb it
         self._dealt_with.append(checkpoint_id)
+        self._give_up_in_flight(checkpoint_id)
         detail = f"checkpoint {self._last_id} overtook it"
         self._decline(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, detail)
 

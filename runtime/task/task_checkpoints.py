@@ -70,8 +70,11 @@ class TaskCheckpoints:
         """Take the oldest checkpoint that was asked for, unless it has to wait; whether one was dealt with.
 
         One that never overtakes anything waits until no batch is under way. Whoever has channels waits until
-        they have ended: a barrier may still come, and if it does, nothing needs to be done here.
+        they have ended: a barrier may still come, and if it does, nothing needs to be done here, not even
+        when the request comes after it.
         """
+        for barrier in [b for b in self._asked if self._coordinator.has_dealt_with(b.checkpoint_id)]:
+            self._asked.remove(barrier)
         if not self._asked:
             return False
         network = self._parts.network
@@ -83,8 +86,6 @@ class TaskCheckpoints:
                 self._work.then(self._end.finish(self._asked[0].options.drain))
                 return True
         elif not network.is_exhausted:
-            while self._asked and self._coordinator.has_dealt_with(self._asked[0].checkpoint_id):
-                self._asked.popleft()
             return False
         self._take(self._asked.popleft(), is_input_empty=True)
         return True

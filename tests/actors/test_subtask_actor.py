@@ -120,3 +120,40 @@ def test_a_run_of_an_attempt_that_is_not_deployed_says_that_it_was_stopped() -> 
         await actor.stop(2)
 
     run(scenario)
+
+
+def test_what_arrives_before_the_run_waits_until_the_subtask_knows_whom_it_sends_to() -> None:
+    async def scenario() -> None:
+        actor = SubtaskActor("job", 60.0)
+        await actor.deploy(descriptor(1), NO_MASTER)
+        attempt = actor._attempt
+        assert attempt is not None
+        knows: list[bool] = []
+        taken = threading.Event()
+
+        def frame() -> None:
+            knows.append(attempt._gateway.channels is not None)
+            taken.set()
+
+        attempt._runner.post(frame)
+        await asyncio.to_thread(threading.active_count)  # the task thread has its chance
+        running = asyncio.create_task(actor.run(1, {}))
+        await asyncio.to_thread(taken.wait, 15)
+        assert knows == [True]
+        await actor.stop(1)
+        assert await running == SubtaskStopped()
+
+    run(scenario)
+
+
+def test_an_attempt_that_is_stopped_before_its_run_takes_nothing_that_arrived() -> None:
+    async def scenario() -> None:
+        actor = SubtaskActor("job", 60.0)
+        await actor.deploy(descriptor(1), NO_MASTER)
+        assert actor._attempt is not None
+        taken: list[str] = []
+        actor._attempt._runner.post(lambda: taken.append("frame"))
+        await actor.stop(1)
+        assert taken == []
+
+    run(scenario)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import count
 
 import pytest
@@ -18,9 +19,11 @@ from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.ports import AsyncRunner
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, Watermark
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
+from penstock.runtime.testing.step_task import StepRunner
 
 TO = OutputChannelSpec(SubtaskId("count", 2), 5)
 INPUTS = [ChannelId(EdgeId("read", None, "map"), sender, 0) for sender in range(4)]
@@ -29,7 +32,7 @@ SMALL, LARGE = Buffer(b"rows", 1), Buffer(b"x" * 20_000, 7)
 
 
 class Fixture:
-    def __init__(self) -> None:
+    def __init__(self, runner: AsyncRunner | None = None) -> None:
         self.storage = MemoryStorage()
         self.runner = ManualAsyncRunner()
         numbers = count()
@@ -37,7 +40,7 @@ class Fixture:
             INPUTS,
             {TO: OUT},
             lambda checkpoint: StateFiles(self.storage, lambda: f"job/{checkpoint}-{next(numbers)}"),
-            self.runner,
+            runner or self.runner,
         )
         self.told: list[ChannelStateHandle | BaseException | None] = []
 
@@ -125,6 +128,59 @@ def test_abort_while_the_file_is_written_removes_it() -> None:
     f.finish(1)
     f.writer.abort(1)
     f.runner.run_all()
+    assert f.storage.list("") == []
+
+
+@pytest.mark.parametrize("end", ["abort", "close"])
+@pytest.mark.parametrize("moment", ["not begun", "written", "told"])
+def test_no_file_is_left_whenever_its_checkpoint_is_given_up(end: str, moment: str) -> None:
+    background = StepRunner()
+    f = Fixture(background)
+    f.collect(1)
+    f.finish(1)
+    if moment != "not begun":
+        background.do(0)
+        assert len(f.storage.list("")) == 1
+    if moment == "told":
+        background.done.pop().tell()
+    f.writer.abort(1) if end == "abort" else f.writer.close()
+    while background.waiting:
+        background.do(0)  # what is done, nobody is told: the task may be gone
+    assert f.storage.list("") == []
+    assert f.writer.statistics().orphans == 0
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_file_that_can_not_be_removed_is_counted(is_written: bool) -> None:
+    class Sticky(MemoryStorage):
+        def delete(self, paths: Iterable[str]) -> None:
+            raise StorageError("it sticks")
+
+    f = Fixture()
+    f.storage = Sticky()
+    f.collect(1)
+    f.finish(1)
+    if is_written:
+        f.runner.run_all()
+    f.writer.abort(1)
+    f.runner.run_all()
+    assert f.writer.statistics().orphans == 1
+    assert f.writer.statistics().failed == 0
+
+
+def test_storage_that_refuses_and_takes_the_file_all_the_same_keeps_none() -> None:
+    class Unsure(MemoryStorage):
+        def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+            super().put(path, data, create=create)
+            raise StorageError("no answer")
+
+    f = Fixture()
+    f.storage = Unsure()
+    f.collect(1)
+    f.finish(1)
+    f.ask(1)
+    f.runner.run_all()
+    assert [str(told) for told in f.told] == ["no answer"]
     assert f.storage.list("") == []
 
 

@@ -18,6 +18,7 @@ from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element, encode_element
 from penstock.runtime.record.elements import (
+    ArrowBatch,
     Batch,
     Buffer,
     CheckpointBarrier,
@@ -145,6 +146,7 @@ class Bench:
         self.sent: list[list[StreamElement | Batch]] = []
         self.taken: dict[int, int] = {}
         self.acknowledged: dict[int, SubtaskSnapshot] = {}
+        self.metrics: dict[int, CheckpointMetrics] = {}
         self.declined: list[tuple[int, CheckpointFailureReason, str]] = []
         self.ends = 0
         self._numbers: dict[int, int] = {}
@@ -172,6 +174,7 @@ class Bench:
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         assert checkpoint_id not in self.acknowledged
         self.acknowledged[checkpoint_id] = snapshot
+        self.metrics[checkpoint_id] = metrics
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         self.declined.append((checkpoint_id, reason, detail))
@@ -185,11 +188,18 @@ class Bench:
         """One frame."""
         first = self._numbers.get(channel, 0)
         self._numbers[channel] = first + len(elements)
+        self.fill(first, *elements, channel=channel)
+
+    def skip(self, count: int, channel: int = 0) -> None:
+        """The next elements will come late: go on behind them."""
+        self._numbers[channel] = self._numbers.get(channel, 0) + count
+
+    def fill(self, first_sequence_number: int, *elements: Batch | Event, channel: int = 0) -> None:
+        """One frame with these numbers."""
         encoded = [
-            encode_element(CODEC.encode(e) if isinstance(e, RowBatch) else e)  # type: ignore[arg-type]
-            for e in elements
+            encode_element(CODEC.encode(e) if isinstance(e, RowBatch | ArrowBatch) else e) for e in elements
         ]
-        self.subtask.deliver(channel, first, encoded)
+        self.subtask.deliver(channel, first_sequence_number, encoded)
 
     def answer(self, count: int | None = None) -> None:
         """The receivers have consumed the oldest frames; all by default, also those that this lets out."""
