@@ -155,6 +155,8 @@ class RunningTask:
         try:
             self._subtask = build_subtask(self._descriptor, self, self._runner, world.clock, self._storage)
         except Exception as error:
+            if _is_death(error):
+                raise ProcessDied from error
             self._require_wanted(error)
             self.state = TaskState.FAILED
             return FailureCause(f"could not be deployed: {error}", self.id)

@@ -142,7 +142,8 @@ def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
 
 
 def _config(draws: Draws, mode: HandlerMode) -> JobConfig:
-    policy: EndOfPartitionMode = "aborts" if draws.chance(0.3) else "counts_as_barrier"
+    may_abort = mode is not HandlerMode.AT_LEAST_ONCE
+    policy: EndOfPartitionMode = "aborts" if draws.chance(0.3) and may_abort else "counts_as_barrier"
     return JobConfig(
         checkpointing=checkpointing_of(draws, mode),
         restart=FixedDelay(attempts=10_000, delay=draws.pick((0.0, 0.01, 0.5))),
