@@ -21,6 +21,7 @@ from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult, Subtask
+from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.faults import Moment
 from penstock.runtime.testing.simulation.faulty_storage import WatchedStorage
 from penstock.runtime.testing.simulation.frames import AttemptNetwork, Frame
@@ -120,8 +121,8 @@ class RunningTask:
         )
         self._storage = WatchedStorage(world.storage, supervisor.before_upload)
         self._subtask: Subtask | None = None
-        self._woken = True
         self._result = StepResult(more=True)
+        self._is_scheduled = False
         self._waiting: dict[int, list[Frame]] = {}
         self._consumed: dict[int, int] = {}
 
@@ -135,13 +136,6 @@ class RunningTask:
     def wake_at(self) -> float | None:
         """When it wants to be stepped although nothing happens."""
         return self._result.wake_at if self.state is TaskState.STARTED else None
-
-    def is_due(self, now: float) -> bool:
-        """Whether an actor would step it now."""
-        if self.state is not TaskState.STARTED:
-            return False
-        result = self._result
-        return self._woken or result.more or (result.wake_at is not None and result.wake_at <= now)
 
     # -- its life -----------------------------------------------------------------------------------------
 
@@ -166,16 +160,12 @@ class RunningTask:
     def start(self) -> None:
         """Let it step."""
         self.state = TaskState.STARTED
-
-    def step(self) -> None:
-        """Do one step."""
-        self._woken = False
-        self.guard(self._step)
+        self._schedule()
 
     def receive(self, something: Callable[[Subtask], None]) -> None:
         """Something from outside reaches the subtask, unless it is over."""
         if self.state.is_open:
-            self._woken = True
+            self._schedule()
             self.guard(lambda: something(self.subtask))
 
     def stop(self) -> None:
@@ -254,6 +244,30 @@ class RunningTask:
         self._world.on_moment(Moment.END_OF_DATA)
 
     # -- inside -------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """There is a reason to step."""
+        if not self._is_scheduled and self.state is TaskState.STARTED:
+            self._is_scheduled = True
+            self._world.agenda.add(Happening.STEP, self._take_turn, self.id, "steps")
+
+    def _take_turn(self) -> None:
+        self._is_scheduled = False
+        if self.state is not TaskState.STARTED:
+            return
+        self.guard(self._step)
+        wake_at = self._result.wake_at
+        if self._result.more:
+            self._schedule()
+        elif wake_at is not None and self.state is TaskState.STARTED:
+            self._world.agenda.add(
+                Happening.STEP, lambda: self._wake(wake_at), self.id, "steps, its time has come", at=wake_at
+            )
+
+    def _wake(self, at: float) -> None:
+        """The time has come that a step had named, unless a later step has named another one."""
+        if self._result.wake_at == at and not self._is_scheduled:
+            self._take_turn()
 
     def _step(self) -> None:
         self._result = self.subtask.step()

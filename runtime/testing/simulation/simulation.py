@@ -22,7 +22,6 @@ from penstock.runtime.testing.simulation.final_state import FinalState
 from penstock.runtime.testing.simulation.injector import FaultInjector
 from penstock.runtime.testing.simulation.master import JOB_ID, Master
 from penstock.runtime.testing.simulation.oracle import Oracle
-from penstock.runtime.testing.simulation.running_task import RunningTask
 from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario
 from penstock.runtime.testing.simulation.stuck import describe_standstill
 from penstock.runtime.testing.simulation.world import World
@@ -95,6 +94,7 @@ class Simulation:
         self.execution = SimulatedExecution(self.world, self.graph, self.master)
         self._injector = FaultInjector(self.world, self.graph, self.master, self.execution)
         self._calm_since = (0, 0.0)
+        self._timer_at: float | None = None
         self.vertex_of = {
             operator.id: vertex.id for vertex in self.graph.job.vertices for operator in vertex.operators
         }
@@ -158,44 +158,35 @@ class Simulation:
     def _move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""
         world = self.world
-        now = world.clock.monotonic()
-        world.agenda.promote(now)
-        due = [task for task in self._tasks() if task.is_due(now)]
-        timer = self.master.timers.next_due
-        others = {Happening.STEP: len(due), Happening.TIMER: int(timer is not None and timer <= now)}
-        kind = world.agenda.choose_kind(others)
-        if kind is None:
-            return self._pass_time()
+        self._schedule_timers()
+        entry = world.agenda.take(world.clock.monotonic())
+        if entry is None:
+            if world.agenda.next_time is None:
+                return False
+            world.clock.advance_to(world.agenda.next_time)
+            return True
         world.trace.moves += 1
-        if kind is Happening.STEP:
-            self._step(due[world.agenda.position(len(due))])
-        elif kind is Happening.TIMER:
-            if world.trace.is_on:
-                world.trace.note("JobMaster: a timer fires")
-            self.master.timers.fire_next()
-        else:
-            entry = world.agenda.take(kind)
-            if world.trace.is_on:
-                world.trace.note(*entry.what)
-            entry.act()
+        if world.trace.is_on:
+            world.trace.note(*entry.what)
+        entry.act()
         world.clock.advance(world.draws.real(0.0, _CALM_TICK if world.is_calm else world.weather.tick))
         return True
 
-    def _step(self, task: RunningTask) -> None:
-        task.step()
-        if self.world.trace.is_on:
-            self.world.trace.note(f"{task.id} steps")
+    def _schedule_timers(self) -> None:
+        """Put the JobMaster's next timer on the agenda, unless it stands there."""
+        due = self.master.timers.next_due
+        if due is not None and (self._timer_at is None or due < self._timer_at):
+            self._timer_at = due
+            self.world.agenda.add(
+                Happening.TIMER, lambda: self._fire(due), "JobMaster: a timer fires", at=due
+            )
 
-    def _tasks(self) -> list[RunningTask]:
-        return [p.task for p in self.execution.processes.values() if p.task is not None]
-
-    def _pass_time(self) -> bool:
-        times = [task.wake_at for task in self._tasks()]
-        times += [self.world.agenda.next_time, self.master.timers.next_due]
-        known = [time for time in times if time is not None]
-        if known:
-            self.world.clock.advance_to(min(known))
-        return bool(known)
+    def _fire(self, due: float) -> None:
+        if due == self._timer_at:
+            self._timer_at = None
+        next_due = self.master.timers.next_due
+        if next_due is not None and next_due <= self.world.clock.monotonic():
+            self.master.timers.fire_next()
 
     def _calm_down_in_time(self) -> None:
         world = self.world

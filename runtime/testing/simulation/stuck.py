@@ -16,7 +16,7 @@ def describe_standstill(
 ) -> str:
     """Everything that somebody waits for."""
     status = master.scheduler.status()
-    waiting = ", ".join(f"{kind.value} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"
+    waiting = ", ".join(f"{kind} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"
     lines = [
         f"the job is {status.state.value} in attempt {status.attempt}; on the agenda: {waiting}; "
         f"checkpoints under way: {execution.running_checkpoints}"
