@@ -33,7 +33,7 @@ class Deployment:
         attempt: The attempt.
         graph: The job.
         restore: What it starts from.
-        processes: Where it is deployed.
+        processes: Where it is deployed: all processes, or those of one region.
         done: Told once: `None`, or why it failed.
     """
 
@@ -90,7 +90,13 @@ class Deployment:
         world = self._world
         try:
             descriptors = describe_tasks(
-                JOB_ID, self._attempt, self._graph, world.scenario.config, self._restore, world.storage
+                JOB_ID,
+                self._attempt,
+                self._graph,
+                world.scenario.config,
+                self._restore,
+                world.storage,
+                self._processes.keys(),
             )
         except StorageError as error:
             if isinstance(error, CorruptSnapshotError):

@@ -6,13 +6,14 @@ late, in any order, and repeated when its answer was lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.deployment import Deployment
@@ -42,7 +43,7 @@ class SimulatedExecution:
         self._graph = graph
         self._master = master
         self._deployment: Deployment | None = None
-        self._stopped_through = 0
+        self._stopped_through: dict[SubtaskId, int] = {}
         self._refuse_next = False
         self.processes = {s.id: SimulatedProcess(world, s.id, master) for s in graph.subtasks}
         self.running_checkpoints: list[int] = []
@@ -67,9 +68,16 @@ class SimulatedExecution:
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """Bring all subtasks up for this attempt."""
-        restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
-        self._world.trace.note(f"== attempt {attempt} begins from {restored} ==")
         self.running_checkpoints.clear()
+        self.deploy_region(attempt, self.processes.keys(), restore)
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        """Bring these subtasks up for this attempt."""
+        restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
+        some = "" if len(subtasks) == len(self.processes) else f" for {len(subtasks)} subtasks"
+        self._world.trace.note(f"== attempt {attempt} begins{some} from {restored} ==")
 
         def done(failure: FailureCause | None) -> None:
             if failure is None:
@@ -78,7 +86,7 @@ class SimulatedExecution:
                 text = f"the deployment failed: {failure}"
                 self._master.answer(attempt, lambda s: s.on_deployment_failed(attempt, failure), text)
 
-        deployment = Deployment(self._world, attempt, self._graph, restore, self.processes, done)
+        deployment = Deployment(self._world, attempt, self._graph, restore, self._some(subtasks), done)
         self._deployment = deployment
         deployment.begin()
         if self._refuse_next and not self._world.is_calm:
@@ -87,29 +95,24 @@ class SimulatedExecution:
         self._world.on_moment(Moment.DEPLOYING)
 
     def start(self, attempt: int) -> None:
-        """Let all subtasks run; the calls are on their way when the scheduler is told."""
-        for process in self.processes.values():
+        """Let all subtasks run."""
+        self.start_region(attempt, self.processes.keys())
+
+    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Let these subtasks run; the calls are on their way when the scheduler is told."""
+        for process in self._some(subtasks).values():
             self._call(f"start {process}", self._starter(attempt, process))
         self._master.answer(attempt, lambda s: self._started(s.on_started, attempt), "all are started")
 
     def stop_all(self, attempt: int) -> None:
         """Stop all subtasks."""
-        self._stopped_through = attempt
         if self._deployment is not None:
             self._deployment.give_up()
-        left = [len(self.processes)]
+        self._stop(attempt, self.processes.keys(), lambda s: s.on_all_stopped(attempt))
 
-        def stopper(process: SimulatedProcess) -> Callable[[], None]:
-            def stop() -> None:
-                process.stop(attempt)
-                left[0] -= 1
-                if not left[0]:
-                    self._master.answer(attempt, lambda s: s.on_all_stopped(attempt), "all have stopped")
-
-            return stop
-
-        for process in self.processes.values():
-            self._call(f"stop {process}", stopper(process))
+    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Stop these subtasks."""
+        self._stop(attempt, subtasks, lambda s: s.on_region_stopped(attempt))
 
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
@@ -154,6 +157,28 @@ class SimulatedExecution:
 
     # -- how it is done -----------------------------------------------------------------------------------
 
+    def _some(self, subtasks: Collection[SubtaskId]) -> dict[SubtaskId, SimulatedProcess]:
+        return {id: process for id, process in self.processes.items() if id in subtasks}
+
+    def _stop(
+        self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[JobScheduler], None]
+    ) -> None:
+        stopping = list(self._some(subtasks).values())
+        left = [len(stopping)]
+
+        def stopper(process: SimulatedProcess) -> Callable[[], None]:
+            def stop() -> None:
+                process.stop(attempt)
+                left[0] -= 1
+                if not left[0]:
+                    self._master.answer(attempt, stopped, "all have stopped")
+
+            return stop
+
+        for process in stopping:
+            self._stopped_through[process.id] = attempt
+            self._call(f"stop {process}", stopper(process))
+
     def _fail_deployment(self, deployment: Deployment) -> None:
         self._world.counts.happened(FaultKind.DEPLOYMENT_FAILED)
         deployment.fail(FailureCause("the cluster has no room"))
@@ -164,7 +189,7 @@ class SimulatedExecution:
 
     def _starter(self, attempt: int, process: SimulatedProcess) -> Callable[[], None]:
         def start() -> None:
-            if not process.start(attempt) and attempt > self._stopped_through:
+            if not process.start(attempt) and attempt > self._stopped_through.get(process.id, 0):
                 self._report_death(process, attempt)
 
         return start
@@ -183,7 +208,9 @@ class SimulatedExecution:
     def _report_death(self, process: SimulatedProcess, attempt: int) -> None:
         cause = FailureCause("its process died", process.id)
         what = f"the process of {process} has died"
-        self._master.answer(attempt, lambda s: s.on_subtask_failed(attempt, process.id, cause), what)
+        self._master.answer(
+            attempt, lambda s: s.on_subtask_failed(attempt, process.id, cause), what, process.id
+        )
 
     def _ended(self, checkpoint_id: int) -> None:
         if checkpoint_id in self.running_checkpoints:

@@ -104,7 +104,9 @@ class FaultInjector:
         checkpoint = draws.pick(self._execution.running_checkpoints)
         subtask = draws.pick(self._graph.subtasks).id
         reason = CheckpointFailureReason.CHECKPOINT_DECLINED
-        outcome = scheduler.decline(scheduler.attempt, subtask, checkpoint, reason, "for the simulation")
+        outcome = scheduler.decline(
+            scheduler.attempt_of(subtask), subtask, checkpoint, reason, "for the simulation"
+        )
         self._world.trace.note(f"{subtask} declines checkpoint {checkpoint}: {outcome.value}")
         if outcome is MessageOutcome.ACCEPTED:
             self._world.counts.happened(FaultKind.CHECKPOINT_CANCELLED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.execution_gateway import ExecutionGateway
@@ -55,19 +56,25 @@ class Master:
         )
         self._scheduler.start()
 
-    def report(self, attempt: int, act: Callable[[JobScheduler], Any], what: str) -> None:
+    def report(self, attempt: int, act: Callable[[JobScheduler], Any], what: str, subtask: SubtaskId) -> None:
         """A subtask says something; it comes late, in any order, and perhaps twice."""
-        self.answer(attempt, act, what)
+        self.answer(attempt, act, what, subtask)
         if self._world.repeats(FaultKind.MESSAGE_REPEATED):
-            self.answer(attempt, act, f"again: {what}")
+            self.answer(attempt, act, f"again: {what}", subtask)
 
-    def answer(self, attempt: int, act: Callable[[JobScheduler], Any], what: str) -> None:
+    def answer(
+        self,
+        attempt: int,
+        act: Callable[[JobScheduler], Any],
+        what: str,
+        subtask: SubtaskId | None = None,
+    ) -> None:
         """A call is answered, once."""
 
         def arrive() -> None:
             scheduler = self.scheduler
-            is_old = attempt < scheduler.attempt
-            self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(is_old))
+            current = scheduler.attempt if subtask is None else scheduler.attempt_of(subtask)
+            self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(attempt < current))
             act(scheduler)
 
         self._world.send(Happening.REPORT, arrive, what)

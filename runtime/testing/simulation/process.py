@@ -189,6 +189,7 @@ class AttemptSupervisor:
             attempt,
             lambda scheduler: scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics),
             f"{subtask} acknowledges checkpoint {checkpoint_id}",
+            subtask,
         )
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
@@ -198,6 +199,7 @@ class AttemptSupervisor:
             attempt,
             lambda scheduler: scheduler.decline(attempt, subtask, checkpoint_id, reason, detail),
             f"{subtask} declines checkpoint {checkpoint_id}: {reason.value} {detail}",
+            subtask,
         )
 
     def end_of_data(self) -> None:
@@ -207,6 +209,7 @@ class AttemptSupervisor:
             attempt,
             lambda scheduler: scheduler.on_end_of_data(attempt, subtask),
             f"{subtask} has reached the end of its data",
+            subtask,
         )
 
     def ended(self, cause: FailureCause | None) -> None:
@@ -217,10 +220,12 @@ class AttemptSupervisor:
                 attempt,
                 lambda scheduler: scheduler.on_subtask_finished(attempt, subtask),
                 f"{subtask} has finished",
+                subtask,
             )
         else:
             self._master.answer(
                 attempt,
                 lambda scheduler: scheduler.on_subtask_failed(attempt, subtask, cause),
                 f"{subtask} has failed: {cause.message[:200]}",
+                subtask,
             )

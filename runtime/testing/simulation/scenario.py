@@ -29,7 +29,9 @@ class HandlerMode(Enum):
 
 #: What seeds pick from, as often as it stands here.
 MODES: Final = (
-    *(HandlerMode.ALIGNED,) * 8,
+    *(HandlerMode.ALIGNED,) * 6,
+    *(HandlerMode.UNALIGNED,) * 6,
+    *(HandlerMode.ALIGNED_TIMEOUT,) * 6,
     *(HandlerMode.AT_LEAST_ONCE,) * 3,
     HandlerMode.NO_CHECKPOINTS,
 )
@@ -152,6 +154,7 @@ def _config(draws: Draws, mode: HandlerMode) -> JobConfig:
         credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
         slice_duration=draws.pick((0.0005, 0.01)),
         gap_timeout=1000.0,
+        failover="full" if draws.chance(0.3) else "region",
         end_of_partition=policy,
     )
 
