@@ -1,7 +1,7 @@
 """The rules of the data plane, which every frame of a simulated job is held against as it is sent.
 
 Numbers follow each other without a gap, nothing is sent behind the end of a channel, no channel has more
-elements outstanding than it has credits, an aligned barrier ends its frame, and checkpoints do not go back.
+elements outstanding than it has credits, an aligned barrier ends its frame, and their ids only grow.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ class ChannelRules:
             is_last = position == len(elements) - 1
             if isinstance(element, CheckpointBarrier):
                 assert is_last or element.options.unaligned, f"{way}: {element} in the middle of a frame"
-                newest = self._newest_barrier.get(channel, -1)
-                assert element.checkpoint_id > newest, f"{way}: {element} follows barrier {newest}"
-                self._newest_barrier[channel] = element.checkpoint_id
+                if not element.options.unaligned:  # those overtake older ones, which come later then
+                    newest = self._newest_barrier.get(channel, -1)
+                    assert element.checkpoint_id > newest, f"{way}: {element} follows barrier {newest}"
+                    self._newest_barrier[channel] = element.checkpoint_id
             elif isinstance(element, EndOfPartition):
                 assert is_last, f"{way}: {element} in the middle of a frame"
                 self._ended.add(channel)
