@@ -143,7 +143,7 @@ class _Drawing:
             OperatorKind.KEYED,
             keys=draws.pick((1, 2, 5, 11)),
             text_keys=draws.chance(0.5),
-            is_padded=draws.chance(0.3),
+            is_padded=draws.chance(0.4),
         )
 
 

@@ -35,6 +35,10 @@ class FaultInjector:
         self._graph = graph
         self._master = master
         self._execution = execution
+        padded = {operator.id for operator in world.scenario.shape.operators if operator.is_padded}
+        self._uploading = {
+            v.id for v in graph.job.vertices if any(operator.id in padded for operator in v.operators)
+        }
         self._occurred: Counter[Moment] = Counter()
         planned = world.scenario.faults
         self._waiting = [fault for fault in planned if fault.moment is not Moment.MOVE]
@@ -78,8 +82,11 @@ class FaultInjector:
         self._world.trace.note("** fault:", fault)
         self._inject[fault.kind]()
 
-    def _victim(self) -> SimulatedProcess | None:
-        running = [process for process in self._execution.processes.values() if process.runs]
+    def _victim(self, *, uploads: bool = False) -> SimulatedProcess | None:
+        alive = [process for process in self._execution.processes.values() if process.may_die]
+        running = [process for process in alive if process.runs] or alive
+        if uploads:
+            running = [process for process in running if process.id.vertex in self._uploading] or running
         return self._world.draws.pick(running) if running else None
 
     def _crash(self) -> None:
@@ -93,7 +100,7 @@ class FaultInjector:
             victim.die_after_effects(self._world.draws.below(4))
 
     def _crash_in_upload(self) -> None:
-        victim = self._victim()
+        victim = self._victim(uploads=True)
         if victim is not None:
             victim.die_after_uploads(self._world.draws.between(0, 2))
 

@@ -55,6 +55,11 @@ class SimulatedProcess:
         """Whether it lives and something that is not over runs in it."""
         return self.is_alive and self.task is not None and self.task.state.is_open
 
+    @property
+    def may_die(self) -> bool:
+        """Whether somebody would miss it: it lives, and its work is not done."""
+        return self.is_alive and (self.task is None or self.task.state is not TaskState.FINISHED)
+
     # -- its life -----------------------------------------------------------------------------------------
 
     def die(self, kind: FaultKind) -> None:

@@ -50,6 +50,7 @@ class Weather:
         tick: Most seconds that a move takes.
         latency: Most seconds that a frame or a message is on its way.
         repeats: Probability with which a frame or a message arrives twice.
+        stragglers: Probability with which a report takes very long.
         slow_channels: Share of the channels that are slow.
         slowness: Most seconds that a frame is on its way there.
         seconds_per_record: What users' code takes for a record.
@@ -61,6 +62,7 @@ class Weather:
     tick: float
     latency: float
     repeats: float
+    stragglers: float
     slow_channels: float
     slowness: float
     seconds_per_record: float
@@ -167,10 +169,11 @@ def _weather(draws: Draws) -> Weather:
         tick=draws.pick((0.00005, 0.0005, 0.001)),
         latency=draws.pick((0.0, 0.0, 0.001, 0.01)),
         repeats=draws.pick((0.0, 0.02, 0.2)),
+        stragglers=draws.pick((0.0, 0.0, 0.05, 0.2)),
         slow_channels=draws.pick((0.0, 0.0, 0.1, 0.5)),
         slowness=draws.pick((0.005, 0.05)),
         seconds_per_record=draws.pick((0.0, 0.0, 0.0, 0.001, 0.01)),
-        lasts=draws.pick((400, 1500, 1500, 4000)),
+        lasts=draws.pick((400, 1500, 1500, 3000)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.agenda import Agenda, Happening
@@ -12,6 +13,10 @@ from penstock.runtime.testing.simulation.faults import FaultCounts, FaultKind, M
 from penstock.runtime.testing.simulation.faulty_storage import FaultyStorage
 from penstock.runtime.testing.simulation.scenario import CALM, Scenario, Weather
 from penstock.runtime.testing.simulation.trace import Trace
+
+
+#: Most seconds that a straggler is on its way.
+_STRAGGLE: Final = 1.0
 
 
 class SimulatedUserError(Exception):
@@ -79,7 +84,10 @@ class World:
 
     def send(self, kind: Happening, act: Callable[[], None], *what: object) -> None:
         """Let something arrive after a while."""
-        self.agenda.add(kind, act, *what, at=self.arrival())
+        straggles = (
+            kind is Happening.REPORT and not self.is_calm and self.draws.chance(self.weather.stragglers)
+        )
+        self.agenda.add(kind, act, *what, at=self.arrival(_STRAGGLE if straggles else 0.0))
 
     def record_processed(self) -> None:
         """Users' code takes a record: time passes, and it may fail.
