@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.config_values import check_names, from_fields, seconds, truth, whole_number
+from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.job.restart import (
     ExponentialBackoff,
@@ -66,7 +67,7 @@ class JobConfig:
         cancellation_timeout: How long a user's code may take to come back after a cancel.
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier:
-            `counts_as_barrier`, or `aborts` as in Flink 1.11.
+            `counts_as_barrier`, or `aborts` as in Flink 1.11 (not with at least once).
         checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished.
         restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
         allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
@@ -124,6 +125,7 @@ class JobConfig:
         _kind_of("checkpointing", self.checkpointing, (Checkpointing,))
         _kind_of("restart", self.restart, get_args(RestartConfig))
         self._check_alignment()
+        self._check_end_of_partition()
 
     def _check_alignment(self) -> None:
         """A limit that would never be met is refused, not quietly ignored."""
@@ -131,6 +133,17 @@ class JobConfig:
             msg = (
                 "Checkpointing(max_alignment_bytes=...) is for channels without credits; those of a job have "
                 "credits, which bound what waits during an alignment. Leave it out"
+            )
+            raise ConfigurationError(msg)
+
+    def _check_end_of_partition(self) -> None:
+        """Flink 1.11 goes on waiting for channels that have ended when it does not align; a job never ends so."""
+        if self.checkpointing is None or self.end_of_partition == "counts_as_barrier":
+            return
+        if self.checkpointing.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
+            msg = (
+                "end_of_partition='aborts' with mode='at_least_once': a checkpoint would wait for channels that "
+                "have ended, so none would complete once a subtask has finished; use 'counts_as_barrier'"
             )
             raise ConfigurationError(msg)
 

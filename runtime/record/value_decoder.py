@@ -66,7 +66,7 @@ class ValueDecoder:
             ExtensionCode.ENUM: self._enum,
             ExtensionCode.ENUMS: self._enums,
         }
-        self._hooks = [partial(self._extension, depth) for depth in range(MAX_DEPTH + 1)]
+        self._hooks = [partial(self._extension, depth) for depth in range(_DEPTH_ON_STACK)]
 
     def decode(self, data: bytes | bytearray | memoryview) -> Any:
         """Decode one value.
@@ -83,11 +83,12 @@ class ValueDecoder:
             raise CodecError(msg) from error
 
     def _unpack(self, data: bytes | bytearray | memoryview, depth: int) -> Any:
-        hook = self._hooks[depth]
         if depth < _DEPTH_ON_STACK:
+            hook = self._hooks[depth]
             return unpackb(data, ext_hook=hook, strict_map_key=False, unicode_errors=_SURROGATES)
+        deep_hook = partial(self._extension, depth)
         unpacker = Unpacker(
-            ext_hook=hook, strict_map_key=False, unicode_errors=_SURROGATES, max_buffer_size=len(data)
+            ext_hook=deep_hook, strict_map_key=False, unicode_errors=_SURROGATES, max_buffer_size=len(data)
         )
         unpacker.feed(data)
         value = unpacker.unpack()

@@ -101,6 +101,13 @@ class ManualTimers:
         """Timers that will fire, soonest first."""
         return tuple(sorted(timer for timer in self._heap if not timer.cancelled))
 
+    @property
+    def next_due(self) -> float | None:
+        """Monotonic time of the soonest timer; `None` without timers."""
+        while self._heap and self._heap[0].cancelled:
+            heapq.heappop(self._heap)
+        return self._heap[0].due if self._heap else None
+
     def call_later(self, delay: float, callback: Callable[[], None]) -> ManualTimer:
         """Fire `callback` when `delay` seconds have passed."""
         timer = ManualTimer(self._clock.monotonic() + max(0.0, delay), next(self._numbers), callback)

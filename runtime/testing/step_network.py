@@ -4,8 +4,7 @@ It does what Ray does to calls between actors: a frame is on its way until someb
 order; its answer, which is the sender's credit, is then on its way back. A frame may be taken out and stay,
 as after a call that was lost and is sent again.
 
-Every frame is held against the rules of the data plane as it is sent: numbers follow each other without a
-gap, no channel has more elements outstanding than it has credits, an aligned barrier ends its frame.
+Every frame is held against the rules of the data plane as it is sent (`ChannelRules`).
 """
 
 from __future__ import annotations
@@ -16,15 +15,7 @@ from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.record.element_codec import decode_element
-from penstock.runtime.record.elements import (
-    Buffer,
-    CheckpointBarrier,
-    EndOfPartition,
-    StreamElement,
-    StreamStatus,
-    Watermark,
-)
+from penstock.runtime.testing.channel_rules import ChannelRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +69,12 @@ class StepNetwork:
     """
 
     def __init__(self, credits: int) -> None:
-        self._credits = credits
+        self._rules = ChannelRules(credits)
         self.frames: list[Frame] = []
         self.answers: list[Frame] = []
         self._waiting: dict[tuple[SubtaskId, int], list[Frame]] = {}
-        self._next: Counter[OutputChannelSpec] = Counter()
         self._arrived: Counter[OutputChannelSpec] = Counter()
-        self._ended: set[OutputChannelSpec] = set()
-        self._outstanding: dict[OutputChannelSpec, dict[int, int]] = {}
-        self._sent = self._repeated = self._overtaken = self._most_outstanding = 0
+        self._sent = self._repeated = self._overtaken = 0
 
     def send(
         self, sender: SubtaskId, channel: OutputChannelSpec, first: int, elements: Sequence[bytes]
@@ -97,8 +85,7 @@ class StepNetwork:
             AssertionError: It breaks a rule of the data plane.
         """
         frame = Frame(sender, channel, first, list(elements))
-        self._check(frame, [decode_element(element) for element in elements])
-        self._next[channel] = frame.end
+        self._rules.sent(sender, channel, first, elements)
         self._sent += 1
         self.frames.append(frame)
 
@@ -131,26 +118,10 @@ class StepNetwork:
     def take_answer(self, index: int) -> Frame:
         """An answer arrives; tell the frame's sender afterwards."""
         frame = self.answers.pop(index)
-        self._outstanding[frame.channel].pop(frame.first, None)
+        self._rules.credited(frame.channel, frame.first)
         return frame
 
     def statistics(self) -> StepNetworkStatistics:
         """What went through."""
-        return StepNetworkStatistics(self._sent, self._repeated, self._overtaken, self._most_outstanding)
-
-    def _check(self, frame: Frame, elements: Sequence[StreamElement]) -> None:
-        channel = frame.channel
-        assert elements, f"{frame.sender} sent an empty frame to {channel}"
-        expected = self._next[channel]
-        assert frame.first == expected, f"{frame.sender} -> {channel}: {frame.first} follows {expected - 1}"
-        assert channel not in self._ended, f"{frame.sender} sent {elements} behind the end of {channel}"
-        for element in elements[:-1]:
-            ends = isinstance(element, CheckpointBarrier | EndOfPartition)
-            assert not ends, f"{frame.sender} -> {channel}: {element} in the middle of a frame"
-        if isinstance(elements[-1], EndOfPartition):
-            self._ended.add(channel)
-        outstanding = self._outstanding.setdefault(channel, {})
-        outstanding[frame.first] = sum(isinstance(e, Buffer | Watermark | StreamStatus) for e in elements)
-        total = sum(outstanding.values())
-        self._most_outstanding = max(self._most_outstanding, total)
-        assert total <= self._credits, f"{frame.sender} -> {channel}: {total} of {self._credits} credits"
+        most = self._rules.most_outstanding
+        return StepNetworkStatistics(self._sent, self._repeated, self._overtaken, most)

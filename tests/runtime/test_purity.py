@@ -28,6 +28,8 @@ ALSO_ALLOWED = {
     "runtime/operators/failure.py": {"traceback"},  # puts the user's traceback into the error
     "runtime/record/class_directory.py": {"importlib", "sys"},  # finds the user's class of a decoded value
     "runtime/record/pickle_fallback.py": {"io", "pickle"},  # the codec's last resort
+    # the simulation as a program: prints, spreads seeds over processes, says how long they took
+    "runtime/testing/simulation/__main__.py": {"argparse", "concurrent.futures", "os", "sys", "time"},
 }
 
 #: Calls that reach the world through a module that may be imported, and built-ins that do.

@@ -1,0 +1,25 @@
+"""The deterministic simulation: whole jobs in one thread under a seeded scheduler with a virtual clock.
+
+A seed picks everything: the graph, the settings, the weather (which channels are slow, what is starved), the
+faults and the order of every single happening. The same seed gives the same run on every machine. After the
+run an oracle that knows only the input says what is wrong, if anything is.
+
+What is real: the scheduler of the job with its states, the checkpoint coordinator, the log of decisions, the
+subtasks with their gates, barrier handlers, operators, state backends and codecs. What is simulated: time,
+processes, the network between them, the storage, background work, and the outside world of sinks.
+
+    python -m penstock.runtime.testing.simulation --seed 7 --trace
+    python -m penstock.runtime.testing.simulation --seeds 0:1000
+
+The files, from the inside out:
+
+* `draws`, `faults`, `trace`: choices, kinds of failures with their counts, what a run says about itself
+* `agenda`: everything that may happen next, and in which order it does
+* `records`, `external_system`, `operators`: the data, the world behind sinks, and the users' code of a job
+* `shape`, `scenario`: the graph, and all that a seed picks
+* `faulty_storage`, `frames`, `running_task`, `process`, `deployment`, `execution`, `master`: the world
+* `injector`: makes planned faults happen; `simulation`: runs one seed
+* `expectation`, `oracle`: what must come out, computed from the input alone, and the comparison
+* `stuck`: what a job that stands still waits for
+* `runs`, `stress`: many seeds, and Flink's stress test of unaligned checkpoints
+"""

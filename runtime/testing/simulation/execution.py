@@ -1,0 +1,238 @@
+"""`SimulatedExecution`: what the job's scheduler asks for, carried out in simulated processes.
+
+It stands for the part of the JobMaster that talks to actors. Every message to a subtask is a call of its own:
+late, in any order, and repeated when its answer was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.testing.simulation.agenda import Happening
+from penstock.runtime.testing.simulation.deployment import Deployment
+from penstock.runtime.testing.simulation.faults import FaultKind, Moment
+from penstock.runtime.testing.simulation.master import Master
+from penstock.runtime.testing.simulation.process import SimulatedProcess
+from penstock.runtime.testing.simulation.running_task import RunningTask
+from penstock.runtime.testing.simulation.world import World
+
+
+class SimulatedExecution:
+    """The `ExecutionGateway` of a simulated job; see the module's text.
+
+    Args:
+        world: Time, chance and storage.
+        graph: The job.
+        master: Whom it serves.
+
+    Attributes:
+        processes: All processes, by subtask.
+        running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
+        end: How the job ended, and why; `None` while it lives.
+    """
+
+    def __init__(self, world: World, graph: ExecutionGraph, master: Master) -> None:
+        self._world = world
+        self._graph = graph
+        self._master = master
+        self._deployment: Deployment | None = None
+        self._stopped_through: dict[SubtaskId, int] = {}
+        self._refuse_next = False
+        self.processes = {s.id: SimulatedProcess(world, s.id, master) for s in graph.subtasks}
+        self.running_checkpoints: list[int] = []
+        self.end: tuple[JobState, str] | None = None
+        for process in self.processes.values():
+            process.on_death = self._reporter_of_death(process)
+
+    @property
+    def deployment(self) -> Deployment | None:
+        """The newest deployment."""
+        return self._deployment
+
+    def refuse_next_deployment(self) -> None:
+        """Let the next deployment find no room, or the one that is under way."""
+        deployment = self._deployment
+        if deployment is not None and not deployment.is_over:
+            self._fail_deployment(deployment)
+        else:
+            self._refuse_next = True
+
+    # -- ExecutionGateway ---------------------------------------------------------------------------------
+
+    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        """Bring all subtasks up for this attempt."""
+        self.running_checkpoints.clear()
+        self.deploy_region(attempt, self.processes.keys(), restore)
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        """Bring these subtasks up for this attempt."""
+        restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
+        some = "" if len(subtasks) == len(self.processes) else f" for {len(subtasks)} subtasks"
+        self._world.trace.note(f"== attempt {attempt} begins{some} from {restored} ==")
+
+        def done(failure: FailureCause | None) -> None:
+            if failure is None:
+                self._master.answer(attempt, lambda s: s.on_deployed(attempt), "all are deployed")
+            else:
+                text = f"the deployment failed: {failure}"
+                self._master.answer(attempt, lambda s: s.on_deployment_failed(attempt, failure), text)
+
+        deployment = Deployment(self._world, attempt, self._graph, restore, self._some(subtasks), done)
+        self._deployment = deployment
+        deployment.begin()
+        if self._refuse_next and not self._world.is_calm:
+            self._refuse_next = False
+            self._fail_deployment(deployment)
+        self._world.on_moment(Moment.DEPLOYING)
+
+    def start(self, attempt: int) -> None:
+        """Let all subtasks run."""
+        self.start_region(attempt, self.processes.keys())
+
+    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Let these subtasks run; the calls are on their way when the scheduler is told."""
+        for process in self._some(subtasks).values():
+            self._call(f"start {process}", self._starter(attempt, process))
+        self._master.answer(attempt, lambda s: self._started(s.on_started, attempt), "all are started")
+
+    def stop_all(self, attempt: int) -> None:
+        """Stop all subtasks."""
+        if self._deployment is not None:
+            self._deployment.give_up()
+        self._stop(attempt, self.processes.keys(), lambda s: s.on_all_stopped(attempt))
+
+    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Stop these subtasks."""
+        self._stop(attempt, subtasks, lambda s: s.on_region_stopped(attempt))
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
+        """Tell subtasks to start a checkpoint."""
+        self.running_checkpoints.append(barrier.checkpoint_id)
+        self._control(
+            attempt, subtasks, lambda s: s.trigger_checkpoint(barrier), f"trigger {barrier.checkpoint_id}"
+        )
+        self._world.on_moment(Moment.TRIGGERED)
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell subtasks that they may commit."""
+        self._ended(checkpoint_id)
+        what = f"checkpoint {checkpoint_id} is complete"
+        self._control(attempt, subtasks, lambda s: s.notify_complete(checkpoint_id), what)
+        self._world.on_moment(Moment.COMPLETED)
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell subtasks that a checkpoint was given up."""
+        self._ended(checkpoint_id)
+        what = f"checkpoint {checkpoint_id} is given up"
+        self._control(attempt, subtasks, lambda s: s.notify_aborted(checkpoint_id), what)
+
+    def job_ended(self, state: JobState, cause: str) -> None:
+        """The job is over."""
+        self._world.trace.note(f"== the job has ended: {state.value} {cause} ==")
+        self.end = state, cause
+
+    def fenced(self) -> None:
+        """There is no other JobMaster.
+
+        Raises:
+            AssertionError: Always.
+        """
+        msg = "the JobMaster was fenced although there is no other one"
+        raise AssertionError(msg)
+
+    # -- how it is done -----------------------------------------------------------------------------------
+
+    def _some(self, subtasks: Collection[SubtaskId]) -> dict[SubtaskId, SimulatedProcess]:
+        return {id: process for id, process in self.processes.items() if id in subtasks}
+
+    def _stop(
+        self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[JobScheduler], None]
+    ) -> None:
+        stopping = list(self._some(subtasks).values())
+        left = [len(stopping)]
+
+        def stopper(process: SimulatedProcess) -> Callable[[], None]:
+            def stop() -> None:
+                process.stop(attempt)
+                left[0] -= 1
+                if not left[0]:
+                    self._master.answer(attempt, stopped, "all have stopped")
+
+            return stop
+
+        for process in stopping:
+            self._stopped_through[process.id] = attempt
+            self._call(f"stop {process}", stopper(process))
+
+    def _fail_deployment(self, deployment: Deployment) -> None:
+        self._world.counts.happened(FaultKind.DEPLOYMENT_FAILED)
+        deployment.fail(FailureCause("the cluster has no room"))
+
+    def _started(self, on_started: Callable[[int], None], attempt: int) -> None:
+        on_started(attempt)
+        self._world.on_moment(Moment.STARTED)
+
+    def _starter(self, attempt: int, process: SimulatedProcess) -> Callable[[], None]:
+        def start() -> None:
+            if not process.start(attempt) and attempt > self._stopped_through.get(process.id, 0):
+                self._report_death(process, attempt)
+
+        return start
+
+    def _reporter_of_death(self, process: SimulatedProcess) -> Callable[[FaultKind], None]:
+        def died(kind: FaultKind) -> None:
+            self._world.counts.happened(kind)
+            state = self._master.scheduler.state
+            if self._master.scheduler.attempt > 1 and state is not JobState.RUNNING:
+                self._world.counts.happened(FaultKind.CRASH_IN_RESTART)
+            if process.task is not None:
+                self._report_death(process, process.task.attempt)
+
+        return died
+
+    def _report_death(self, process: SimulatedProcess, attempt: int) -> None:
+        cause = FailureCause("its process died", process.id)
+        what = f"the process of {process} has died"
+        self._master.answer(
+            attempt, lambda s: s.on_subtask_failed(attempt, process.id, cause), what, process.id
+        )
+
+    def _ended(self, checkpoint_id: int) -> None:
+        if checkpoint_id in self.running_checkpoints:
+            self.running_checkpoints.remove(checkpoint_id)
+
+    def _control(
+        self, attempt: int, subtasks: Sequence[SubtaskId], message: Callable[..., None], what: str
+    ) -> None:
+        for subtask in subtasks:
+            self._send_control(attempt, self.processes[subtask], message, what)
+            if self._world.repeats(FaultKind.MESSAGE_REPEATED):
+                self._send_control(attempt, self.processes[subtask], message, f"{what} (again)")
+
+    def _send_control(
+        self, attempt: int, process: SimulatedProcess, message: Callable[..., None], what: str
+    ) -> None:
+        def take(task: RunningTask) -> None:
+            task.receive(message)
+
+        self._world.send(
+            Happening.MESSAGE, lambda: process.control(attempt, take), f"{process} is told:", what
+        )
+
+    def _call(self, what: str, act: Callable[[], None]) -> None:
+        self._world.send(Happening.OPERATION, act, what)

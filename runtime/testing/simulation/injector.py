@@ -1,0 +1,124 @@
+"""`FaultInjector`: makes the planned faults happen when their moment has come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from penstock.runtime.checkpoint.coordinator import MessageOutcome
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.testing.simulation.execution import SimulatedExecution
+from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.master import Master
+from penstock.runtime.testing.simulation.process import SimulatedProcess
+from penstock.runtime.testing.simulation.world import World
+
+
+class FaultInjector:
+    """Watches moments and injects what was planned for them.
+
+    A fault that can't happen when it is due (nothing runs that could crash) is left out and not counted. Those
+    that wait for something, such as the next write, count when they strike.
+
+    Args:
+        world: Time, chance and storage.
+        graph: The job.
+        master: The JobMaster.
+        execution: The processes.
+    """
+
+    def __init__(
+        self, world: World, graph: ExecutionGraph, master: Master, execution: SimulatedExecution
+    ) -> None:
+        self._world = world
+        self._graph = graph
+        self._master = master
+        self._execution = execution
+        padded = {operator.id for operator in world.scenario.shape.operators if operator.is_padded}
+        self._uploading = {
+            v.id for v in graph.job.vertices if any(operator.id in padded for operator in v.operators)
+        }
+        self._occurred: Counter[Moment] = Counter()
+        planned = world.scenario.faults
+        self._waiting = [fault for fault in planned if fault.moment is not Moment.MOVE]
+        self._due = [(fault.occurrence, fault) for fault in planned if fault.moment is Moment.MOVE]
+        self._inject: dict[FaultKind, Callable[[], None]] = {
+            FaultKind.CRASH: self._crash,
+            FaultKind.CRASH_IN_STEP: self._crash_in_step,
+            FaultKind.CRASH_IN_UPLOAD: self._crash_in_upload,
+            FaultKind.USER_ERROR: lambda: world.fail_user_code(world.draws.below(10)),
+            FaultKind.DEPLOYMENT_FAILED: execution.refuse_next_deployment,
+            FaultKind.WRITE_REFUSED: lambda: world.storage.fail_next(FaultKind.WRITE_REFUSED),
+            FaultKind.WRITE_UNSURE: lambda: world.storage.fail_next(FaultKind.WRITE_UNSURE),
+            FaultKind.READ_REFUSED: lambda: world.storage.fail_next(FaultKind.READ_REFUSED),
+            FaultKind.STORAGE_AWAY: lambda: world.storage.go_away(world.draws.real(0.01, 0.5)),
+            FaultKind.CHECKPOINT_CANCELLED: self._cancel_checkpoint,
+            FaultKind.JOB_CANCELLED: self._cancel_job,
+        }
+        world.on_moment = self.occurred
+
+    def occurred(self, moment: Moment) -> None:
+        """A moment has come."""
+        self._occurred[moment] += 1
+        occurrence = self._occurred[moment]
+        for fault in [f for f in self._waiting if f.moment is moment and f.occurrence == occurrence]:
+            self._waiting.remove(fault)
+            self._due.append((self._world.trace.moves + fault.delay, fault))
+
+    def inject_due(self) -> None:
+        """Inject what is due at this move."""
+        if self._world.is_calm or not self._due:
+            return
+        moves = self._world.trace.moves
+        due = [fault for at, fault in self._due if at <= moves]
+        if not due:
+            return
+        self._due = [(at, fault) for at, fault in self._due if at > moves]
+        for fault in due:
+            self._inject_one(fault)
+
+    def _inject_one(self, fault: PlannedFault) -> None:
+        self._world.trace.note("** fault:", fault)
+        self._inject[fault.kind]()
+
+    def _victim(self, *, uploads: bool = False) -> SimulatedProcess | None:
+        alive = [process for process in self._execution.processes.values() if process.may_die]
+        running = [process for process in alive if process.runs] or alive
+        if uploads:
+            running = [process for process in running if process.id.vertex in self._uploading] or running
+        return self._world.draws.pick(running) if running else None
+
+    def _crash(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            victim.die(FaultKind.CRASH)
+
+    def _crash_in_step(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            victim.die_after_effects(self._world.draws.below(4))
+
+    def _crash_in_upload(self) -> None:
+        victim = self._victim(uploads=True)
+        if victim is not None:
+            victim.die_after_uploads(self._world.draws.between(0, 2))
+
+    def _cancel_checkpoint(self) -> None:
+        if not self._execution.running_checkpoints:
+            return
+        draws, scheduler = self._world.draws, self._master.scheduler
+        checkpoint = draws.pick(self._execution.running_checkpoints)
+        subtask = draws.pick(self._graph.subtasks).id
+        reason = CheckpointFailureReason.CHECKPOINT_DECLINED
+        outcome = scheduler.decline(
+            scheduler.attempt_of(subtask), subtask, checkpoint, reason, "for the simulation"
+        )
+        self._world.trace.note(f"{subtask} declines checkpoint {checkpoint}: {outcome.value}")
+        if outcome is MessageOutcome.ACCEPTED:
+            self._world.counts.happened(FaultKind.CHECKPOINT_CANCELLED)
+
+    def _cancel_job(self) -> None:
+        if not self._master.scheduler.state.is_terminal:
+            self._world.counts.happened(FaultKind.JOB_CANCELLED)
+            self._master.scheduler.cancel()

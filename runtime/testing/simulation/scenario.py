@@ -1,0 +1,229 @@
+"""`Scenario`: all that a seed picks before the run begins, and `draw_scenario`, which picks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
+from penstock.runtime.graph.job_config import EndOfPartitionMode, JobConfig
+from penstock.runtime.job.restart import FixedDelay
+from penstock.runtime.testing.simulation.agenda import Happening
+from penstock.runtime.testing.simulation.draw_shape import draw_shape
+from penstock.runtime.testing.simulation.draws import Draws
+from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.shape import Shape
+
+
+class HandlerMode(Enum):
+    """How barriers are dealt with."""
+
+    ALIGNED = "aligned"
+    AT_LEAST_ONCE = "at_least_once"
+    UNALIGNED = "unaligned"
+    ALIGNED_TIMEOUT = "aligned_timeout"
+    NO_CHECKPOINTS = "no_checkpoints"
+
+
+#: What seeds pick from, as often as it stands here.
+MODES: Final = (
+    *(HandlerMode.ALIGNED,) * 6,
+    *(HandlerMode.UNALIGNED,) * 6,
+    *(HandlerMode.ALIGNED_TIMEOUT,) * 6,
+    *(HandlerMode.AT_LEAST_ONCE,) * 3,
+    HandlerMode.NO_CHECKPOINTS,
+)
+
+#: Weights of an orderly world.
+CALM: Final[Mapping[Happening, int]] = dict.fromkeys(Happening, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What the world is like until it calms down.
+
+    Attributes:
+        weights: How readily each kind of happening happens.
+        disorder: Probability with which it is not the oldest of its kind.
+        tick: Most seconds that a move takes.
+        latency: Most seconds that a frame or a message is on its way.
+        repeats: Probability with which a frame or a message arrives twice.
+        stragglers: Probability with which a report takes very long.
+        slow_channels: Share of the channels that are slow.
+        slowness: Most seconds that a frame is on its way there.
+        seconds_per_record: What users' code takes for a record.
+        lasts: Moves until the world is calm.
+    """
+
+    weights: Mapping[Happening, int]
+    disorder: float
+    tick: float
+    latency: float
+    repeats: float
+    stragglers: float
+    slow_channels: float
+    slowness: float
+    seconds_per_record: float
+    lasts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything about a run but the order of its happenings, which the seed decides on the way.
+
+    Attributes:
+        seed: The seed.
+        mode: How barriers are dealt with.
+        shape: The graph.
+        config: The job's settings.
+        weather: What the world is like.
+        faults: What will go wrong, if its moment comes.
+    """
+
+    seed: int
+    mode: HandlerMode
+    shape: Shape
+    config: JobConfig
+    weather: Weather
+    faults: tuple[PlannedFault, ...]
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether nothing may count twice."""
+        return self.mode is not HandlerMode.AT_LEAST_ONCE
+
+    def describe(self) -> list[str]:
+        """In words, for the trace."""
+        config, checkpointing = self.config, self.config.checkpointing
+        lines = [f"seed {self.seed}: {self.mode.value}, end_of_partition={config.end_of_partition}"]
+        lines += [f"  vertex {position}: {vertex}" for position, vertex in enumerate(self.shape.vertices)]
+        lines.append(
+            f"  credits {config.credits}, rows in a buffer {config.buffer_rows}, "
+            f"buffer timeout {config.buffer_timeout:g} s"
+        )
+        if checkpointing is not None:
+            lines.append(
+                f"  a checkpoint every {checkpointing.every_seconds:g} s, "
+                f"timeout {checkpointing.timeout_seconds:g} s, at most {checkpointing.max_concurrent} at a time"
+            )
+        return lines + [f"  planned: {fault}" for fault in self.faults]
+
+
+def draw_scenario(seed: int) -> Scenario:
+    """Pick everything.
+
+    Example:
+        >>> draw_scenario(5) == draw_scenario(5)
+        True
+    """
+    draws = Draws(seed)
+    mode = draws.stream(0).pick(MODES)
+    weather = _weather(draws.stream(3))
+    faults = () if mode is HandlerMode.NO_CHECKPOINTS else _faults(draws.stream(4), weather.lasts)
+    return Scenario(seed, mode, draw_shape(draws.stream(1)), _config(draws.stream(2), mode), weather, faults)
+
+
+def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
+    """How the job takes checkpoints."""
+    if mode is HandlerMode.NO_CHECKPOINTS:
+        return None
+    unaligned = mode in (HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT)
+    return Checkpointing(
+        every=draws.pick((0.003, 0.01, 0.03, 0.1)),
+        storage="memory:",
+        mode="at_least_once" if mode is HandlerMode.AT_LEAST_ONCE else "exactly_once",
+        timeout=draws.pick((0.1, 0.3, 1.0, 10.0)),
+        min_pause=draws.pick((0.0, 0.0, 0.005)),
+        max_concurrent=1 if unaligned else draws.pick((1, 1, 2, 3)),
+        retain=draws.pick((1, 1, 2, 3)),
+        keep_after=KeepAfter.ALWAYS,
+        tolerable_failures=draws.pick((None, None, 0, 2)),
+        unaligned=unaligned,
+        aligned_timeout=draws.pick((0.001, 0.01, 0.05)) if mode is HandlerMode.ALIGNED_TIMEOUT else None,
+    )
+
+
+def _config(draws: Draws, mode: HandlerMode) -> JobConfig:
+    may_abort = mode is not HandlerMode.AT_LEAST_ONCE
+    policy: EndOfPartitionMode = "aborts" if draws.chance(0.3) and may_abort else "counts_as_barrier"
+    return JobConfig(
+        checkpointing=checkpointing_of(draws, mode),
+        restart=FixedDelay(attempts=10_000, delay=draws.pick((0.0, 0.01, 0.5))),
+        buffer_timeout=draws.pick((0.0, 0.001, 0.01, 0.1)),
+        buffer_rows=draws.pick((1, 1, 2, 3, 5, 8, 20)),
+        credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
+        slice_duration=draws.pick((0.0005, 0.01)),
+        gap_timeout=1000.0,
+        failover="full" if draws.chance(0.3) else "region",
+        end_of_partition=policy,
+    )
+
+
+def _weather(draws: Draws) -> Weather:
+    weights = {kind: draws.pick((1, 4, 4, 4, 16)) for kind in Happening}
+    return Weather(
+        weights=weights,
+        disorder=draws.pick((0.0, 0.1, 0.5, 1.0)),
+        tick=draws.pick((0.00005, 0.0005, 0.001)),
+        latency=draws.pick((0.0, 0.0, 0.001, 0.01)),
+        repeats=draws.pick((0.0, 0.02, 0.2)),
+        stragglers=draws.pick((0.0, 0.0, 0.05, 0.2)),
+        slow_channels=draws.pick((0.0, 0.0, 0.1, 0.5)),
+        slowness=draws.pick((0.005, 0.05)),
+        seconds_per_record=draws.pick((0.0, 0.0, 0.0, 0.001, 0.01)),
+        lasts=draws.pick((400, 1500, 1500, 3000)),
+    )
+
+
+#: What may be planned, as often as it stands here; the other kinds come with the weather.
+_PLANNED: Final = (
+    *(FaultKind.CRASH,) * 4,
+    *(FaultKind.CRASH_IN_STEP,) * 4,
+    *(FaultKind.CRASH_IN_UPLOAD,) * 2,
+    *(FaultKind.USER_ERROR,) * 2,
+    *(FaultKind.CHECKPOINT_CANCELLED,) * 3,
+    FaultKind.DEPLOYMENT_FAILED,
+    FaultKind.WRITE_REFUSED,
+    FaultKind.WRITE_REFUSED,
+    FaultKind.WRITE_UNSURE,
+    FaultKind.WRITE_UNSURE,
+    FaultKind.READ_REFUSED,
+    FaultKind.STORAGE_AWAY,
+)
+
+#: When it is due; moments of the checkpoints first, because that is where the difficulties are.
+_MOMENTS: Final = (
+    *(Moment.MOVE,) * 4,
+    *(Moment.TRIGGERED,) * 3,
+    *(Moment.SNAPSHOT,) * 4,
+    *(Moment.ACKNOWLEDGED,) * 4,
+    *(Moment.WRITING,) * 3,
+    *(Moment.COMPLETED,) * 3,
+    *(Moment.COMMITTED,) * 3,
+    Moment.STARTED,
+    Moment.END_OF_DATA,
+    Moment.FINISHED,
+)
+
+
+def _faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
+    planned = []
+    for _ in range(draws.pick((0, 1, 2, 3, 4, 6, 8))):
+        moment = draws.pick(_MOMENTS)
+        occurrence = draws.below(lasts) if moment is Moment.MOVE else draws.between(1, 6)
+        planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, _delay(draws)))
+        if draws.chance(0.4):
+            # A restart during the restart: whatever the first one brings down is hit again coming up.
+            again = draws.pick((FaultKind.CRASH, FaultKind.CRASH_IN_STEP, FaultKind.READ_REFUSED))
+            planned.append(
+                PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))
+            )
+    if draws.chance(0.06):
+        planned.append(PlannedFault(FaultKind.JOB_CANCELLED, draws.pick(_MOMENTS[4:]), draws.between(1, 6)))
+    return tuple(planned)
+
+
+def _delay(draws: Draws) -> int:
+    return draws.pick((0, 1, draws.below(10), draws.below(60)))

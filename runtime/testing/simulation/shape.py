@@ -1,0 +1,190 @@
+"""`Shape`: the graph of a simulated job as plain data, and the job graph that is built from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from penstock.runtime.graph.job_graph import (
+    JobEdge,
+    JobGraph,
+    JobVertex,
+    OperatorSpec,
+    Partitioner,
+    Partitioning,
+)
+from penstock.runtime.operators.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.testing.simulation.external_system import ExternalSystem
+from penstock.runtime.testing.simulation.operators import (
+    CodeHooks,
+    NumberRecords,
+    SimulatedSink,
+    SimulatedSource,
+    StepOperator,
+)
+from penstock.runtime.testing.simulation.records import Copies, Key, Record, key_of
+
+
+class OperatorKind(Enum):
+    """What an operator of a simulated job does."""
+
+    SOURCE = "source"
+    STEP = "step"
+    KEYED = "keyed"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorShape:
+    """One operator.
+
+    Attributes:
+        number: Its number in the graph.
+        kind: What it does.
+        copies: For a step: how many records it makes of one.
+        keys: For a keyed one: how many keys there are.
+        text_keys: Whether these are texts.
+        is_padded: Whether its state is large enough for files.
+    """
+
+    number: int
+    kind: OperatorKind
+    copies: Copies = Copies.ONE
+    keys: int = 0
+    text_keys: bool = False
+    is_padded: bool = False
+
+    @property
+    def id(self) -> str:
+        """Its id in the job."""
+        return f"{self.kind.value}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class VertexShape:
+    """A chain of operators with its inputs.
+
+    Attributes:
+        operators: The chain.
+        parallelism: Number of subtasks.
+        inputs: Positions of the vertices that it reads, and how their records are spread.
+        counts: For a source: how many records each split has.
+        chunk: For a source: most records of one poll.
+        pause: For a source: seconds between two polls.
+    """
+
+    operators: tuple[OperatorShape, ...]
+    parallelism: int
+    inputs: tuple[tuple[int, Partitioning], ...] = ()
+    counts: tuple[int, ...] = ()
+    chunk: int = 1
+    pause: float = 0.0
+
+    @property
+    def head(self) -> OperatorShape:
+        """The first operator."""
+        return self.operators[0]
+
+    def __str__(self) -> str:
+        chain = " -> ".join(operator.id for operator in self.operators)
+        reads = ", ".join(f"{where} by {how.value}" for where, how in self.inputs)
+        what = f"reads {reads}" if reads else f"{sum(self.counts)} records in {len(self.counts)} splits"
+        return f"{chain} x{self.parallelism}: {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A graph.
+
+    Attributes:
+        vertices: In topological order, sources first.
+        key_groups: Number of key groups of every vertex.
+    """
+
+    vertices: tuple[VertexShape, ...]
+    key_groups: int
+
+    @property
+    def operators(self) -> tuple[OperatorShape, ...]:
+        """All operators."""
+        return tuple(operator for vertex in self.vertices for operator in vertex.operators)
+
+    @property
+    def broadcasts(self) -> frozenset[tuple[int, int]]:
+        """Pairs of operators where all subtasks of the second get every record of the first."""
+        return frozenset(
+            (self.vertices[where].operators[-1].number, vertex.head.number)
+            for vertex in self.vertices
+            for where, how in vertex.inputs
+            if how is Partitioning.BROADCAST
+        )
+
+    @property
+    def subtasks(self) -> int:
+        """How many subtasks there are."""
+        return sum(vertex.parallelism for vertex in self.vertices)
+
+    def paths(self) -> Iterator[tuple[int, ...]]:
+        """All ways from a source to a sink, as positions of vertices."""
+        readers: dict[int, list[int]] = {position: [] for position in range(len(self.vertices))}
+        for position, vertex in enumerate(self.vertices):
+            for where, _ in vertex.inputs:
+                readers[where].append(position)
+        open_paths = [(p,) for p, vertex in enumerate(self.vertices) if not vertex.inputs]
+        while open_paths:
+            path = open_paths.pop()
+            if not readers[path[-1]]:
+                yield path
+            open_paths += [(*path, reader) for reader in readers[path[-1]]]
+
+    def build(self, hooks: CodeHooks, system: ExternalSystem) -> JobGraph:
+        """The job graph."""
+        vertices, edges = [], []
+        for vertex in self.vertices:
+            specs = tuple(_spec(operator, vertex, hooks, system) for operator in vertex.operators)
+            vertices.append(JobVertex(vertex.head.id, specs, vertex.parallelism, self.key_groups))
+            for where, how in vertex.inputs:
+                sender = self.vertices[where]
+                edges.append(
+                    JobEdge(
+                        sender.head.id,
+                        sender.operators[-1].id,
+                        None,
+                        vertex.head.id,
+                        0,
+                        Partitioner(
+                            how, _key_selector(vertex.head) if how is Partitioning.KEY_GROUP else None
+                        ),
+                    )
+                )
+        return JobGraph("simulated", tuple(vertices), tuple(edges))
+
+
+def _key_selector(operator: OperatorShape) -> Callable[[Record], Key]:
+    def select(record: Record) -> Key:
+        return key_of(record[0], operator.number, operator.keys, text=operator.text_keys)
+
+    return select
+
+
+def _spec(
+    operator: OperatorShape, vertex: VertexShape, hooks: CodeHooks, system: ExternalSystem
+) -> OperatorSpec:
+    name, number = operator.id, operator.number
+    if operator.kind is OperatorKind.SOURCE:
+        source = SimulatedSource(number, vertex.counts, vertex.chunk, vertex.pause)
+        return OperatorSpec(name, name, None, source, stateful=True)
+    if operator.kind is OperatorKind.STEP:
+        return OperatorSpec(name, name, partial(StepOperator, number, operator.copies, hooks), stateful=True)
+    if operator.kind is OperatorKind.SINK:
+        sink = partial(SinkOperator, SimulatedSink(system, hooks))
+        return OperatorSpec(name, name, sink, stateful=True, is_sink=True)
+
+    def keyed() -> KeyedProcessOperator:
+        function = NumberRecords(number, operator.is_padded, hooks)
+        return KeyedProcessOperator(_key_selector(operator), function)
+
+    return OperatorSpec(name, name, keyed, stateful=True, keyed=True)

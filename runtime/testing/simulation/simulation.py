@@ -1,0 +1,224 @@
+"""`Simulation`: runs one seed from its first move to the oracle's word.
+
+A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background work,
+one timer. The draws choose among all that are possible; when nothing is, time passes until something is. In
+the first part of a run there is weather and faults strike; then the world calms down, and the job must end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.testing.simulation.agenda import Happening
+from penstock.runtime.testing.simulation.execution import SimulatedExecution
+from penstock.runtime.testing.simulation.faults import FaultKind, Moment
+from penstock.runtime.testing.simulation.final_state import FinalState
+from penstock.runtime.testing.simulation.injector import FaultInjector
+from penstock.runtime.testing.simulation.master import JOB_ID, Master
+from penstock.runtime.testing.simulation.oracle import Oracle
+from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario
+from penstock.runtime.testing.simulation.stuck import describe_standstill
+from penstock.runtime.testing.simulation.world import World
+
+#: A job must have ended so many moves after the world has calmed down, ...
+MOST_CALM_MOVES: Final = 60_000
+
+#: ... and so many seconds.
+MOST_CALM_SECONDS: Final = 900.0
+
+#: Most seconds of a move in a calm world: checkpoints are in time whatever their timeout.
+_CALM_TICK: Final = 0.000005
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """How a run went.
+
+    Attributes:
+        seed: Its seed.
+        problems: What is wrong; empty when nothing is.
+        happened: Failures that really happened, by kind.
+        state: How the job ended; `None` when it did not.
+        moves: Moves made.
+        seconds: Virtual seconds.
+        attempts: Attempts of the job.
+        completed: Checkpoints completed.
+        records: Records committed.
+    """
+
+    seed: int
+    problems: tuple[str, ...]
+    happened: Mapping[FaultKind, int] = field(default_factory=dict)
+    state: JobState | None = None
+    moves: int = 0
+    seconds: float = 0.0
+    attempts: int = 0
+    completed: int = 0
+    records: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+class StandstillError(AssertionError):
+    """The job does not end although nothing goes wrong any more."""
+
+
+class Simulation:
+    """One run; see the module's text.
+
+    Args:
+        scenario: What the seed picked.
+        write: Takes the lines of the trace; `None` for no trace.
+
+    Example:
+        >>> from penstock.runtime.testing.simulation.scenario import draw_scenario
+        >>> Simulation(draw_scenario(1)).run().passed
+        True
+    """
+
+    def __init__(self, scenario: Scenario, write: Callable[[str], None] | None = None) -> None:
+        self.scenario = scenario
+        self.world = World(scenario, write)
+        hooks = _Hooks(self)
+        self.graph = build_execution_graph(scenario.shape.build(hooks, self.world.system))
+        self.master = Master(self.world)
+        self.execution = SimulatedExecution(self.world, self.graph, self.master)
+        self._injector = FaultInjector(self.world, self.graph, self.master, self.execution)
+        self._calm_since = (0, 0.0)
+        self._timer_at: float | None = None
+        self.vertex_of = {
+            operator.id: vertex.id for vertex in self.graph.job.vertices for operator in vertex.operators
+        }
+
+    def run(self) -> SimulationResult:
+        """Run to the end and ask the oracle.
+
+        Raises:
+            Exception: Something failed that nobody had injected: a bug of the runtime, or of the simulation.
+        """
+        world = self.world
+        for line in self.scenario.describe() if world.trace.is_on else ():
+            world.trace.note(line)
+        self.master.begin(self.graph, self.execution)
+        while self.execution.end is None:
+            self._injector.inject_due()
+            self._calm_down_in_time()
+            if not self._move():
+                raise StandstillError("nothing can happen any more: " + self.describe())
+        return self._result(self._check(*self.execution.end))
+
+    def describe(self) -> str:
+        """What everybody waits for."""
+        return describe_standstill(self.world, self.graph, self.master, self.execution)
+
+    def _check(self, state: JobState, cause: str) -> list[str]:
+        oracle = Oracle(self.scenario, self.world.system)
+        if state is JobState.CANCELLED:
+            return oracle.check_cancelled()
+        if state is not JobState.FINISHED:
+            return [f"the job has {state.value}: {cause}"]
+        if self.scenario.mode is HandlerMode.NO_CHECKPOINTS:
+            return oracle.check_finished(None)
+        self.world.storage.become_reliable()
+        try:
+            return oracle.check_finished(FinalState(self.world.storage, JOB_ID))
+        except CorruptSnapshotError as error:
+            return [f"the last checkpoint can't be read: {error}"]
+
+    def _result(self, problems: list[str]) -> SimulationResult:
+        status = self.master.scheduler.status()
+        expired = sum(
+            record.failure is CheckpointFailureReason.CHECKPOINT_EXPIRED
+            for record in status.checkpoint_history
+        )
+        self.world.counts.happened(FaultKind.CHECKPOINT_EXPIRED, expired)
+        return SimulationResult(
+            self.scenario.seed,
+            tuple(problems),
+            self.world.counts.by_kind(),
+            status.state,
+            self.world.trace.moves,
+            self.world.clock.monotonic(),
+            status.attempt,
+            0 if status.checkpoints is None else status.checkpoints.completed,
+            self.world.system.statistics().committed,
+        )
+
+    # -- moves --------------------------------------------------------------------------------------------
+
+    def _move(self) -> bool:
+        """Make one move or let time pass; `False` when nothing can ever happen."""
+        world = self.world
+        self._schedule_timers()
+        entry = world.agenda.take(world.clock.monotonic())
+        if entry is None:
+            if world.agenda.next_time is None:
+                return False
+            world.clock.advance_to(world.agenda.next_time)
+            return True
+        world.trace.moves += 1
+        if world.trace.is_on:
+            world.trace.note(*entry.what)
+        entry.act()
+        world.clock.advance(world.draws.real(0.0, _CALM_TICK if world.is_calm else world.weather.tick))
+        return True
+
+    def _schedule_timers(self) -> None:
+        """Put the JobMaster's next timer on the agenda, unless it stands there."""
+        due = self.master.timers.next_due
+        if due is not None and (self._timer_at is None or due < self._timer_at):
+            self._timer_at = due
+            self.world.agenda.add(
+                Happening.TIMER, lambda: self._fire(due), "JobMaster: a timer fires", at=due
+            )
+
+    def _fire(self, due: float) -> None:
+        if due == self._timer_at:
+            self._timer_at = None
+        next_due = self.master.timers.next_due
+        if next_due is not None and next_due <= self.world.clock.monotonic():
+            self.master.timers.fire_next()
+
+    def _calm_down_in_time(self) -> None:
+        world = self.world
+        moves, now = world.trace.moves, world.clock.monotonic()
+        if not world.is_calm:
+            if moves >= world.weather.lasts:
+                world.calm_down()
+                self._calm_since = moves, now
+            return
+        since_moves, since = self._calm_since
+        if moves - since_moves > MOST_CALM_MOVES or now - since > MOST_CALM_SECONDS:
+            msg = f"the job has not ended {moves - since_moves} moves, {now - since:.0f} s after the faults: "
+            raise StandstillError(msg + self.describe())
+
+
+class _Hooks:
+    """What users' code meets in this run."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def record(self, operator: str, subtask: int) -> None:
+        """A record is processed."""
+        self._simulation.world.record_processed()
+
+    def effect(self, operator: str, subtask: int) -> None:
+        """Something is about to happen outside."""
+        vertex = self._simulation.vertex_of[operator]
+        for id, process in self._simulation.execution.processes.items():
+            if id.vertex == vertex and id.index == subtask:
+                process.before_effect()
+
+    def committed(self) -> None:
+        """A transaction was committed."""
+        self._simulation.world.on_moment(Moment.COMMITTED)

@@ -1,0 +1,96 @@
+"""Flink's stress test of unaligned checkpoints (`UnalignedCheckpointITCase`), in the simulation.
+
+A job under back pressure: slow users' code, few credits, small buffers, every exchange all to all. Five
+failures are placed by the count of completed checkpoints: users' code that fails, a process that dies between
+two steps, one that dies in the middle of a step, one that dies while a checkpoint is taken, and one that dies
+during the recovery from the one before. Nothing may be lost, nothing twice, nothing out of order; and all five
+must have happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import Partitioning
+from penstock.runtime.job.restart import FixedDelay
+from penstock.runtime.testing.simulation.agenda import Happening
+from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario, Weather
+from penstock.runtime.testing.simulation.shape import OperatorKind, OperatorShape, Shape, VertexShape
+from penstock.runtime.testing.simulation.simulation import SimulationResult
+
+#: How many failures there are.
+FAILURES: Final = 5
+
+def stress_scenario(seed: int, parallelism: int, mode: HandlerMode = HandlerMode.UNALIGNED) -> Scenario:
+    """The stress test.
+
+    Args:
+        seed: Decides the order of what happens.
+        parallelism: Of every vertex.
+        mode: How barriers are dealt with; unaligned, or aligned with a timeout.
+    """
+    every = 0.02
+    weather = Weather(
+        weights=dict.fromkeys(Happening, 4),
+        disorder=0.3,
+        tick=0.0001 / parallelism,
+        latency=0.0005,
+        repeats=0.02,
+        stragglers=0.0,
+        slow_channels=0.1,
+        slowness=0.003,
+        seconds_per_record=0.001 / parallelism,
+        lasts=1_000_000,
+    )
+    config = JobConfig(
+        checkpointing=Checkpointing(
+            every=every,
+            storage="memory:",
+            unaligned=True,
+            aligned_timeout=every / 10 if mode is HandlerMode.ALIGNED_TIMEOUT else None,
+            keep_after=KeepAfter.ALWAYS,
+            tolerable_failures=None,
+        ),
+        restart=FixedDelay(attempts=100, delay=0.001),
+        buffer_rows=2,
+        buffer_timeout=0.001,
+        credits=2,
+        gap_timeout=1000.0,
+    )
+    return Scenario(seed, mode, _shape(parallelism), config, weather, _faults(parallelism))
+
+
+def happened_failures(result: SimulationResult) -> int:
+    """How many of the five have happened."""
+    kinds = (FaultKind.USER_ERROR, FaultKind.CRASH, FaultKind.CRASH_IN_STEP)
+    return sum(result.happened.get(kind, 0) for kind in kinds)
+
+
+def _faults(parallelism: int) -> tuple[PlannedFault, ...]:
+    """The failures, by the checkpoints that were completed before; the second one in the recovery."""
+    deployment = 6 * parallelism
+    return (
+        PlannedFault(FaultKind.USER_ERROR, Moment.COMPLETED, 1),
+        PlannedFault(FaultKind.CRASH, Moment.DEPLOYING, 2, delay=deployment),
+        PlannedFault(FaultKind.CRASH, Moment.COMPLETED, 2, delay=3),
+        PlannedFault(FaultKind.CRASH_IN_STEP, Moment.COMPLETED, 3),
+        PlannedFault(FaultKind.CRASH, Moment.COMPLETED, 4, delay=7),
+    )
+
+
+def _shape(parallelism: int) -> Shape:
+    source = OperatorShape(0, OperatorKind.SOURCE)
+    step = OperatorShape(1, OperatorKind.STEP)
+    keyed = OperatorShape(2, OperatorKind.KEYED, keys=3 * parallelism)
+    after = OperatorShape(3, OperatorKind.STEP)
+    sink = OperatorShape(4, OperatorKind.SINK)
+    chains = ((step,), (keyed,), (after, sink))
+    exchanges = (Partitioning.REBALANCE, Partitioning.KEY_GROUP, Partitioning.REBALANCE)
+    vertices = [VertexShape((source,), parallelism, counts=(60,) * parallelism, chunk=2, pause=0.004)]
+    for position, (chain, how) in enumerate(zip(chains, exchanges, strict=True)):
+        vertices.append(replace(vertices[0], operators=chain, inputs=((position, how),), counts=()))
+    return Shape(tuple(vertices), key_groups=128)

@@ -1,0 +1,58 @@
+"""What a job that stands still waits for, task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.testing.simulation.execution import SimulatedExecution
+from penstock.runtime.testing.simulation.master import Master
+from penstock.runtime.testing.simulation.running_task import RunningTask
+from penstock.runtime.testing.simulation.world import World
+
+
+def describe_standstill(
+    world: World, graph: ExecutionGraph, master: Master, execution: SimulatedExecution
+) -> str:
+    """Everything that somebody waits for."""
+    status = master.scheduler.status()
+    waiting = ", ".join(f"{kind} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"
+    lines = [
+        f"the job is {status.state.value} in attempt {status.attempt}; on the agenda: {waiting}; "
+        f"checkpoints under way: {execution.running_checkpoints}"
+    ]
+    lines += [
+        f"  checkpoint {record.checkpoint_id}: {record.status.value}, {record.acknowledged} of "
+        f"{record.subtasks} acknowledged {record.detail}"
+        for record in status.checkpoint_history[-3:]
+    ]
+    for subtask in graph.subtasks:
+        task = execution.processes[subtask.id].task
+        if task is None or not execution.processes[subtask.id].is_alive:
+            lines.append(f"  {subtask.id}: no process")
+        elif task.state.is_open:
+            lines.append(f"  {subtask.id}: {task.state.value}, {'; '.join(_waits(task, graph))}")
+    return "\n".join(lines)
+
+
+def _waits(task: RunningTask, graph: ExecutionGraph) -> Iterator[str]:
+    subtask = task.subtask
+    yield subtask.phase.value
+    wake_at = task.wake_at
+    yield "no timer" if wake_at is None else f"wakes at {wake_at:.5f} s"
+    network = subtask._parts.network
+    if network is not None:
+        statistics = network.gate.statistics()
+        for channel in statistics.gate.channels:
+            if channel.index not in statistics.gate.finished:
+                blocked = ", blocked" if channel.index in statistics.gate.blocked else ""
+                yield (
+                    f"input {channel.index} from {channel.sender}: {channel.queued} queued, "
+                    f"{channel.early} early, {channel.consumed} consumed{blocked}"
+                )
+        yield f"barriers: {statistics.barriers}"
+    for spec in graph.subtask(task.id).outputs:
+        for channel in spec.channels:
+            outstanding = task.network.outstanding(channel)
+            if outstanding:
+                yield f"waits for {outstanding} credits of {channel.receiver} (channel {channel.channel})"

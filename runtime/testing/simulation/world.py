@@ -1,0 +1,112 @@
+"""`World`: what all parts of a simulated run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.agenda import Agenda, Happening
+from penstock.runtime.testing.simulation.draws import Draws
+from penstock.runtime.testing.simulation.external_system import ExternalSystem
+from penstock.runtime.testing.simulation.faults import FaultCounts, FaultKind, Moment
+from penstock.runtime.testing.simulation.faulty_storage import FaultyStorage
+from penstock.runtime.testing.simulation.scenario import CALM, Scenario, Weather
+from penstock.runtime.testing.simulation.trace import Trace
+
+
+#: Most seconds that a straggler is on its way.
+_STRAGGLE: Final = 1.0
+
+
+class SimulatedUserError(Exception):
+    """The user's function fails because the simulation wants it to."""
+
+
+class World:
+    """Time, chance, storage and the world outside; shared by all parts of a run.
+
+    Args:
+        scenario: What the seed picked.
+        write: Takes the lines of the trace; `None` for no trace.
+
+    Attributes:
+        scenario: What the seed picked.
+        clock: Time.
+        draws: Decides what happens on the way.
+        counts: Failures that really happened.
+        trace: What the run says about itself.
+        agenda: What may happen next.
+        storage: The checkpoint storage.
+        system: The world outside.
+        is_calm: Whether nothing goes wrong any more.
+        on_moment: Told of moments at which planned faults are due.
+    """
+
+    def __init__(self, scenario: Scenario, write: Callable[[str], None] | None) -> None:
+        self.scenario = scenario
+        self.clock = ManualClock()
+        self.draws = Draws(scenario.seed).stream(5)
+        self.counts = FaultCounts()
+        self.trace = Trace(self.clock, write)
+        self.agenda = Agenda(self.draws, scenario.weather.weights, scenario.weather.disorder)
+        self.storage = FaultyStorage(self.clock, self.counts)
+        self.system = ExternalSystem()
+        self.is_calm = False
+        self.on_moment: Callable[[Moment], None] = lambda moment: None
+        self._user_error_in: int | None = None
+
+    @property
+    def weather(self) -> Weather:
+        """What the world is like until it calms down."""
+        return self.scenario.weather
+
+    def calm_down(self) -> None:
+        """Let everything go well from now on, so that whoever stands still has no excuse."""
+        self.is_calm = True
+        self.storage.become_reliable()
+        self.agenda.calm_down(CALM)
+        self.trace.note("-- the world calms down --")
+
+    def arrival(self, slowness: float = 0.0) -> float | None:
+        """When something arrives that is sent now; `None` for at once."""
+        most = self.weather.latency + slowness
+        if self.is_calm or not most:
+            return None
+        return self.clock.monotonic() + self.draws.real(0.0, most)
+
+    def repeats(self, kind: FaultKind) -> bool:
+        """Whether something arrives twice; counted as this kind."""
+        if self.is_calm or not self.draws.chance(self.weather.repeats):
+            return False
+        self.counts.happened(kind)
+        return True
+
+    def send(self, kind: Happening, act: Callable[[], None], *what: object) -> None:
+        """Let something arrive after a while."""
+        straggles = (
+            kind is Happening.REPORT and not self.is_calm and self.draws.chance(self.weather.stragglers)
+        )
+        self.agenda.add(kind, act, *what, at=self.arrival(_STRAGGLE if straggles else 0.0))
+
+    def record_processed(self) -> None:
+        """Users' code takes a record: time passes, and it may fail.
+
+        Raises:
+            SimulatedUserError: It fails.
+        """
+        if self.is_calm:
+            return
+        if self.weather.seconds_per_record:
+            self.clock.advance(self.weather.seconds_per_record)
+        if self._user_error_in is not None:
+            self._user_error_in -= 1
+            if self._user_error_in < 0:
+                self._user_error_in = None
+                self.counts.happened(FaultKind.USER_ERROR)
+                msg = "simulated"
+                raise SimulatedUserError(msg)
+
+    def fail_user_code(self, after: int) -> None:
+        """Let users' code fail when it takes the record after so many."""
+        self._user_error_in = after
