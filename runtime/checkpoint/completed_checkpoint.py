@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.runtime.checkpoint.snapshot import FileHandle, OperatorState
+from penstock.runtime.checkpoint.snapshot import FileHandle, MasterState, OperatorState
 from penstock.runtime.record.elements import SnapshotKind
 
 
@@ -24,6 +24,7 @@ class CompletedCheckpoint:
         completed_at: Wall-clock seconds.
         metadata: The file that holds all of this; `None` as long as it is not written.
         size: Bytes of all its state, shared files included.
+        master_states: What master hooks gave for it.
     """
 
     checkpoint_id: int
@@ -34,6 +35,7 @@ class CompletedCheckpoint:
     completed_at: float
     metadata: FileHandle | None = None
     size: int = 0
+    master_states: tuple[MasterState, ...] = ()
 
     @property
     def is_savepoint(self) -> bool:
@@ -48,11 +50,7 @@ class CompletedCheckpoint:
             yield self.metadata
 
 
-def state_size(operators: Mapping[str, OperatorState]) -> int:
+def state_size(operators: Mapping[str, OperatorState], masters: Iterable[MasterState] = ()) -> int:
     """Bytes of all state, in files and inline."""
-    return sum(
-        handle.size
-        for operator in operators.values()
-        for subtask in operator.subtasks.values()
-        for handle in subtask.handles()
-    )
+    in_operators = sum(handle.size for operator in operators.values() for handle in operator.handles())
+    return in_operators + sum(len(state.data) for state in masters)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import FileHandle
 from penstock.runtime.ports import AsyncRunner, SnapshotStorage
 
 
@@ -46,11 +46,9 @@ class CheckpointFiles:
         self._deleted = self._failed = 0
         self._last_error = ""
 
-    def discard(self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
-        """A checkpoint is dead: delete the files that were written for it."""
-        handles = (handle for snapshot in snapshots for handle in snapshot.files())
-        own = (h.path for h in handles if self._paths.checkpoint_of(h.path) == checkpoint_id)
-        self.delete(own)
+    def discard(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
+        """A checkpoint is dead: of these files, delete those that were written for it."""
+        self.delete(h.path for h in files if self._paths.checkpoint_of(h.path) == checkpoint_id)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files that nobody needs any more."""

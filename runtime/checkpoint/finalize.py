@@ -54,7 +54,8 @@ def finalize(
         OutcomeUnknownError: It may exist: none of its files may be deleted.
     """
     path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
-    sized = replace(checkpoint, size=state_size(checkpoint.operators), metadata=None)
+    size = state_size(checkpoint.operators, checkpoint.master_states)
+    sized = replace(checkpoint, size=size, metadata=None)
     metadata = write_state_file(storage, path, encode_metadata(sized, path))
     record = CheckpointCompleted(
         checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.kind, metadata, checkpoint.completed_at

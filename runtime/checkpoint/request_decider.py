@@ -33,6 +33,8 @@ class CheckpointRequest:
         forced: Neither the limit of concurrent checkpoints nor the pause holds it back.
         urgent: The pause does not hold it back, the limit does.
         timestamp: When it was asked for, in the unit of the decider's clock.
+        advance_to_end_of_time: Sources advance the watermark to the end of time in front of the barrier: the
+            job drains.
     """
 
     number: int
@@ -41,6 +43,7 @@ class CheckpointRequest:
     forced: bool = False
     urgent: bool = False
     timestamp: float = 0.0
+    advance_to_end_of_time: bool = False
 
     def rank(self) -> tuple[bool, bool, bool, bool, float, int]:
         """Its place in the queue; smaller goes first."""
