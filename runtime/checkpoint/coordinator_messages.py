@@ -78,12 +78,10 @@ class CheckpointMessages:
     def decline(
         self, subtask: SubtaskId, checkpoint_id: int, reason: CheckpointFailureReason, detail: str
     ) -> MessageOutcome:
-        """A subtask can't take part: the checkpoint is given up."""
+        """A subtask can't take part: the checkpoint is given up, whoever says so (as in Flink)."""
         started = self._pending.get(checkpoint_id)
         if started is None:
             return self._ended_or_unknown(checkpoint_id)
-        if subtask not in started.plan.acknowledge:
-            return MessageOutcome.UNKNOWN_SUBTASK
         if started.pending.state is not PendingState.COLLECTING:
             return MessageOutcome.DUPLICATE
         self._pending.abort(started, reason, f"{subtask}: {detail}" if detail else f"{subtask} declined it")
