@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.runtime.checkpoint.snapshot import FileHandle, OperatorState
+from penstock.runtime.checkpoint.snapshot import FileHandle, MasterState, OperatorState
 from penstock.runtime.record.elements import SnapshotKind
 
 
@@ -26,6 +26,7 @@ class CompletedCheckpoint:
         size: Bytes of all its state, shared files included.
         location: URL of the storage that its state's files are in; `None` for the one that its metadata was
             read from.
+        master_states: What master hooks gave for it.
     """
 
     checkpoint_id: int
@@ -37,6 +38,7 @@ class CompletedCheckpoint:
     metadata: FileHandle | None = None
     size: int = 0
     location: str | None = None
+    master_states: tuple[MasterState, ...] = ()
 
     @property
     def is_savepoint(self) -> bool:
@@ -58,14 +60,10 @@ class CompletedCheckpoint:
             yield self.metadata
 
 
-def state_size(operators: Mapping[str, OperatorState]) -> int:
+def state_size(operators: Mapping[str, OperatorState], masters: Iterable[MasterState] = ()) -> int:
     """Bytes of all state, in files and inline."""
-    return sum(
-        handle.size
-        for operator in operators.values()
-        for subtask in operator.subtasks.values()
-        for handle in subtask.handles()
-    )
+    in_operators = sum(handle.size for operator in operators.values() for handle in operator.handles())
+    return in_operators + sum(len(state.data) for state in masters)
 
 
 def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:

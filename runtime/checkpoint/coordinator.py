@@ -1,9 +1,9 @@
 """`CheckpointCoordinator`: starts checkpoints, collects them, makes them count (Flink's class of that name).
 
-A checkpoint goes through four steps. A request is let through by the decider; the subtasks without senders
-are told to start, and barriers do the rest; every subtask acknowledges with handles of its state; when the
-last one has, the record of the checkpoint is written into the log of decisions. From that moment it exists:
-the job would restart from it, and only then the subtasks are told, so that sinks commit.
+A checkpoint goes through four steps. A request is let through by the decider; it is started (in five steps of
+its own, see `coordinator_trigger`), and barriers do the rest; every subtask acknowledges with handles of its
+state; when the last one has, the record of the checkpoint is written into the log of decisions. From that
+moment it exists: the job would restart from it, and only then the subtasks are told, so that sinks commit.
 
 Why it is right. A subtask commits only what a written record covers. A checkpoint fails as a whole: one
 decline, a timeout, a subtask that leaves in its midst, and all that came in is thrown away. Everything that
@@ -39,9 +39,17 @@ from penstock.runtime.checkpoint.coordinator_requests import (
     CheckpointRequests,
     OnAnswer,
 )
+from penstock.runtime.checkpoint.coordinator_trigger import (
+    CheckpointTrigger,
+    InitialiseLocation,
+    Refusal,
+    TriggerEnds,
+)
 from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
@@ -61,6 +69,10 @@ class CheckpointCoordinator:
         timers: For interval, pause and timeouts.
         runner: Runs what blocks.
         failures: When failed checkpoints fail the job; by default what `config` says.
+        hooks: Master hooks; by default there are none.
+        coordinators: Operator coordinators; by default there are none.
+        initialise: Prepares the place of a checkpoint; blocks. Without it there is nothing to prepare.
+        coalesce_periodic: No periodic request is made while one waits (Flink 1.11: they pile up).
     """
 
     def __init__(
@@ -75,15 +87,27 @@ class CheckpointCoordinator:
         timers: TimerService,
         runner: AsyncRunner,
         failures: CheckpointFailureManager | None = None,
+        hooks: MasterHooks | None = None,
+        coordinators: OperatorCoordinators | None = None,
+        initialise: InitialiseLocation | None = None,
+        coalesce_periodic: bool = True,
     ) -> None:
+        self._may_force = not config.unaligned
         self._keep_after = config.kept_after
         self._planner = planner
         self._gateway = gateway
         self._files = files
         self._failures = failures or CheckpointFailureManager(config.tolerable_failures)
         self._history = CheckpointHistory()
+        self._hooks = hooks or MasterHooks()
+        self._coordinators = coordinators or OperatorCoordinators()
         self._requests = CheckpointRequests(
-            config, clock, timers, self._start, lambda: len(self._pending.running)
+            config,
+            clock,
+            timers,
+            lambda request: self._trigger.begin(request),
+            lambda: len(self._pending.running),
+            coalesce_periodic=coalesce_periodic,
         )
         self._pending = PendingCheckpoints(
             planner,
@@ -99,7 +123,16 @@ class CheckpointCoordinator:
             runner=runner,
             ends=PendingEnds(self._completed, self._failed, self._fenced),
         )
+        self._trigger = CheckpointTrigger(
+            self._pending,
+            self._hooks,
+            self._coordinators,
+            runner,
+            TriggerEnds(self._refusal, self._requests.refuse, self._requests.started),
+            initialise,
+        )
         self._attempt: int | None = None
+        self._ended = Refusal(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
         self._messages = CheckpointMessages(self._pending, self._history)
 
     def begin_attempt(
@@ -118,6 +151,7 @@ class CheckpointCoordinator:
             orphans: Files that earlier attempts have left behind; they are deleted.
         """
         self._files.delete(orphans)
+        self._trigger.forget()
         self._attempt = attempt
         self._planner.reset()
         self._pending.begin_attempt(attempt, store, highest_id)
@@ -126,6 +160,24 @@ class CheckpointCoordinator:
         """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
         self._attempt = attempt
         self._pending.begin_region(attempt, store, highest_id)
+
+    def restore(self, checkpoint: CompletedCheckpoint | None, *, allow_non_restored: bool = False) -> None:
+        """Give master hooks and operator coordinators back what they gave for a checkpoint.
+
+        Args:
+            checkpoint: What the job starts from; `None` when it starts from nothing.
+            allow_non_restored: Whether state of a hook that is gone may be left behind.
+
+        Raises:
+            UnmatchedMasterStateError: There is such state and that is not allowed; nothing was restored.
+        """
+        if checkpoint is None:
+            self._hooks.reset()
+            self._coordinators.reset_to_checkpoint(None)
+            return
+        checkpoint_id = checkpoint.checkpoint_id
+        self._hooks.restore(checkpoint_id, checkpoint.master_states, allow_non_restored=allow_non_restored)
+        self._coordinators.reset_to_checkpoint(checkpoint_id, checkpoint.operators)
 
     def started(self) -> None:
         """All subtasks run: checkpoints may be taken."""
@@ -141,14 +193,30 @@ class CheckpointCoordinator:
         self._requests.stop_periodic()
         self._end_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, "checkpointing was stopped")
 
-    def end_attempt(self, reason: Reason = Reason.JOB_FAILURE, detail: str = "") -> None:
-        """The attempt is over: give everything up; a record that is being written is still finished."""
-        self._attempt = None
+    def end_attempt(
+        self, reason: Reason = Reason.JOB_FAILURE, detail: str = "", *, tell: bool = False
+    ) -> None:
+        """The attempt is over: give everything up; a record that is being written is still finished.
+
+        Args:
+            reason: Why.
+            detail: More about it.
+            tell: Tell subtasks of the checkpoints that are given up; not when they are being stopped anyway.
+        """
+        if reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
+            self._ended = Refusal(reason, detail)
         self._requests.stop_periodic()
+        running = self._pending.running
+        self._attempt = None
         self._end_all(reason, detail)
+        if tell:
+            for started in running:
+                if started.pending.failure is reason:
+                    self._gateway.notify_aborted(self._unfinished(started), started.id)
 
     def end_job(self, job_state: str) -> tuple[str, ...]:
         """The job has ended (`finished`, `failed`, `cancelled`): which files may be deleted now."""
+        self._hooks.close()
         return self._pending.end_job(job_state, self._keep_after)
 
     def abort_all(self, reason: Reason, detail: str = "") -> None:
@@ -175,6 +243,12 @@ class CheckpointCoordinator:
         self._planner.data_ended(subtask)
         self._pending.data_ended(subtask)
 
+    def subtask_failed(self, subtask: SubtaskId, detail: str = "") -> None:
+        """A subtask has failed while others go on: give up every checkpoint that still waits for it."""
+        for started in self._pending.running:
+            if subtask in started.pending.missing:
+                self._pending.abort(started, Reason.TASK_FAILURE, f"{subtask} failed: {detail}")
+
     def trigger(
         self,
         kind: SnapshotKind = SnapshotKind.CHECKPOINT,
@@ -192,19 +266,27 @@ class CheckpointCoordinator:
         Args:
             kind: Checkpoint or savepoint.
             periodic: Ask as the periodic timer does.
-            forced: Ignore limit and pause; by default savepoints do.
+            forced: Ignore limit and pause; by default savepoints do, unless checkpoints are unaligned:
+                barriers of both kinds at a time would give the checkpoint up.
             urgent: Ignore the pause but not the limit.
             aligned: Let no barrier overtake data, whatever the job's setting is.
-            drain: With a synchronous savepoint: event time goes to its end first.
+            drain: With a synchronous savepoint: sources advance event time to its end first (Flink's
+                `advanceToEndOfEventTime`).
             target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
                 job's checkpoint storage.
             on_answer: Told once how it went.
+
+        Raises:
+            ValueError: Only a job that ends may drain: `advance_to_end_of_time` goes with a synchronous
+                savepoint.
         """
-        force = kind.is_savepoint if forced is None else forced
+        if drain and kind is not SnapshotKind.SYNC_SAVEPOINT:
+            msg = f"a {kind.value} can't advance the watermark to the end of time: the job goes on after it"
+            raise ValueError(msg)
         self._requests.submit(
             kind,
             periodic=periodic,
-            forced=force,
+            forced=kind.is_savepoint and self._may_force if forced is None else forced,
             urgent=urgent,
             aligned=aligned,
             drain=drain,
@@ -239,6 +321,11 @@ class CheckpointCoordinator:
         return self._messages.decline(subtask, checkpoint_id, reason, detail)
 
     @property
+    def is_triggering(self) -> bool:
+        """Whether a checkpoint is being started."""
+        return self._requests.is_triggering
+
+    @property
     def pending_ids(self) -> tuple[int, ...]:
         """Checkpoints that run, oldest first."""
         return tuple(started.id for started in self._pending.running)
@@ -267,29 +354,28 @@ class CheckpointCoordinator:
             failed_deletions=deletions.failed,
         )
 
-    def _start(self, request: CheckpointRequest) -> None:
+    def _refusal(self, request: CheckpointRequest) -> Refusal | None:
         if self._attempt is None:
-            self._requests.refuse(request, Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
-            return
+            return self._ended
         if request.periodic and not self._requests.is_periodic:
-            self._requests.refuse(request, Reason.PERIODIC_SCHEDULER_SHUTDOWN)
-            return
-        outcome = self._pending.start(request)
-        if isinstance(outcome, NotAllRunning):
-            waiting = ", ".join(map(str, outcome.waiting_for[:5])) or "none; they have finished"
-            detail = f"subtasks that don't run yet: {waiting}"
-            self._requests.refuse(request, Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail)
+            return Refusal(Reason.PERIODIC_SCHEDULER_SHUTDOWN)
+        waiting = self._planner.plan()
+        if isinstance(waiting, NotAllRunning):
+            return Refusal(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(waiting))
+        return None
 
     def _completed(self, started: StartedCheckpoint, checkpoint: CompletedCheckpoint) -> None:
         self._requests.completed()
         if self._attempt == checkpoint.attempt:
             self._gateway.notify_complete(self._unfinished(started), started.id)
+            self._coordinators.notify_complete(started.id)
         self._requests.answer(started.request, CheckpointCompleted(checkpoint))
         self._requests.poll()
 
     def _failed(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
         if self._attempt is not None:
             self._gateway.notify_aborted(self._unfinished(started), started.id)
+            self._coordinators.notify_aborted(started.id)
         self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
         kind, will_retry = started.request.kind, self._requests.will_retry(started.request)
         must_fail = self._failures.failed(reason, started.id, is_savepoint=kind.is_savepoint)

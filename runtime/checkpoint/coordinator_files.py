@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.paths import METADATA, SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import FileHandle
 from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener
 
 
@@ -58,21 +58,19 @@ class CheckpointFiles:
         """URL of a savepoint's own folder below `target`; `None` for one in the job's storage."""
         return None if target is None else self._paths.savepoint_location(target, checkpoint_id, attempt)
 
-    def discard(
-        self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot], location: str | None = None
-    ) -> None:
-        """A checkpoint is dead: delete the files that were written for it.
+    def discard(self, checkpoint_id: int, files: Iterable[FileHandle], location: str | None = None) -> None:
+        """A checkpoint is dead: of these files, delete those that were written for it.
 
         Args:
             checkpoint_id: Which.
-            snapshots: What was acknowledged of it.
+            files: What was acknowledged of it.
             location: Where its files are, when that is not the job's storage.
         """
-        handles = [handle for snapshot in snapshots for handle in snapshot.files()]
+        paths = [handle.path for handle in files]
         if location is None:
-            self.delete(h.path for h in handles if self._paths.checkpoint_of(h.path) == checkpoint_id)
-        elif handles and self._open_location is not None:
-            opener, doomed = self._open_location, sorted({METADATA, *(h.path for h in handles)})
+            self.delete(path for path in paths if self._paths.checkpoint_of(path) == checkpoint_id)
+        elif paths and self._open_location is not None:
+            opener, doomed = self._open_location, sorted({METADATA, *paths})
             self._run(lambda: opener(location).delete(doomed), len(doomed))
 
     def delete(self, paths: Iterable[str]) -> None:

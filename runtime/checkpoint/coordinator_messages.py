@@ -61,30 +61,27 @@ class CheckpointMessages:
         started = self._pending.get(checkpoint_id)
         if started is None:
             self.late_count += 1
-            if snapshot is not None and self._pending.is_dead(checkpoint_id):
-                self._pending.discard(checkpoint_id, [snapshot])
+            if snapshot is not None:
+                self._pending.discard_late(checkpoint_id, snapshot.files())
             return self._ended_or_unknown(checkpoint_id)
         result = started.pending.acknowledge(subtask, snapshot, metrics)
         if result is AcknowledgeResult.DUPLICATE:
             return MessageOutcome.DUPLICATE
         if result is not AcknowledgeResult.SUCCESS:
             if snapshot is not None:
-                self._pending.discard(checkpoint_id, [snapshot])
+                self._pending.discard(checkpoint_id, snapshot.files())
             return MessageOutcome.UNKNOWN_SUBTASK
         self._history.progress(started.pending.statistics())
-        if started.pending.is_fully_acknowledged:
-            self._pending.finalise(started)
+        self._pending.finalise_if_complete(started)
         return MessageOutcome.ACCEPTED
 
     def decline(
         self, subtask: SubtaskId, checkpoint_id: int, reason: CheckpointFailureReason, detail: str
     ) -> MessageOutcome:
-        """A subtask can't take part: the checkpoint is given up."""
+        """A subtask can't take part: the checkpoint is given up, whoever says so (as in Flink)."""
         started = self._pending.get(checkpoint_id)
         if started is None:
             return self._ended_or_unknown(checkpoint_id)
-        if subtask not in started.plan.acknowledge:
-            return MessageOutcome.UNKNOWN_SUBTASK
         if started.pending.state is not PendingState.COLLECTING:
             return MessageOutcome.DUPLICATE
         self._pending.abort(started, reason, f"{subtask}: {detail}" if detail else f"{subtask} declined it")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
@@ -28,7 +29,7 @@ from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason a
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized
 from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint, PendingState
 from penstock.runtime.checkpoint.request_decider import CheckpointRequest
-from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
@@ -125,6 +126,7 @@ class PendingCheckpoints:
         self._ends = ends
         self._started: dict[int, StartedCheckpoint] = {}
         self._dead: set[int] = set()
+        self._completed: set[int] = set()
         self._store: CompletedCheckpointStore | None = None
         self._attempt = 0
         self._next_id = 1
@@ -149,6 +151,7 @@ class PendingCheckpoints:
         """Run the checkpoints of a new attempt."""
         self.begin_region(attempt, store, highest_id)
         self._dead.clear()
+        self._completed.clear()
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """Go on with a new attempt of a part of the job; what the rest says late is still known as late."""
@@ -165,12 +168,16 @@ class PendingCheckpoints:
         """The running checkpoint with this id."""
         return self._started.get(checkpoint_id)
 
-    def is_dead(self, checkpoint_id: int) -> bool:
-        """Whether this id failed or was never used: nothing that is written for it will be needed."""
-        return checkpoint_id in self._dead or checkpoint_id >= self._next_id
+    def start(
+        self, request: CheckpointRequest, coordinators: Iterable[str] = (), masters: Iterable[str] = ()
+    ) -> StartedCheckpoint | NotAllRunning:
+        """Create a checkpoint, unless not everybody runs; no subtask is told of it yet.
 
-    def start(self, request: CheckpointRequest) -> StartedCheckpoint | NotAllRunning:
-        """Start a checkpoint, unless not everybody runs."""
+        Args:
+            request: Who asked for it.
+            coordinators: Operators whose coordinators take part.
+            masters: Master hooks that take part.
+        """
         plan = self._planner.plan()
         if isinstance(plan, NotAllRunning):
             return plan
@@ -184,6 +191,8 @@ class PendingCheckpoints:
             triggered_at=now,
             base_id=base,
             forced=request.forced,
+            coordinators=coordinators,
+            masters=masters,
         )
         location = self._files.location(request.target, checkpoint_id, self._attempt)
         options = CheckpointOptions(request.kind) if request.aligned else self._options(request.kind)
@@ -191,15 +200,24 @@ class PendingCheckpoints:
         barrier = CheckpointBarrier(checkpoint_id, now, options, base)
         started = StartedCheckpoint(pending, plan, request, barrier, self._clock.monotonic())
         self._started[checkpoint_id] = started
-        pending.set_canceller(self._timers.call_later(self._timeout, lambda: self._expire(started)))
+        pending.set_canceller(self._timers.call_later(self._timeout, partial(self._expire, started)))
         in_progress = CheckpointStatus.IN_PROGRESS
         self._history.started(
             CheckpointRecord(
                 checkpoint_id, self._attempt, request.kind, in_progress, now, subtasks=len(plan.acknowledge)
             )
         )
-        self._gateway.trigger(plan.trigger, barrier)
         return started
+
+    def trigger_sources(self, started: StartedCheckpoint) -> None:
+        """Tell those who begin the checkpoint; the barriers do the rest."""
+        self._gateway.trigger(started.plan.trigger, started.barrier)
+
+    def finalise_if_complete(self, started: StartedCheckpoint) -> None:
+        """Write the record of a running checkpoint if nobody is missing any more."""
+        pending = started.pending
+        if pending.is_fully_acknowledged and pending.state is PendingState.COLLECTING:
+            self.finalise(started)
 
     def data_ended(self, subtask: SubtaskId) -> None:
         """Let a subtask start the checkpoints that run by itself, if no barrier comes there any more."""
@@ -239,14 +257,25 @@ class PendingCheckpoints:
             started.id, begin, lambda o: self._written(started, o), self._not_written(started)
         )
 
-    def discard(self, checkpoint_id: int, snapshots: Iterable[SubtaskSnapshot]) -> None:
-        """Delete what was written for a checkpoint that is dead."""
-        self._files.discard(checkpoint_id, snapshots)
+    def discard(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
+        """Of these files, delete those that were written for a checkpoint that is dead."""
+        self._files.discard(checkpoint_id, files)
+
+    def discard_late(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
+        """Files came for a checkpoint that does not run: delete those that nothing can need.
+
+        Of a checkpoint of which nobody knows whether its record was written nothing is deleted.
+        """
+        if checkpoint_id in self._dead or checkpoint_id >= self._next_id:
+            self.discard(checkpoint_id, files)
+        elif checkpoint_id in self._completed and self._store is not None:
+            self.discard(checkpoint_id, self._store.unreferenced(files))
 
     def _complete(self, started: StartedCheckpoint, attempt: int) -> CompletedCheckpoint:
         parts = {subtask: part.snapshot for subtask, part in started.pending.acknowledged.items()}
         previous = {} if self.latest is None else self.latest.operators
         operators = self._planner.collect(parts, started.plan.finished, previous)
+        operators = self._planner.with_coordinators(operators, started.pending.coordinator_states)
         return CompletedCheckpoint(
             started.id,
             attempt,
@@ -255,6 +284,7 @@ class PendingCheckpoints:
             started.pending.triggered_at,
             self._clock.now(),
             location=started.location,
+            master_states=started.pending.master_states,
         )
 
     def _written(self, started: StartedCheckpoint, outcome: Finalized | Fenced) -> None:
@@ -263,6 +293,7 @@ class PendingCheckpoints:
             return
         checkpoint = outcome.checkpoint
         started.pending.complete()
+        self._completed.add(started.id)
         del self._started[started.id]
         self._failures.succeeded(started.id)
         duration = self._clock.monotonic() - started.started_at
@@ -273,18 +304,18 @@ class PendingCheckpoints:
 
     def _not_written(self, started: StartedCheckpoint) -> Callable[[BaseException], None]:
         def failed(error: BaseException) -> None:
-            snapshots = started.pending.abort(Reason.FINALIZE_CHECKPOINT_FAILURE)
+            files = started.pending.abort(Reason.FINALIZE_CHECKPOINT_FAILURE)
             unsure = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError))
             if isinstance(error, StorageError) and not unsure:
                 self._dead.add(started.id)
-                self._files.discard(started.id, snapshots, started.location)
+                self._files.discard(started.id, files, started.location)
             detail = f"its record could not be written: {type(error).__name__}: {error}"
             self._failed(started, Reason.FINALIZE_CHECKPOINT_FAILURE, detail)
 
         return failed
 
     def _expire(self, started: StartedCheckpoint) -> None:
-        missing = ", ".join(map(str, sorted(started.pending.missing)[:5])) or "its turn to be written"
+        missing = ", ".join(started.pending.waits_for()[:5]) or "its turn to be written"
         detail = f"not complete after {self._timeout:g} s; it waited for {missing}"
         self.abort(started, Reason.CHECKPOINT_EXPIRED, detail)
 

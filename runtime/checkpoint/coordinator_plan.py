@@ -24,6 +24,7 @@ from penstock.runtime.checkpoint.finished_subtasks import finished_in_checkpoint
 from penstock.runtime.checkpoint.snapshot import (
     OperatorState,
     OperatorSubtaskState,
+    StateHandle,
     SubtaskId,
     SubtaskSnapshot,
 )
@@ -65,6 +66,10 @@ class NotAllRunning:
     """
 
     waiting_for: tuple[SubtaskId, ...]
+
+    def __str__(self) -> str:
+        waiting = ", ".join(map(str, self.waiting_for[:5])) or "none; they have finished"
+        return f"subtasks that don't run yet: {waiting}"
 
 
 class CheckpointPlanner:
@@ -205,3 +210,17 @@ class CheckpointPlanner:
             for spec in vertex.operators
             if spec.id in parts or vertex.id in done
         }
+
+    def with_coordinators(
+        self, operators: Mapping[str, OperatorState], coordinators: Mapping[str, StateHandle]
+    ) -> dict[str, OperatorState]:
+        """The states of operators with those of their coordinators added."""
+        states = dict(operators)
+        for vertex in self._graph.job.vertices:
+            for spec in vertex.operators:
+                if spec.id in coordinators:
+                    state = states.get(spec.id) or OperatorState(
+                        spec.id, vertex.parallelism, vertex.max_parallelism
+                    )
+                    states[spec.id] = replace(state, coordinator=coordinators[spec.id])
+        return states

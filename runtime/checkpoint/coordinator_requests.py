@@ -64,8 +64,9 @@ class CheckpointRequests:
         config: Interval, pause and limit.
         clock: Time.
         timers: For the interval and the pause.
-        start: Starts the checkpoint of a request, or answers it.
+        start: Begins to start the checkpoint of a request; `started` is to be called when that is over.
         pending: How many checkpoints run.
+        coalesce_periodic: No periodic request is made while one waits (Flink 1.11: they pile up).
     """
 
     def __init__(
@@ -75,6 +76,8 @@ class CheckpointRequests:
         timers: TimerService,
         start: Callable[[CheckpointRequest], None],
         pending: Callable[[], int],
+        *,
+        coalesce_periodic: bool = True,
     ) -> None:
         self._interval = config.every_seconds
         self._decider = CheckpointRequestDecider(
@@ -86,7 +89,8 @@ class CheckpointRequests:
         self._pending = pending
         self._answers: dict[int, OnAnswer] = {}
         self._numbers = 0
-        self._is_triggering = False
+        self._coalesce_periodic = coalesce_periodic
+        self._is_triggering = self._is_starting = False
         self._last_completion = float("-inf")
         self._periodic: Cancellable | None = None
         self._ask_again: Cancellable | None = None
@@ -98,6 +102,11 @@ class CheckpointRequests:
     def queued(self) -> int:
         """How many requests wait."""
         return len(self._decider.queued)
+
+    @property
+    def is_triggering(self) -> bool:
+        """Whether a checkpoint is being started; no other one is meanwhile."""
+        return self._is_triggering
 
     @property
     def is_periodic(self) -> bool:
@@ -143,6 +152,12 @@ class CheckpointRequests:
         """Something has changed: start what may start now."""
         self._follow(self._decider.poll(self._situation()))
 
+    def started(self) -> None:
+        """The start that was begun is over, however it went: the next request may be served."""
+        self._is_triggering = False
+        if not self._is_starting:
+            self.poll()
+
     def completed(self) -> None:
         """A checkpoint completed: the pause begins."""
         self._last_completion = self._clock.monotonic()
@@ -183,7 +198,8 @@ class CheckpointRequests:
 
     def _tick(self) -> None:
         self._set_periodic(self._interval)
-        if not any(request.periodic for request in self._decider.queued):
+        waits = any(request.periodic for request in self._decider.queued)
+        if not (waits and self._coalesce_periodic):
             self.submit(periodic=True)
 
     def _serve_again(self) -> None:
@@ -209,11 +225,9 @@ class CheckpointRequests:
             self._apply(decision)
             if decision.execute is None:
                 return
-            self._is_triggering = True
-            try:
-                self._start(decision.execute)
-            finally:
-                self._is_triggering = False
+            self._is_triggering = self._is_starting = True
+            self._start(decision.execute)
+            self._is_starting = False
             decision = self._decider.poll(self._situation())
 
     def _apply(self, decision: Decision) -> None:

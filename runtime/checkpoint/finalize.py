@@ -56,7 +56,8 @@ def finalize(
         OutcomeUnknownError: It may exist: none of its files may be deleted.
     """
     path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
-    sized = replace(checkpoint, size=state_size(checkpoint.operators), metadata=None)
+    size = state_size(checkpoint.operators, checkpoint.master_states)
+    sized = replace(checkpoint, size=size, metadata=None)
     if sized.location is not None:
         if open_location is None:
             msg = f"nobody can open {sized.location}, where the savepoint is to be"

@@ -8,6 +8,7 @@ can be moved, or be opened as a storage of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import xxhash
@@ -21,6 +22,7 @@ from penstock.runtime.checkpoint.snapshot import (
     InlineHandle,
     KeyedStateHandle,
     KeyGroupRange,
+    MasterState,
     OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
@@ -101,6 +103,12 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
             for state in checkpoint.operators.values()
             if state.finished
         },
+        "coordinators": {
+            state.operator_id: _encode(state.coordinator, folder)
+            for state in checkpoint.operators.values()
+            if state.coordinator is not None
+        },
+        "master_states": [[state.identifier, state.data] for state in checkpoint.master_states],
     }
     return seal(_MAGIC, _VERSION, body)
 
@@ -121,16 +129,18 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
     try:
         finished = dict(body["finished"]) if "finished" in body else {}
         operators = [_decode_operator(item, folder, finished) for item in body["operators"]]
+        coordinators = {o: _decode(item, folder) for o, item in body.get("coordinators", {}).items()}
         return CompletedCheckpoint(
             body["id"],
             body["attempt"],
             SnapshotKind(body["kind"]),
-            {state.operator_id: state for state in operators},
+            {s.operator_id: replace(s, coordinator=coordinators.get(s.operator_id)) for s in operators},
             body["triggered_at"],
             body["completed_at"],
             _handle(path, data),
             body["size"],
             body.get("location"),
+            tuple(MasterState(identifier, state) for identifier, state in body.get("master_states", ())),
         )
     except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
         raise damaged(_WHAT, path, f"a part is missing or wrong ({error})") from error

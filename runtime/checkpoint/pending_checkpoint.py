@@ -1,19 +1,27 @@
 """A checkpoint that was started and is not complete (Flink's `PendingCheckpoint`).
 
-It collects one acknowledgement from each subtask that takes part. Its life has three ways to end: it is
-finalised (all have acknowledged and its record was written), it is aborted, or, after all have acknowledged,
-it is *finalising*: its record is being written and nobody can say any more that it failed, except the
-writer. Whoever aborts it gets the snapshots that came in, because their files have no owner any more.
+It collects one acknowledgement from each subtask, operator coordinator and master hook that takes part. Its
+life has three ways to end: it is finalised (all have acknowledged and its record was written), it is aborted,
+or, after all have acknowledged, it is *finalising*: its record is being written and nobody can say any more
+that it failed, except the writer. Whoever aborts it gets the files that came in, because they have no owner
+any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import (
+    CheckpointMetrics,
+    FileHandle,
+    MasterState,
+    StateHandle,
+    SubtaskId,
+    SubtaskSnapshot,
+)
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -58,6 +66,8 @@ class PendingStatistics:
         state: Where it is in its life.
         acknowledged: Subtasks that have acknowledged.
         missing: Subtasks that have not, sorted.
+        missing_coordinators: Operators whose coordinator has not, sorted.
+        missing_masters: Master hooks that have not, sorted.
         written_bytes: New bytes written by those that have.
         metrics: What each of them measured.
     """
@@ -68,6 +78,8 @@ class PendingStatistics:
     missing: tuple[SubtaskId, ...]
     written_bytes: int
     metrics: Mapping[SubtaskId, CheckpointMetrics] = field(default_factory=dict)
+    missing_coordinators: tuple[str, ...] = ()
+    missing_masters: tuple[str, ...] = ()
 
 
 class PendingCheckpoint:
@@ -80,6 +92,8 @@ class PendingCheckpoint:
         triggered_at: Wall-clock seconds.
         base_id: The completed checkpoint whose files this one may name again (-1 for none).
         forced: It was forced and can't be subsumed.
+        coordinators: Operators whose coordinator has to acknowledge.
+        masters: Identifiers of the master hooks that have to acknowledge.
     """
 
     def __init__(
@@ -91,6 +105,8 @@ class PendingCheckpoint:
         triggered_at: float = 0.0,
         base_id: int = -1,
         forced: bool = False,
+        coordinators: Iterable[str] = (),
+        masters: Iterable[str] = (),
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self.kind = kind
@@ -101,6 +117,10 @@ class PendingCheckpoint:
         self.state = PendingState.COLLECTING
         self._missing = set(subtasks)
         self._acknowledged: dict[SubtaskId, Acknowledgement] = {}
+        self._missing_coordinators = set(coordinators)
+        self._coordinator_states: dict[str, StateHandle] = {}
+        self._missing_masters = set(masters)
+        self._master_states: dict[str, MasterState] = {}
         self._canceller: Cancellable | None = None
 
     @property
@@ -114,9 +134,29 @@ class PendingCheckpoint:
         return self._acknowledged
 
     @property
+    def missing_coordinators(self) -> frozenset[str]:
+        """Operators whose coordinator has not acknowledged yet."""
+        return frozenset(self._missing_coordinators)
+
+    @property
+    def coordinator_states(self) -> Mapping[str, StateHandle]:
+        """What operator coordinators gave; those without state have no entry."""
+        return self._coordinator_states
+
+    @property
+    def missing_masters(self) -> frozenset[str]:
+        """Master hooks that have not acknowledged yet."""
+        return frozenset(self._missing_masters)
+
+    @property
+    def master_states(self) -> tuple[MasterState, ...]:
+        """What master hooks gave; those without state have no entry."""
+        return tuple(self._master_states.values())
+
+    @property
     def is_fully_acknowledged(self) -> bool:
         """Whether nobody is missing."""
-        return not self._missing
+        return not (self._missing or self._missing_coordinators or self._missing_masters)
 
     @property
     def is_disposed(self) -> bool:
@@ -152,6 +192,33 @@ class PendingCheckpoint:
         self._acknowledged[subtask] = Acknowledgement(snapshot, metrics or CheckpointMetrics())
         return AcknowledgeResult.SUCCESS
 
+    def acknowledge_coordinator(self, operator_id: str, state: StateHandle | None) -> AcknowledgeResult:
+        """Take the acknowledgement of an operator's coordinator; `None` says that it has no state.
+
+        As in Flink, a second one of a coordinator without state is `UNKNOWN`: nothing is left of the first.
+        """
+        if self.is_disposed:
+            return AcknowledgeResult.DISCARDED
+        if operator_id not in self._missing_coordinators:
+            known = operator_id in self._coordinator_states
+            return AcknowledgeResult.DUPLICATE if known else AcknowledgeResult.UNKNOWN
+        self._missing_coordinators.remove(operator_id)
+        if state is not None:
+            self._coordinator_states[operator_id] = state
+        return AcknowledgeResult.SUCCESS
+
+    def acknowledge_master(self, identifier: str, state: MasterState | None) -> AcknowledgeResult:
+        """Take the acknowledgement of a master hook; `None` says that it has no state."""
+        if self.is_disposed:
+            return AcknowledgeResult.DISCARDED
+        if identifier not in self._missing_masters:
+            known = identifier in self._master_states
+            return AcknowledgeResult.DUPLICATE if known else AcknowledgeResult.UNKNOWN
+        self._missing_masters.remove(identifier)
+        if state is not None:
+            self._master_states[identifier] = state
+        return AcknowledgeResult.SUCCESS
+
     def begin_finalising(self) -> None:
         """All have acknowledged and the record is being written: the timeout is over.
 
@@ -172,8 +239,8 @@ class PendingCheckpoint:
         self.state = PendingState.COMPLETED
         self._cancel_timeout()
 
-    def abort(self, reason: CheckpointFailureReason) -> tuple[SubtaskSnapshot, ...]:
-        """Give it up; returns the snapshots that came in, whose files have no owner any more.
+    def abort(self, reason: CheckpointFailureReason) -> tuple[FileHandle, ...]:
+        """Give it up; returns the files that came in, which have no owner any more.
 
         Raises:
             RuntimeError: It has ended before; or it was subsumed although it can't be (it is aborted all
@@ -188,8 +255,7 @@ class PendingCheckpoint:
         if reason is CheckpointFailureReason.CHECKPOINT_SUBSUMED and not self.can_be_subsumed:
             msg = f"checkpoint {self.checkpoint_id} is forced or a savepoint and can't be subsumed"
             raise RuntimeError(msg)
-        parts = self._acknowledged.values()
-        return tuple(part.snapshot for part in parts if part.snapshot is not None)
+        return tuple(self._files())
 
     def statistics(self) -> PendingStatistics:
         """How far it is."""
@@ -197,12 +263,35 @@ class PendingCheckpoint:
         written = sum(m.written_bytes for m in metrics.values())
         missing = tuple(sorted(self._missing))
         return PendingStatistics(
-            self.checkpoint_id, self.state, len(self._acknowledged), missing, written, metrics
+            self.checkpoint_id,
+            self.state,
+            len(self._acknowledged),
+            missing,
+            written,
+            metrics,
+            tuple(sorted(self._missing_coordinators)),
+            tuple(sorted(self._missing_masters)),
         )
 
+    def waits_for(self) -> tuple[str, ...]:
+        """Who is missing, for people."""
+        return (
+            *map(str, sorted(self._missing)),
+            *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
+            *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),
+        )
+
+    def _files(self) -> Iterator[FileHandle]:
+        for part in self._acknowledged.values():
+            if part.snapshot is not None:
+                yield from part.snapshot.files()
+        for state in self._coordinator_states.values():
+            if isinstance(state, FileHandle):
+                yield state
+
     def _check_complete(self) -> None:
-        if self._missing or self.is_disposed:
-            missing = ", ".join(map(str, sorted(self._missing))) or "nobody"
+        if not self.is_fully_acknowledged or self.is_disposed:
+            missing = ", ".join(self.waits_for()) or "nobody"
             msg = f"checkpoint {self.checkpoint_id} is {self.state.value} and waits for {missing}"
             raise RuntimeError(msg)
 

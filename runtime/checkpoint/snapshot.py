@@ -252,6 +252,7 @@ class OperatorState:
         max_parallelism: Number of key groups.
         subtasks: State by subtask index; a subtask without state has no entry.
         finished: Indices of the subtasks that have finished and do not run again.
+        coordinator: State of the operator's coordinator; `None` when it has none.
     """
 
     operator_id: str
@@ -259,13 +260,35 @@ class OperatorState:
     max_parallelism: int
     subtasks: Mapping[int, OperatorSubtaskState] = field(default_factory=dict)
     finished: frozenset[int] = frozenset()
+    coordinator: StateHandle | None = None
 
     @property
     def is_fully_finished(self) -> bool:
         """Whether every subtask has finished."""
         return len(self.finished) == self.parallelism
 
+    def handles(self) -> Iterator[StateHandle]:
+        """Every handle in this operator's state."""
+        for state in self.subtasks.values():
+            yield from state.handles()
+        if self.coordinator is not None:
+            yield self.coordinator
+
     def files(self) -> Iterator[FileHandle]:
         """Every file that this operator's state needs."""
-        for state in self.subtasks.values():
-            yield from state.files()
+        for handle in self.handles():
+            if isinstance(handle, FileHandle):
+                yield handle
+
+
+@dataclass(frozen=True, slots=True)
+class MasterState:
+    """What a master hook gave for a checkpoint.
+
+    Attributes:
+        identifier: The hook's.
+        data: Its state, encoded.
+    """
+
+    identifier: str
+    data: bytes

@@ -10,7 +10,8 @@ The steps, in this order and for these reasons:
 3. The barrier goes out on all channels in one step, before the state is taken: downstream can align
    meanwhile. An unaligned one overtakes what waits in the outputs, which is captured.
 4. What is in flight in the inputs is captured, if the checkpoint is unaligned.
-5. The state is taken: a short synchronous half here, the rest beside the task.
+5. The state is taken: a short synchronous half here, the rest beside the task. A task whose operators are
+   closed already has none to give and declines.
 6. The coordinator is told: acknowledged when state and in-flight data are durable, or declined with the
    reason.
 
@@ -51,8 +52,29 @@ class CheckpointedTask(Protocol):
         """Hand what is in flight in the inputs to the channel state writer."""
         ...
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether operators are closed, so that their state can't be taken any more."""
+        ...
+
     def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         """The synchronous half."""
+        ...
+
+    def tell_operators_complete(self, checkpoint_id: int) -> None:
+        """Let operators commit what a checkpoint covers."""
+        ...
+
+    def confirm_state(self, checkpoint_id: int) -> None:
+        """Later checkpoints may name the files of this one again."""
+        ...
+
+    def tell_operators_aborted(self, checkpoint_id: int) -> None:
+        """Tell operators that a checkpoint was given up."""
+        ...
+
+    def forget_state(self, checkpoint_id: int) -> None:
+        """No later checkpoint may name the files of this one."""
         ...
 
 
@@ -106,6 +128,8 @@ class SubtaskCheckpointCoordinator:
         runner: Runs the asynchronous half; its callbacks come back in the task thread.
         clock: For durations.
         in_flight: For jobs whose checkpoints may be unaligned.
+        max_recorded_aborted: How many abort notices of checkpoints that have not come yet are remembered.
+        decline_overtaken: Decline an id that a newer one overtook (Flink 1.11: it is dropped in silence).
     """
 
     def __init__(
@@ -115,7 +139,12 @@ class SubtaskCheckpointCoordinator:
         runner: AsyncRunner,
         clock: Clock,
         in_flight: InFlight | None = None,
+        *,
+        max_recorded_aborted: int = MAX_RECORDED_ABORTED,
+        decline_overtaken: bool = True,
     ) -> None:
+        self._max_recorded_aborted = max_recorded_aborted
+        self._decline_overtaken = decline_overtaken
         self._task = task
         self._responder = responder
         self._runner = runner
@@ -148,20 +177,25 @@ class SubtaskCheckpointCoordinator:
         """
         checkpoint_id = barrier.checkpoint_id
         if checkpoint_id <= self._last_id:
+            self._aborted.pop(checkpoint_id, None)
             self._refuse_overtaken(checkpoint_id)
             return False
         self._last_id = checkpoint_id
         self._dealt_with.append(checkpoint_id)
-        was_aborted = checkpoint_id in self._aborted
-        self._forget_aborted()
-        if was_aborted:
+        if checkpoint_id in self._aborted:
+            del self._aborted[checkpoint_id]
             self._give_up_in_flight(checkpoint_id)
             self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
             return False
         begun = self._clock.monotonic()
         self._task.prepare_barrier(checkpoint_id)
         has_in_flight = self._send_barrier(barrier, is_input_empty=is_input_empty)
-        snapshot = self._task.snapshot_state(barrier)
+        if self._task.is_closed:
+            reason = CheckpointFailureReason.CHECKPOINT_DECLINED_TASK_CLOSING
+            self._decline(checkpoint_id, reason, "its operators are closed")
+            self._give_up_in_flight(checkpoint_id)
+            return False
+        snapshot = self._take_snapshot(barrier)
         now = self._clock.monotonic()
         self._taken += 1
         metrics = CheckpointMetrics(start_delay, alignment_duration, now - begun)
@@ -181,20 +215,46 @@ class SubtaskCheckpointCoordinator:
         """The input gave a checkpoint up: decline it and let nobody downstream wait for it."""
         self._dealt_with.append(checkpoint_id)
         self._last_id = max(self._last_id, checkpoint_id)
-        self._forget_aborted()
+        for known in [i for i in self._aborted if i < self._last_id]:
+            del self._aborted[known]
         self._give_up_running(checkpoint_id)
         self._decline(checkpoint_id, reason, "the alignment was given up")
         self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
-    def notify_aborted(self, checkpoint_id: int) -> None:
-        """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it."""
-        if checkpoint_id <= self._last_id:
-            self._give_up_running(checkpoint_id)
-        else:
-            # Nothing of it has begun. The writer is not told: an older checkpoint may still begin there.
-            self._aborted[checkpoint_id] = None
-            while len(self._aborted) > MAX_RECORDED_ABORTED:
-                self._aborted.popitem(last=False)
+    def notify_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:
+        """A checkpoint is complete: operators commit, and its files may be named again.
+
+        Args:
+            checkpoint_id: Which.
+            is_running: Whether the task runs; if not, its operators are not told.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        if is_running:
+            self._task.tell_operators_complete(checkpoint_id)
+        self._task.confirm_state(checkpoint_id)
+
+    def notify_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
+        """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
+
+        Args:
+            checkpoint_id: Which.
+            is_running: Whether the task runs; if not, nothing of it can come any more.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        if is_running:
+            if checkpoint_id <= self._last_id:
+                self._give_up_running(checkpoint_id)
+            else:
+                # Nothing of it has begun. The writer is not told: an older checkpoint may still begin there.
+                self._aborted[checkpoint_id] = None
+                while len(self._aborted) > self._max_recorded_aborted:
+                    self._aborted.popitem(last=False)
+            self._task.tell_operators_aborted(checkpoint_id)
+        self._task.forget_state(checkpoint_id)
 
     def close(self) -> None:
         """Give up everything that runs beside the task."""
@@ -221,6 +281,13 @@ class SubtaskCheckpointCoordinator:
             if is_input_empty:
                 self._in_flight.writer.finish_input(barrier.checkpoint_id)
         return has_in_flight
+
+    def _take_snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+        try:
+            return self._task.snapshot_state(barrier)
+        except BaseException:
+            self._give_up_in_flight(barrier.checkpoint_id)
+            raise
 
     def _finish_beside_the_task(self, running: _Running) -> None:
         checkpoint_id = running.task.checkpoint_id
@@ -269,10 +336,10 @@ class SubtaskCheckpointCoordinator:
     def _give_up_running(self, checkpoint_id: int) -> bool:
         """Stop what runs beside the task for a checkpoint and remove what it wrote; whether anything ran."""
         running = self._running.pop(checkpoint_id, None)
+        must_remove = running is not None and running.task.abandon()
         self._give_up_in_flight(checkpoint_id)
         if running is None:
             return False
-        must_remove = running.task.abandon()
         if running.work is not None:
             running.work.cancel()
         if must_remove:
@@ -285,17 +352,12 @@ class SubtaskCheckpointCoordinator:
             self._in_flight.outputs.abort(checkpoint_id)
 
     def _refuse_overtaken(self, checkpoint_id: int) -> None:
-        if checkpoint_id in self._dealt_with:
+        if checkpoint_id in self._dealt_with or not self._decline_overtaken:
             return  # it may still run: whoever asks again must not disturb it
         self._dealt_with.append(checkpoint_id)
         self._give_up_in_flight(checkpoint_id)
         detail = f"checkpoint {self._last_id} overtook it"
         self._decline(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, detail)
-
-    def _forget_aborted(self) -> None:
-        """Drop abort notices of checkpoints that can't come any more."""
-        for known in [i for i in self._aborted if i <= self._last_id]:
-            del self._aborted[known]
 
 
 def _nobody_waits(_: object) -> None:

@@ -12,6 +12,8 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.operator import ListState, OperatorContext
 from penstock.runtime.operators.protocols import OperatorStatistics, Polled, Source, SourceReader
+from penstock.runtime.operators.requested_splits import RequestedSplits
+from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 
 #: Name of the list state with the unfinished splits.
 SPLITS: Final = "splits"
@@ -30,21 +32,44 @@ class SourceOperator:
         self._source = source
         self._context: OperatorContext | None = None
         self._reader: SourceReader[Any] | None = None
+        self._requested: RequestedSplits[Any] | None = None
         self._records = self._dead_letters = self._skipped = 0
 
-    def open(self, context: OperatorContext, splits: Sequence[Any] = ()) -> None:
+    def open(
+        self,
+        context: OperatorContext,
+        splits: Sequence[Any] = (),
+        send_event: Callable[[Any], None] | None = None,
+    ) -> None:
         """Make the reader for the restored splits, or for fresh ones where nothing was restored.
 
         Args:
             context: Where it runs and what was restored.
             splits: This subtask's share of a fresh start.
+            send_event: Carries events to the source's coordinator; for sources that have one.
 
         Raises:
             OperatorError: The reader could not be made.
         """
         self._context = context
         mine = list(context.restored.get(SPLITS, splits))
-        self._reader = self._guarded("reader", lambda: self._source.reader(context.connector, mine))
+        if send_event is not None and isinstance(self._source, EnumeratesSplits):
+            self._requested = RequestedSplits(self._source, context.connector, mine, send_event)
+            self._reader = self._requested
+        else:
+            self._reader = self._guarded("reader", lambda: self._source.reader(context.connector, mine))
+
+    def handle_event(self, event: Any) -> None:
+        """The source's coordinator has sent something.
+
+        Raises:
+            OperatorError: The source has no coordinator, or the reader failed.
+        """
+        requested = self._requested
+        if requested is None:
+            msg = f"{type(self._source).__name__} has no coordinator but was sent {event!r:.80}"
+            raise PenstockError(msg)
+        self._guarded("handle_event", lambda: requested.handle_event(event))
 
     def poll(self, max_rows: int) -> Polled[Any]:
         """Ask the reader for about `max_rows` records.

@@ -169,7 +169,12 @@ class _Builder:
         try:
             parts.chain.open({id: context for id, context in contexts.items() if id in parts.chain.ids})
             if parts.source is not None:
-                parts.source.open(contexts[parts.head_operator], self._descriptor.splits)
+                head = parts.head_operator
+                parts.source.open(
+                    contexts[head],
+                    self._descriptor.splits,
+                    lambda event: self._gateway.operator_event(head, event),
+                )
         except BaseException as error:
             try:
                 parts.close()

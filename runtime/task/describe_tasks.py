@@ -14,6 +14,7 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobVertex
 from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.snapshot_files import OpenedLater
@@ -59,6 +60,8 @@ def describe_tasks(
     for vertex in graph.job.vertices:
         if subtasks is not None and SubtaskId(vertex.id, 0) not in subtasks:
             continue
+        if isinstance(vertex.operators[0].source, EnumeratesSplits):
+            continue  # its coordinator hands them out
         if vertex.is_source and (restore is None or vertex.operators[0].id not in restore.operators):
             listed = _list_splits(vertex)
             for index in range(vertex.parallelism):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
@@ -26,6 +26,10 @@ class SubtaskGateway(Protocol):
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         """This subtask can't take part in a checkpoint."""
+        ...
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """Tell the operator's coordinator something."""
         ...
 
     def end_of_data(self) -> None:

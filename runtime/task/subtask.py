@@ -17,7 +17,7 @@ How a subtask ends is told in `penstock.runtime.task.end_of_input`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner, Clock
@@ -130,6 +130,18 @@ class Subtask:
         Only subtasks that nobody sends barriers to are asked: sources, and those whose senders have left.
         """
         self._checkpoints.ask_for(barrier)
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """The coordinator of an operator has sent something; only sources have one.
+
+        Raises:
+            OperatorError: The operator failed over it.
+        """
+        source = self._parts.source
+        if source is None or operator_id != self._parts.head_operator:
+            msg = f"{self._parts.location} was sent an event for {operator_id!r}, which has no coordinator"
+            raise ValueError(msg)
+        source.handle_event(event)
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: commit what it covers.

@@ -56,6 +56,7 @@ class TaskCheckpoints:
         self._outputs = parts.outputs
         self._asked: deque[CheckpointBarrier] = deque()
         self._completed_id = -1
+        self._is_closed = False
         writer = parts.channel_state
         in_flight = None if writer is None else InFlight(OutputCapture(self, writer, parts.timers), writer)
         self._coordinator = SubtaskCheckpointCoordinator(self, responder, runner, clock, in_flight)
@@ -96,14 +97,9 @@ class TaskCheckpoints:
         Raises:
             OperatorError: A commit failed.
         """
-        if not self._end.may_send or checkpoint_id <= self._completed_id:
-            return
-        self._completed_id = checkpoint_id
-        for backend in self._parts.backends.values():
-            backend.confirm(checkpoint_id)
-        attempt = self._parts.descriptor.attempt
-        self._parts.chain.checkpoint_completed(permit_of_completed_checkpoint(checkpoint_id, attempt))
-        self._end.checkpoint_completed(checkpoint_id)
+        if checkpoint_id > self._completed_id:
+            self._completed_id = checkpoint_id
+            self._coordinator.notify_complete(checkpoint_id, is_running=self._end.may_send)
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up by the job.
@@ -112,7 +108,6 @@ class TaskCheckpoints:
             OperatorError: An operator failed.
         """
         self._coordinator.notify_aborted(checkpoint_id)
-        self._parts.chain.checkpoint_aborted(checkpoint_id)
 
     # -- what the barrier handler says ---------------------------------------------------------------------
 
@@ -167,6 +162,37 @@ class TaskCheckpoints:
         stops = barrier.options.kind is SnapshotKind.SYNC_SAVEPOINT
         return self._parts.snapshot(barrier, ended=self._end.has_emitted_all and not stops)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the subtask was closed."""
+        return self._is_closed
+
+    def tell_operators_complete(self, checkpoint_id: int) -> None:
+        """Commit what a checkpoint covers, and leave if it covers the end.
+
+        Raises:
+            OperatorError: A commit failed.
+        """
+        attempt = self._parts.descriptor.attempt
+        self._parts.chain.checkpoint_completed(permit_of_completed_checkpoint(checkpoint_id, attempt))
+        self._end.checkpoint_completed(checkpoint_id)
+
+    def confirm_state(self, checkpoint_id: int) -> None:
+        """Later checkpoints may name the files of this one again."""
+        for backend in self._parts.backends.values():
+            backend.confirm(checkpoint_id)
+
+    def tell_operators_aborted(self, checkpoint_id: int) -> None:
+        """Tell operators that a checkpoint was given up.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        self._parts.chain.checkpoint_aborted(checkpoint_id)
+
+    def forget_state(self, checkpoint_id: int) -> None:
+        """Nothing to forget: only files of checkpoints that were confirmed are named again."""
+
     # -- the rest ------------------------------------------------------------------------------------------
 
     def outputs_progressed(self) -> None:
@@ -179,6 +205,7 @@ class TaskCheckpoints:
 
     def close(self) -> None:
         """Give up everything that runs beside the task."""
+        self._is_closed = True
         self._coordinator.close()
 
     def _take(

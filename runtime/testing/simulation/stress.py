@@ -25,6 +25,7 @@ from penstock.runtime.testing.simulation.simulation import SimulationResult
 #: How many failures there are.
 FAILURES: Final = 5
 
+
 def stress_scenario(seed: int, parallelism: int, mode: HandlerMode = HandlerMode.UNALIGNED) -> Scenario:
     """The stress test.
 

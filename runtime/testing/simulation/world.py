@@ -14,7 +14,6 @@ from penstock.runtime.testing.simulation.faulty_storage import FaultyStorage
 from penstock.runtime.testing.simulation.scenario import CALM, Scenario, Weather
 from penstock.runtime.testing.simulation.trace import Trace
 
-
 #: Most seconds that a straggler is on its way.
 _STRAGGLE: Final = 1.0
 

@@ -15,6 +15,7 @@ from penstock.runtime.checkpoint.request_decider import (
 )
 from penstock.runtime.checkpoint.snapshot import (
     FileHandle,
+    MasterState,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
@@ -114,11 +115,14 @@ class PendingRun:
     """One pending checkpoint under test."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        if config["operator_coordinators"] or config["master_states"]:
-            msg = "operator coordinators and master states are no part of a pending checkpoint yet"
-            raise ValueError(msg)
-        subtasks = [SubtaskId(task, 0) for task in config["tasks"]]
-        self.pending = PendingCheckpoint(1, SnapshotKind(config["type"]), subtasks, forced=config["forced"])
+        self.pending = PendingCheckpoint(
+            1,
+            SnapshotKind(config["type"]),
+            [SubtaskId(task, 0) for task in config["tasks"]],
+            forced=config["forced"],
+            coordinators=config["operator_coordinators"],
+            masters=config["master_states"],
+        )
         self.timeout: Timeout | None = None
 
     def do(self, op: dict[str, Any]) -> dict[str, Any]:
@@ -127,9 +131,16 @@ class PendingRun:
             case "ack_task":
                 task = SubtaskId(op["task"], 0)
                 return {"result": self.pending.acknowledge(task, snapshot_of(op)).value}
+            case "ack_coordinator":
+                state = FileHandle(op["state"], 1, "") if "state" in op else None
+                return {"result": self.pending.acknowledge_coordinator(op["operator"], state).value}
+            case "ack_master":
+                master = MasterState(op["id"], op["state"].encode()) if "state" in op else None
+                self.pending.acknowledge_master(op["id"], master)
+                return {}
             case "abort":
-                snapshots = self.pending.abort(CheckpointFailureReason(op["reason"]))
-                labels = [file.path for snapshot in snapshots for file in snapshot.files()]
+                files = self.pending.abort(CheckpointFailureReason(op["reason"]))
+                labels = sorted(file.path for file in files)
                 return {"discard": labels} if labels else {}
             case "finalize":
                 self.pending.complete()
@@ -155,17 +166,18 @@ class PendingRun:
             state["timeout_cancelled"] = self.timeout.cancelled
         if pending.is_disposed:
             return state
+        coordinators = pending.coordinator_states.keys()
         entries = [a.snapshot.operators for a in pending.acknowledged.values() if a.snapshot is not None]
         return state | {
             "acknowledged_tasks": len(pending.acknowledged),
             "missing_tasks": len(pending.missing),
-            "missing_coordinators": 0,
-            "tasks_fully": pending.is_fully_acknowledged,
-            "coordinators_fully": True,
-            "masters_fully": True,
+            "missing_coordinators": len(pending.missing_coordinators),
+            "tasks_fully": not pending.missing,
+            "coordinators_fully": not pending.missing_coordinators,
+            "masters_fully": not pending.missing_masters,
             "fully": pending.is_fully_acknowledged,
-            "operator_states": sorted(operator for operators in entries for operator in operators),
-            "master_states": [],
+            "operator_states": sorted({o for operators in entries for o in operators} | coordinators),
+            "master_states": sorted(state.identifier for state in pending.master_states),
         }
 
 
@@ -189,6 +201,8 @@ def replay_pending(case: dict[str, Any]) -> list[str]:
             got = run.do(op)
         except RuntimeError:
             got = {"error": "illegal_state"}
+        if "discard" in expect:
+            expect["discard"] = sorted(expect["discard"])
         if got != expect:
             differences.append(f"op {index} ({op['op']}): expected {expect}, got {got}")
         state = run.state()

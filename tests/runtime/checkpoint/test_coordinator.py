@@ -303,7 +303,6 @@ def test_messages_of_other_attempts_checkpoints_and_subtasks_change_nothing():
     assert coordinator.decline(0, READ, 1) is MessageOutcome.STALE_ATTEMPT
     assert len(run.state_files()) == 1
     assert coordinator.acknowledge(1, SubtaskId("nobody", 0), 1) is MessageOutcome.UNKNOWN_SUBTASK
-    assert coordinator.decline(1, SubtaskId("nobody", 0), 1) is MessageOutcome.UNKNOWN_SUBTASK
     assert coordinator.acknowledge(1, READ, 99) is MessageOutcome.UNKNOWN_CHECKPOINT
     assert coordinator.decline(1, READ, 99) is MessageOutcome.UNKNOWN_CHECKPOINT
     assert coordinator.acknowledge(1, READ, 1) is MessageOutcome.ACCEPTED

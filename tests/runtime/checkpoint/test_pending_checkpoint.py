@@ -4,7 +4,16 @@ import pytest
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.pending_checkpoint import AcknowledgeResult, PendingCheckpoint, PendingState
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import (
+    CheckpointMetrics,
+    FileHandle,
+    InlineHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorSubtaskState,
+    SubtaskId,
+    SubtaskSnapshot,
+)
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
@@ -42,9 +51,13 @@ def test_the_timeout_is_over_when_the_record_is_being_written():
 
 
 def test_an_abort_hands_back_what_came_in_and_nothing_counts_afterwards():
-    checkpoint, snapshot = pending(), SubtaskSnapshot()
-    checkpoint.acknowledge(A, snapshot)
-    assert checkpoint.abort(Reason.CHECKPOINT_EXPIRED) == (snapshot,)
+    checkpoint, file = pending(coordinators=["read"]), FileHandle("job/shared/1-7-a-0-0", 1, "")
+    keyed = KeyedStateHandle(KeyGroupRange(0, 127), (file, InlineHandle(b"x")))
+    checkpoint.acknowledge(A, SubtaskSnapshot({"a": OperatorSubtaskState(keyed=(keyed,))}))
+    checkpoint.acknowledge_coordinator("read", InlineHandle(b"splits"))
+    assert checkpoint.abort(Reason.CHECKPOINT_EXPIRED) == (file,)
+    assert checkpoint.acknowledge_coordinator("read", None) is AcknowledgeResult.DISCARDED
+    assert checkpoint.acknowledge_master("hook", None) is AcknowledgeResult.DISCARDED
     assert checkpoint.failure is Reason.CHECKPOINT_EXPIRED
     assert checkpoint.acknowledge(B) is AcknowledgeResult.DISCARDED
     with pytest.raises(RuntimeError, match="checkpoint 7 is aborted and can't be aborted"):

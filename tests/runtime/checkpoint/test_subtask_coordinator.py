@@ -64,6 +64,20 @@ class Task:
             lambda operator: StateFiles(self.storage, lambda: path),
         )
 
+    is_closed = False
+
+    def tell_operators_complete(self, checkpoint_id: int) -> None:
+        self.log.append(("complete", checkpoint_id))
+
+    def confirm_state(self, checkpoint_id: int) -> None:
+        self.log.append(("confirm", checkpoint_id))
+
+    def tell_operators_aborted(self, checkpoint_id: int) -> None:
+        pass
+
+    def forget_state(self, checkpoint_id: int) -> None:
+        pass
+
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         self.log.append(("acknowledge", checkpoint_id))
         self.metrics[checkpoint_id] = metrics
@@ -136,7 +150,7 @@ def test_checkpoint_that_was_aborted_before_its_barrier_is_cancelled_downstream(
 def test_abort_notice_of_an_older_checkpoint_does_not_concern_a_newer_one(task: Task) -> None:
     task.coordinator.notify_aborted(1)
     assert task.coordinator.checkpoint_state(barrier(2))
-    assert task.coordinator.statistics().remembered_aborts == 0
+    assert task.coordinator.statistics().remembered_aborts == 1
 
 
 def test_abort_notice_that_comes_too_late_is_not_remembered(task: Task) -> None:
@@ -161,7 +175,7 @@ def test_input_that_gives_a_checkpoint_up_declines_it_and_cancels_it_downstream(
     task.coordinator.notify_aborted(2)
     task.coordinator.abort_on_barrier(2, REASON)
     assert task.log == [("decline", 2, REASON, "the alignment was given up"), CancelCheckpointMarker(2)]
-    assert task.coordinator.statistics().remembered_aborts == 0
+    assert task.coordinator.statistics().remembered_aborts == 1
     task.log.clear()
     assert not task.coordinator.checkpoint_state(barrier(2))
     assert task.log == []

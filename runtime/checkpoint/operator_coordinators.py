@@ -1,0 +1,115 @@
+"""All operator coordinators of a job, as the checkpoint coordinator sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_event_valve import ValveStatistics
+from penstock.runtime.checkpoint.snapshot import InlineHandle, OperatorState, StateHandle
+from penstock.runtime.errors import StorageError
+
+
+class OperatorCoordinators:
+    """The holders of a job.
+
+    Args:
+        holders: One for each operator that has a coordinator.
+    """
+
+    def __init__(self, holders: Iterable[OperatorCoordinatorHolder] = ()) -> None:
+        self._holders = {holder.operator_id: holder for holder in holders}
+
+    @property
+    def operator_ids(self) -> tuple[str, ...]:
+        """Which operators have one."""
+        return tuple(self._holders)
+
+    def checkpoint(
+        self,
+        operator_id: str,
+        checkpoint_id: int,
+        on_state: Callable[[StateHandle | None], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        """Ask a coordinator for its snapshot.
+
+        Args:
+            operator_id: Whose.
+            checkpoint_id: For which checkpoint.
+            on_state: Told its state, `None` if it has none.
+            on_failed: Told why there is none.
+        """
+        self._holders[operator_id].checkpoint(
+            checkpoint_id, lambda data: on_state(None if data is None else InlineHandle(data)), on_failed
+        )
+
+    def after_barrier_injection(self, checkpoint_id: int) -> None:
+        """The sources have their barriers."""
+        for holder in self._holders.values():
+            holder.after_barrier_injection(checkpoint_id)
+
+    def abort_current_triggering(self) -> None:
+        """The start of a checkpoint was given up."""
+        for holder in self._holders.values():
+            holder.abort_current_triggering()
+
+    def reset_to_checkpoint(
+        self, checkpoint_id: int | None, operators: Mapping[str, OperatorState] | None = None
+    ) -> None:
+        """The whole job starts from a checkpoint, or from nothing.
+
+        Raises:
+            StorageError: A coordinator's state is not in the metadata.
+        """
+        for operator_id, holder in self._holders.items():
+            state = (operators or {}).get(operator_id)
+            handle = None if state is None else state.coordinator
+            if handle is not None and not isinstance(handle, InlineHandle):
+                msg = f"the state of the coordinator of {operator_id!r} is not in the checkpoint's metadata"
+                raise StorageError(msg)
+            holder.reset_to_checkpoint(checkpoint_id, None if handle is None else handle.data)
+
+    def start(self) -> None:
+        """The attempt begins."""
+        for holder in self._holders.values():
+            holder.start()
+
+    def handle_event(self, operator_id: str, subtask: int, event: Any) -> bool:
+        """A subtask has sent an event; `False` when its operator has no coordinator."""
+        holder = self._holders.get(operator_id)
+        if holder is None:
+            return False
+        holder.handle_event(subtask, event)
+        return True
+
+    def subtask_failed(self, operator_id: str, subtask: int, reason: str) -> None:
+        """A subtask is gone."""
+        if (holder := self._holders.get(operator_id)) is not None:
+            holder.subtask_failed(subtask, reason)
+
+    def subtask_reset(self, operator_id: str, subtask: int, checkpoint_id: int | None) -> None:
+        """A failed subtask comes back with the state of this checkpoint, while others go on."""
+        if (holder := self._holders.get(operator_id)) is not None:
+            holder.subtask_reset(subtask, checkpoint_id)
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete."""
+        for holder in self._holders.values():
+            holder.notify_complete(checkpoint_id)
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up."""
+        for holder in self._holders.values():
+            holder.notify_aborted(checkpoint_id)
+
+    def close(self) -> None:
+        """The job is over."""
+        holders, self._holders = self._holders, {}
+        for holder in holders.values():
+            holder.close()
+
+    def statistics(self) -> dict[str, ValveStatistics]:
+        """What each valve did, by operator."""
+        return {operator_id: holder.statistics() for operator_id, holder in self._holders.items()}

@@ -1,0 +1,331 @@
+"""The steps in which a checkpoint starts; Flink's own cases are in `tests/conformance`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime.checkpoint.background_hook import BackgroundHook
+from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted
+from penstock.runtime.checkpoint.decision_log import DecisionLog
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.finalize import finalize
+from penstock.runtime.checkpoint.master_hooks import MasterHooks, UnmatchedMasterStateError
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metadata import read_metadata
+from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.snapshot import InlineHandle, SubtaskId
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+
+A, B = SubtaskId("a", 0), SubtaskId("b", 0)
+
+
+class Hook:
+    """A blocking hook."""
+
+    def __init__(self, world, identifier, state=None, error=None):
+        self.world, self.identifier, self.state, self.error = world, identifier, state, error
+        self.restored = []
+
+    def trigger_checkpoint(self, checkpoint_id, timestamp):
+        self.world.said.append((f"hook {self.identifier}", checkpoint_id))
+        if self.error is not None:
+            raise self.error
+        return self.state
+
+    def restore_checkpoint(self, checkpoint_id, state):
+        self.restored.append((checkpoint_id, state))
+
+    def reset(self):
+        self.restored.append("reset")
+
+    def close(self):
+        self.world.said.append((f"close {self.identifier}",))
+
+
+class Coordinator:
+    """An operator coordinator that says what it is asked."""
+
+    def __init__(self, world, operator):
+        self.world, self.operator = world, operator
+        self.error, self.is_slow = None, False
+        self.open = []
+        self.restored = []
+
+    def checkpoint(self, checkpoint_id, answer):
+        self.world.said.append((f"coordinator {self.operator}", checkpoint_id))
+        self.open.append(answer)
+        if not self.is_slow:
+            self.answer()
+
+    def answer(self):
+        answer = self.open.pop(0)
+        if self.error is None:
+            answer.complete(f"state of {self.operator}".encode())
+        else:
+            answer.fail(self.error)
+
+    def reset_to_checkpoint(self, checkpoint_id, state):
+        self.open.clear()
+        self.restored.append((checkpoint_id, state))
+
+    def notify_complete(self, checkpoint_id):
+        self.world.said.append((f"complete {self.operator}", checkpoint_id))
+
+    def notify_aborted(self, checkpoint_id):
+        self.world.said.append((f"aborted {self.operator}", checkpoint_id))
+
+
+class World:
+    """Two sources with coordinators, and hooks; says what happens in which order."""
+
+    def __init__(self, hooks=(), **settings):
+        self.said, self.answers = [], []
+        self.clock = ManualClock()
+        self.timers = ManualTimers(self.clock)
+        self.runner = ManualAsyncRunner()
+        self.storage, self.paths = MemoryStorage(), SnapshotPaths("job")
+        self.log = DecisionLog(self.storage, self.paths)
+        self.log.begin_attempt(0.0)
+        self.hooks = MasterHooks()
+        for identifier, what in dict(hooks).items():
+            self.hooks.add(BackgroundHook(Hook(self, identifier, **what), self.runner))
+        self.coordinators = {name: Coordinator(self, name) for name in ("a", "b")}
+        self.holders = [
+            OperatorCoordinatorHolder(n, 1, lambda _, c=c: c, self, self.runner, self.fail_job)
+            for n, c in self.coordinators.items()
+        ]
+        vertices = tuple(
+            JobVertex(name, (OperatorSpec(name, name, None, source=object()),), 1) for name in ("a", "b")
+        )
+        self.coordinator = CheckpointCoordinator(
+            Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
+            CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, ()))),
+            self,
+            CheckpointFiles(self.storage, self.paths, self.runner),
+            lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
+            clock=self.clock,
+            timers=self.timers,
+            runner=self.runner,
+            hooks=self.hooks,
+            coordinators=OperatorCoordinators(self.holders),
+        )
+        self.store = CompletedCheckpointStore(1, may_delete=self.paths.may_delete)
+        self.coordinator.begin_attempt(1, self.store, -1)
+        self.coordinator.started()
+
+    def trigger(self, subtasks, barrier):
+        shut = [holder.operator_id for holder in self.holders if holder.statistics().is_shut]
+        assert shut == ["a", "b"], "every valve is shut until the sources have their barriers"
+        self.said.append(("trigger", barrier.checkpoint_id))
+
+    def notify_complete(self, subtasks, checkpoint_id):
+        self.said.append(("complete", checkpoint_id))
+
+    def notify_aborted(self, subtasks, checkpoint_id):
+        self.said.append(("aborted", checkpoint_id))
+
+    def fail_job(self, cause):
+        self.said.append(("fail_job", cause))
+
+    def ask(self, **how):
+        self.coordinator.trigger(on_answer=self.answers.append, **how)
+        self.runner.run_all()
+
+    def acknowledge(self, checkpoint_id):
+        for subtask in (A, B):
+            self.coordinator.acknowledge(1, subtask, checkpoint_id)
+        self.runner.run_all()
+
+    def take(self):
+        said = list(self.said)
+        self.said.clear()
+        return said
+
+    def open_valves(self):
+        return not any(holder.statistics().is_shut for holder in self.holders)
+
+
+def test_coordinators_come_first_then_hooks_then_the_sources_and_the_valves_open():
+    world = World(hooks={"outside": {}})
+    world.ask()
+    assert world.take() == [("coordinator a", 1), ("coordinator b", 1), ("hook outside", 1), ("trigger", 1)]
+    assert world.open_valves()
+    world.acknowledge(1)
+    assert world.take() == [("complete", 1), ("complete a", 1), ("complete b", 1)]
+
+
+def test_states_of_hooks_and_coordinators_are_in_the_metadata_and_come_back():
+    world = World(hooks={"outside": {"state": ("file", 7)}, "stateless": {}})
+    world.ask()
+    world.acknowledge(1)
+    stored = read_metadata(world.storage, world.store.latest.metadata)
+    assert stored.operators["a"].coordinator == InlineHandle(b"state of a")
+    assert [state.identifier for state in stored.master_states] == ["outside"]
+    assert stored.size == sum(len(s) for s in (b"state of a", b"state of b", stored.master_states[0].data))
+    again = World(hooks={"outside": {}, "new": {}})
+    again.coordinator.restore(stored)
+    assert again.hooks._hooks["outside"]._hook.restored == [(1, ("file", 7))]
+    assert again.hooks._hooks["new"]._hook.restored == [(1, None)]
+    assert again.coordinators["b"].restored == [(1, b"state of b")]
+    with pytest.raises(UnmatchedMasterStateError, match="hooks outside, which the job does not have any"):
+        World().coordinator.restore(stored)
+
+
+@pytest.mark.parametrize("failing", ["a", "b", "outside"])
+def test_a_start_that_fails_is_given_up_and_leaves_no_valve_shut(failing):
+    world = World(hooks={"outside": {"error": OSError("no answer")} if failing == "outside" else {}})
+    if failing != "outside":
+        world.coordinators[failing].error = OSError("no answer")
+    world.ask()
+    [answer] = world.answers
+    assert answer.reason is Reason.TRIGGER_CHECKPOINT_FAILURE
+    assert failing in answer.detail
+    assert "OSError: no answer" in answer.detail
+    said = world.take()
+    assert ("trigger", 1) not in said
+    assert ("aborted", 1) in said
+    assert world.open_valves()
+    assert not world.coordinator.is_triggering
+    for coordinator in world.coordinators.values():
+        coordinator.error = None
+    world.coordinators["a"].is_slow = False
+    world.hooks._hooks["outside"]._hook.error = None
+    world.ask()
+    world.acknowledge(2)
+    assert isinstance(world.answers[-1], CheckpointCompleted)
+
+
+def test_a_request_waits_while_another_one_is_being_started():
+    world = World()
+    world.coordinators["b"].is_slow = True
+    world.ask()
+    world.ask()
+    assert world.coordinator.is_triggering
+    assert world.coordinator.statistics().queued == 1
+    world.coordinators["b"].answer()
+    assert world.take()[-3:] == [("trigger", 1), ("coordinator a", 2), ("coordinator b", 2)]
+
+
+def test_a_checkpoint_that_expires_in_its_start_never_reaches_a_subtask():
+    world = World(timeout=5)
+    world.coordinators["a"].is_slow = True
+    world.ask()
+    world.timers.advance(5)
+    assert "it waited for a[0], b[0], the coordinator of a" in world.answers[0].detail
+    world.take()
+    world.coordinators["a"].answer()
+    assert world.take() == []
+    assert world.open_valves()
+    assert not world.coordinator.is_triggering
+
+
+def test_a_new_attempt_forgets_what_was_being_started():
+    world = World()
+    world.coordinators["a"].is_slow = True
+    world.ask()
+    late = world.coordinators["a"].open[0]
+    world.coordinator.end_attempt(Reason.JOB_FAILURE, "b[0] failed")
+    world.coordinator.begin_attempt(2, world.store, -1)
+    world.coordinator.restore(None)
+    assert not world.coordinator.is_triggering
+    world.coordinators["a"].is_slow = False
+    world.coordinator.started()
+    world.take()
+    world.ask()
+    late.complete(b"of the last attempt")
+    assert world.take() == [("coordinator a", 2), ("coordinator b", 2), ("trigger", 2)]
+    assert [answer.reason for answer in world.answers] == [Reason.JOB_FAILURE]
+
+
+def test_a_decline_gives_the_checkpoint_up_whoever_says_so():
+    world = World()
+    world.ask()
+    world.coordinator.decline(1, SubtaskId("nobody", 0), 1)
+    assert world.coordinator.pending_ids == ()
+
+
+def test_only_a_failed_subtask_that_is_still_missing_gives_a_checkpoint_up():
+    world = World()
+    world.ask()
+    world.ask()
+    world.coordinator.acknowledge(1, A, 1)
+    world.coordinator.subtask_failed(A, "killed")
+    assert world.coordinator.pending_ids == (1,)
+    assert world.answers[0].reason is Reason.TASK_FAILURE
+
+
+@pytest.mark.parametrize("kind", [SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT])
+def test_only_a_synchronous_savepoint_may_advance_to_the_end_of_time(kind):
+    with pytest.raises(ValueError, match=f"a {kind.value} can't advance the watermark to the end of time"):
+        World().ask(kind=kind, drain=True)
+    World().ask(kind=SnapshotKind.SYNC_SAVEPOINT, drain=True)
+
+
+def test_the_end_of_the_job_closes_hooks_once():
+    world = World(hooks={"outside": {}})
+    world.coordinator.end_attempt()
+    world.coordinator.end_job("finished")
+    world.coordinator.end_job("finished")
+    assert world.take() == [("close outside",)]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["ask", "answer a", "answer b", "fail a", "work", "expire", "decline", "stop", "end", "ack"]
+        ),
+        max_size=40,
+    )
+)
+def test_no_valve_stays_shut_and_every_request_is_answered_once(steps):
+    world, asked = World(hooks={"outside": {}}, timeout=5), 0
+    for coordinator in world.coordinators.values():
+        coordinator.is_slow = True
+    for step in steps:
+        match step.split():
+            case ["ask"]:
+                asked += 1
+                world.coordinator.trigger(on_answer=world.answers.append)
+            case ["answer" | "fail" as how, name]:
+                coordinator = world.coordinators[name]
+                coordinator.error = OSError("no") if how == "fail" else None
+                if coordinator.open:
+                    coordinator.answer()
+            case ["work"]:
+                world.runner.run_next()
+            case ["expire"]:
+                world.timers.advance(5)
+            case ["decline"]:
+                for checkpoint_id in world.coordinator.pending_ids[:1]:
+                    world.coordinator.decline(1, A, checkpoint_id)
+            case ["stop"]:
+                world.coordinator.stop_periodic()
+            case ["ack"]:
+                for checkpoint_id in world.coordinator.pending_ids[:1]:
+                    world.acknowledge(checkpoint_id)
+            case ["end"]:
+                world.coordinator.end_attempt()
+        if not world.coordinator.is_triggering:
+            assert world.open_valves()
+    world.coordinator.end_attempt()
+    for _ in range(2 * asked + 2):
+        for coordinator in world.coordinators.values():
+            coordinator.error = None
+            while coordinator.open:
+                coordinator.answer()
+        world.runner.run_all()
+    assert world.open_valves()
+    assert not world.coordinator.is_triggering
+    assert len(world.answers) == asked
