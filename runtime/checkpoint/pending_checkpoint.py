@@ -59,6 +59,7 @@ class PendingStatistics:
         acknowledged: Subtasks that have acknowledged.
         missing: Subtasks that have not, sorted.
         written_bytes: New bytes written by those that have.
+        in_flight_bytes: Of these, data that was between subtasks.
         metrics: What each of them measured.
     """
 
@@ -67,6 +68,7 @@ class PendingStatistics:
     acknowledged: int
     missing: tuple[SubtaskId, ...]
     written_bytes: int
+    in_flight_bytes: int
     metrics: Mapping[SubtaskId, CheckpointMetrics] = field(default_factory=dict)
 
 
@@ -194,10 +196,14 @@ class PendingCheckpoint:
     def statistics(self) -> PendingStatistics:
         """How far it is."""
         metrics = {subtask: part.metrics for subtask, part in self._acknowledged.items()}
-        written = sum(m.written_bytes for m in metrics.values())
-        missing = tuple(sorted(self._missing))
         return PendingStatistics(
-            self.checkpoint_id, self.state, len(self._acknowledged), missing, written, metrics
+            self.checkpoint_id,
+            self.state,
+            acknowledged=len(self._acknowledged),
+            missing=tuple(sorted(self._missing)),
+            written_bytes=sum(m.written_bytes for m in metrics.values()),
+            in_flight_bytes=sum(m.in_flight_bytes for m in metrics.values()),
+            metrics=metrics,
         )
 
     def _check_complete(self) -> None:
