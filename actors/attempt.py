@@ -28,7 +28,7 @@ from penstock.actors.remote_channels import RemoteChannels
 from penstock.actors.system_clock import SystemClock
 from penstock.actors.task_gateway import ActorGateway
 from penstock.actors.task_on_loop import TaskOnLoop
-from penstock.actors.task_thread import TaskRunner, TaskThread
+from penstock.actors.task_thread import Mail, TaskRunner, TaskThread
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError, PenstockError
@@ -66,6 +66,8 @@ class Attempt:
             TaskOnLoop(loop) if descriptor.config.step_on == "loop" else TaskThread(loop, str(descriptor.id))
         )
         self._background = BackgroundRunner(pool, self._runner.post)
+        #: What came before the start; `None` from then on.
+        self._held: list[Mail] | None = []
         self._stopped = False
         self.outcome: SubtaskOutcome | None = None
 
@@ -79,11 +81,18 @@ class Attempt:
         await self._runner.deployed
 
     def start(self, peers: Mapping[SubtaskId, ActorHandle[Any]]) -> None:
-        """Begin to step, sending to these actors."""
+        """Begin to step, sending to these actors.
+
+        Senders that were started earlier may have sent something by then. It is held back until now, because an
+        unaligned barrier acts on arrival and goes on to receivers that are not known before.
+        """
         self._gateway.channels = RemoteChannels(
             self.descriptor.attempt, peers, self._runner.post, self._frame_consumed
         )
         self._runner.start()
+        held, self._held = self._held or [], None
+        for mail in held:
+            self._runner.post(mail)
 
     async def run(self) -> SubtaskOutcome:
         """Wait for the end."""
@@ -105,18 +114,18 @@ class Attempt:
         """Take a frame; returns when it is consumed."""
         waiting = self._deliveries.wait(channel, first + len(elements))
         if not waiting.done():
-            self._runner.post(lambda: self._require().deliver(channel, first, elements))
+            self._post(lambda: self._require().deliver(channel, first, elements))
         return await waiting
 
     def control(self, message: SubtaskControl) -> None:
         """Hand a message of the JobMaster to the subtask."""
         match message:
             case TriggerCheckpoint(barrier):
-                self._runner.post(lambda: self._require().trigger_checkpoint(barrier))
+                self._post(lambda: self._require().trigger_checkpoint(barrier))
             case NotifyComplete(checkpoint_id):
-                self._runner.post(lambda: self._require().notify_complete(checkpoint_id))
+                self._post(lambda: self._require().notify_complete(checkpoint_id))
             case NotifyAborted(checkpoint_id):
-                self._runner.post(lambda: self._require().notify_aborted(checkpoint_id))
+                self._post(lambda: self._require().notify_aborted(checkpoint_id))
 
     async def stop(self) -> None:
         """Stop the subtask and wait until it is closed."""
@@ -140,6 +149,13 @@ class Attempt:
             node = ray.get_runtime_context().get_node_id()
             check_proof(storage, paths.same_storage, self.descriptor.job_id, node)
         return build_subtask(self.descriptor, self._gateway, self._background, SystemClock(), storage)
+
+    def _post(self, mail: Mail) -> None:
+        """Hand the subtask something from outside, in the order in which it came."""
+        if self._held is None:
+            self._runner.post(mail)
+        else:
+            self._held.append(mail)
 
     def _frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
         self._require().frame_consumed(channel, first)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, cast
 
+from penstock.actors.deliveries import DeliveryAnswer
 from penstock.actors.messages import SubtaskFailed, SubtaskStopped
 from penstock.actors.subtask_actor import SubtaskActor
 from penstock.runtime import StreamEnvironment
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.io.connectors import DiscardSink, GeneratorSource
+from penstock.runtime.record.element_codec import decode_element, encode_element
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, StreamElement
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 NO_MASTER = cast("Any", None)
@@ -118,5 +125,56 @@ def test_a_run_of_an_attempt_that_is_not_deployed_says_that_it_was_stopped() -> 
         await actor.deploy(descriptor(2), NO_MASTER)
         assert await actor.run(1, {}) == SubtaskStopped()
         await actor.stop(2)
+
+    run(scenario)
+
+
+class Peer:
+    """A receiver that consumes everything, and a JobMaster that takes every report, as handles of actors."""
+
+    def __init__(self) -> None:
+        self.elements: list[StreamElement] = []
+        self.reports: list[Any] = []
+        self.has_barrier = asyncio.Event()
+        self.deliver, self.report = SimpleNamespace(remote=self._deliver), SimpleNamespace(remote=self._report)
+        self._loop = asyncio.get_running_loop()
+
+    def _deliver(self, attempt: int, channel: int, first: int, elements: list[bytes]) -> Any:
+        self.elements += map(decode_element, elements)
+        if any(isinstance(element, CheckpointBarrier) for element in self.elements):
+            self._loop.call_soon_threadsafe(self.has_barrier.set)
+        answer: Future[DeliveryAnswer] = Future()
+        answer.set_result(DeliveryAnswer.CONSUMED)
+        return SimpleNamespace(future=lambda: answer)
+
+    async def _report(self, attempt: int, report: Any) -> None:
+        self.reports.append(report)
+
+
+def test_an_unaligned_barrier_that_comes_before_the_start_waits_for_it() -> None:
+    """Its sender was started earlier; the receiver does not know yet whom to send the barrier on to."""
+    env = StreamEnvironment()
+    numbers = env.from_source("numbers", GeneratorSource(lambda n: n))
+    numbers.rebalance().map(abs, id="middle", parallelism=1).sink("out", DiscardSink(), parallelism=2)
+    config = JobConfig(checkpointing=Checkpointing(every=1, unaligned=True))
+    graph = build_execution_graph(env.build())
+    middle = graph.subtask(SubtaskId("middle", 0))
+    barrier = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))
+
+    async def scenario() -> None:
+        actor, peer = SubtaskActor("job", 60.0), Peer()
+        assert await actor.deploy(TaskDescriptor("job", "job", 1, middle, config), cast("Any", peer)) is None
+        arriving = asyncio.create_task(actor.deliver(1, 0, 0, [encode_element(barrier)]))
+        await asyncio.sleep(0)
+        assert peer.elements == []
+
+        peers = {SubtaskId("out", index): cast("Any", peer) for index in range(2)}
+        running = asyncio.create_task(actor.run(1, peers))
+
+        assert await arriving is DeliveryAnswer.CONSUMED
+        await peer.has_barrier.wait()
+        assert not running.done()
+        await actor.stop(1)
+        assert await running == SubtaskStopped()
 
     run(scenario)
