@@ -148,7 +148,8 @@ class SubtaskCheckpointCoordinator:
         """
         checkpoint_id = barrier.checkpoint_id
         if checkpoint_id <= self._last_id:
-            self._give_up_in_flight(checkpoint_id)
+            if checkpoint_id not in self._running:  # else it was asked for twice, and the first time counts
+                self._give_up_in_flight(checkpoint_id)
             self._refuse_overtaken(checkpoint_id)
             return False
         self._last_id = checkpoint_id
