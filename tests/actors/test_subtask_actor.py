@@ -151,6 +151,14 @@ class Peer:
         self.reports.append(report)
 
 
+async def all_mail_taken(actor: SubtaskActor) -> None:
+    """Wait until the task thread has dealt with everything that was posted so far."""
+    assert actor._attempt is not None
+    taken = threading.Event()
+    actor._attempt._runner.post(taken.set)
+    assert await asyncio.to_thread(taken.wait, 15)
+
+
 def test_an_unaligned_barrier_that_comes_before_the_start_waits_for_it() -> None:
     """Its sender was started earlier; the receiver does not know yet whom to send the barrier on to."""
     env = StreamEnvironment()
@@ -166,6 +174,7 @@ def test_an_unaligned_barrier_that_comes_before_the_start_waits_for_it() -> None
         assert await actor.deploy(TaskDescriptor("job", "job", 1, middle, config), cast("Any", peer)) is None
         arriving = asyncio.create_task(actor.deliver(1, 0, 0, [encode_element(barrier)]))
         await asyncio.sleep(0)
+        await all_mail_taken(actor)
         assert peer.elements == []
 
         peers = {SubtaskId("out", index): cast("Any", peer) for index in range(2)}
