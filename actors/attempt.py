@@ -173,4 +173,5 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
         return SubtaskFailed(str(error), error.cause_text, error.location)
     text = "".join(traceback.format_exception(error))
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-    return SubtaskFailed(what, text, recoverable=not isinstance(error, CorruptSnapshotError))
+    is_damage = isinstance(error, CorruptSnapshotError)
+    return SubtaskFailed(what, text, recoverable=not is_damage, is_damage=is_damage)

@@ -6,8 +6,9 @@ the user, because sinks have committed since and may do so again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
@@ -49,7 +50,13 @@ class RebuiltStore:
     orphans: tuple[str, ...]
 
 
-def load_latest(storage: SnapshotStorage, view: LogView, *, allow_older: bool) -> LoadedCheckpoint | None:
+def load_latest(
+    storage: SnapshotStorage,
+    view: LogView,
+    *,
+    allow_older: bool,
+    known_damage: Mapping[int, str] = MappingProxyType({}),
+) -> LoadedCheckpoint | None:
     """The checkpoint that a job restarts from; `None` when it has none; blocks.
 
     Metadata is read and all files are looked up; what is in them is checked when they are read.
@@ -58,6 +65,7 @@ def load_latest(storage: SnapshotStorage, view: LogView, *, allow_older: bool) -
         storage: Where snapshots are.
         view: The log.
         allow_older: Whether an older checkpoint will do when the newest one is damaged.
+        known_damage: Damage that showed when a checkpoint was restored, by its id.
 
     Raises:
         CorruptSnapshotError: The newest one is damaged and an older one is not allowed, or all are damaged.
@@ -66,6 +74,8 @@ def load_latest(storage: SnapshotStorage, view: LogView, *, allow_older: bool) -
     damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]] = []
     for record in reversed(view.completed):
         try:
+            if record.checkpoint_id in known_damage:
+                raise CorruptSnapshotError(known_damage[record.checkpoint_id])
             checkpoint = read_metadata(storage, record.metadata)
             check_files(storage, checkpoint)
         except CorruptSnapshotError as error:

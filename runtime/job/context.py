@@ -142,6 +142,12 @@ class JobContext:
         self.warning = start.warning
         self.restart.attempt_begun(self.clock.monotonic())
 
+    def may_start_older(self, cause: FailureCause) -> bool:
+        """Whether the next attempt may start from an older checkpoint, because the restored one is damaged."""
+        if not cause.is_damage or self.restored_id is None:
+            return False
+        return self.ledger.give_up_damaged(self.restored_id, str(cause))
+
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""
         if self.coordinator is None:

@@ -93,6 +93,8 @@ class JobLedger:
         self._log = DecisionLog(storage, self.paths)
         self._owned: int | None = None
         self._known_attempt = known_attempt
+        #: Checkpoints of which damage showed only when they were restored, and what it was.
+        self._damaged: dict[int, str] = {}
 
     def begin_attempt(self, now: float, previous: int) -> BeginOutcome:
         """Write a new attempt into the log and load what it starts from.
@@ -115,6 +117,18 @@ class JobLedger:
         start = self._load(begun, previous, now)
         self._owned = begun.attempt
         return start
+
+    def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
+        """State of a checkpoint turned out to be damaged: whether the next attempt may start from an older one.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            what: The damage, in words.
+        """
+        if self._checkpointing is None or not self._checkpointing.allow_older:
+            return False
+        self._damaged[checkpoint_id] = what
+        return True
 
     def finalize(self, checkpoint: CompletedCheckpoint) -> Finalized | Fenced:
         """Write the record of a complete checkpoint.
@@ -152,7 +166,9 @@ class JobLedger:
         config = self._checkpointing
         if config is None:
             return AttemptStart(begun.attempt, None, CompletedCheckpointStore(), -1, begun_at=times)
-        loaded = load_latest(self._storage, self._log.view, allow_older=config.allow_older)
+        loaded = load_latest(
+            self._storage, self._log.view, allow_older=config.allow_older, known_damage=self._damaged
+        )
         damaged = () if loaded is None else loaded.damaged
         if damaged and isinstance(self._log.drop(damaged, now), Fenced):
             return LostToOther()
