@@ -161,7 +161,7 @@ def stopped_in_flight(tmp_path: Path, **options: Any) -> tuple[RayJobHandle, lis
     env = environment(tmp_path, every=0.2, unaligned=True, config=JobConfig(buffer_rows=10), **options)
     source = env.from_source("lines", GeneratorSource(wide_line))
     slow = Throttled(FileSink.json(tmp_path / "out"), str(shut), seconds=0.05)
-    source.rebalance().map(gate).sink("updates", slow)
+    source.rebalance().map(gate, id="gate").sink("updates", slow)
     job = submit(env)
     after_in_flight_checkpoint(job, attempt=1, completed=3)
     (tmp_path / "closed").touch()
@@ -175,7 +175,7 @@ def go_on_without(job: RayJobHandle, damaged: list[Path], tmp_path: Path) -> Non
     assert damaged, "so little was in flight that it stands in the metadata"
     for file in damaged:
         flip_a_byte(file)
-    kill_subtask(job, "lines")
+    kill_subtask(job, "gate")  # the one that is stuck: no other checkpoint can complete any more
     (tmp_path / "shut").unlink()
     (tmp_path / "closed").unlink()
 
