@@ -79,7 +79,11 @@ class Attempt:
         await self._runner.deployed
 
     def start(self, peers: Mapping[SubtaskId, ActorHandle[Any]]) -> None:
-        """Begin to step, sending to these actors."""
+        """Begin to step, sending to these actors.
+
+        Senders that were started earlier may have sent something by then. The runner keeps it until now: an
+        unaligned barrier acts on arrival and goes on to receivers that are not known before.
+        """
         self._gateway.channels = RemoteChannels(
             self.descriptor.attempt, peers, self._runner.post, self._frame_consumed
         )
@@ -159,4 +163,5 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
         return SubtaskFailed(str(error), error.cause_text, error.location)
     text = "".join(traceback.format_exception(error))
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-    return SubtaskFailed(what, text, recoverable=not isinstance(error, CorruptSnapshotError))
+    is_damage = isinstance(error, CorruptSnapshotError)
+    return SubtaskFailed(what, text, recoverable=not is_damage, is_damage=is_damage)

@@ -117,7 +117,16 @@ def _checkpoints(report: JobReport) -> RenderableType:
 
 def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
     table = _table(
-        "id", "attempt", "kind", "status", "begun", "duration", "subtasks", "size", "why it failed"
+        "id",
+        "attempt",
+        "kind",
+        "status",
+        "begun",
+        "duration",
+        "subtasks",
+        "size",
+        "in flight",
+        "why it failed",
     )
     for record in records:
         failure = "" if record.failure is None else f"{record.failure.value} {record.detail}".strip()
@@ -130,6 +139,7 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
             "-" if record.duration is None else f"{record.duration:.2f} s",
             f"{record.acknowledged}/{record.subtasks}",
             "-" if record.size is None else f"{record.size:,} B",
+            f"{record.in_flight_bytes:,} B" if record.in_flight_bytes else "-",
             Text(failure),
         )
     return table
@@ -146,6 +156,7 @@ def _table(*columns: str) -> Table:
         "dead letters",
         "subtasks",
         "size",
+        "in flight",
         "duration",
         "id",
     }

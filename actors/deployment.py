@@ -121,8 +121,7 @@ class Deployment:
         if answer is None:
             return None
         if isinstance(answer, SubtaskFailed):
-            cause = FailureCause(answer.error, subtask, answer.traceback, answer.recoverable)
-            return for_first_attempt(attempt, cause, answer.location)
+            return for_first_attempt(attempt, answer.cause(subtask), answer.location)
         if isinstance(answer, ray.exceptions.RayActorError):
             self._fleet.lose(subtask)
             return FailureCause("its process died while it was deployed", subtask)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.task.statistics import SubtaskStatistics
 
@@ -91,12 +92,18 @@ class SubtaskFailed:
         traceback: The user's traceback, as text.
         location: Where, if an operator is to blame.
         recoverable: Whether another attempt may go better.
+        is_damage: What it was to restore is damaged.
     """
 
     error: str
     traceback: str
     location: OperatorLocation | None = None
     recoverable: bool = True
+    is_damage: bool = False
+
+    def cause(self, subtask: SubtaskId) -> FailureCause:
+        """The failure as the scheduler takes it."""
+        return FailureCause(self.error, subtask, self.traceback, self.recoverable, self.is_damage)
 
 
 SubtaskOutcome: TypeAlias = SubtaskFinished | SubtaskStopped | SubtaskFailed

@@ -186,8 +186,7 @@ class RayExecution:
             scheduler.on_subtask_failed(attempt, subtask, cause_of(error))
             return
         if isinstance(outcome, SubtaskFailed):
-            cause = FailureCause(outcome.error, subtask, outcome.traceback, outcome.recoverable)
-            scheduler.on_subtask_failed(attempt, subtask, cause)
+            scheduler.on_subtask_failed(attempt, subtask, outcome.cause(subtask))
         elif isinstance(outcome, SubtaskFinished):
             scheduler.on_subtask_finished(attempt, subtask)
         elif isinstance(outcome, SubtaskStopped) and attempt > self._stopped_through.get(subtask, 0):

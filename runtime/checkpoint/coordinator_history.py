@@ -37,6 +37,7 @@ class CheckpointRecord:
         duration: Seconds from trigger to end; `None` while it runs.
         size: Bytes of all its state; `None` until it is complete.
         written_bytes: New bytes that its subtasks wrote.
+        in_flight_bytes: Of these, data that was between subtasks; 0 when it was aligned everywhere.
         failure: Why it failed.
         detail: More about the failure.
     """
@@ -51,6 +52,7 @@ class CheckpointRecord:
     duration: float | None = None
     size: int | None = None
     written_bytes: int = 0
+    in_flight_bytes: int = 0
     failure: CheckpointFailureReason | None = None
     detail: str = ""
 
@@ -67,6 +69,7 @@ class CheckpointRecord:
             "duration": self.duration,
             "size": self.size,
             "written_bytes": self.written_bytes,
+            "in_flight_bytes": self.in_flight_bytes,
             "failure": None if self.failure is None else self.failure.value,
             "detail": self.detail,
         }
@@ -150,6 +153,7 @@ class CheckpointHistory:
             pending.checkpoint_id,
             acknowledged=pending.acknowledged,
             written_bytes=pending.written_bytes,
+            in_flight_bytes=pending.in_flight_bytes,
         )
 
     def finalising(self, checkpoint_id: int) -> None:

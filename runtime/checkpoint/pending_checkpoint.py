@@ -69,6 +69,7 @@ class PendingStatistics:
         missing_coordinators: Operators whose coordinator has not, sorted.
         missing_masters: Master hooks that have not, sorted.
         written_bytes: New bytes written by those that have.
+        in_flight_bytes: Of these, data that was between subtasks.
         metrics: What each of them measured.
     """
 
@@ -77,6 +78,7 @@ class PendingStatistics:
     acknowledged: int
     missing: tuple[SubtaskId, ...]
     written_bytes: int
+    in_flight_bytes: int
     metrics: Mapping[SubtaskId, CheckpointMetrics] = field(default_factory=dict)
     missing_coordinators: tuple[str, ...] = ()
     missing_masters: tuple[str, ...] = ()
@@ -260,17 +262,16 @@ class PendingCheckpoint:
     def statistics(self) -> PendingStatistics:
         """How far it is."""
         metrics = {subtask: part.metrics for subtask, part in self._acknowledged.items()}
-        written = sum(m.written_bytes for m in metrics.values())
-        missing = tuple(sorted(self._missing))
         return PendingStatistics(
             self.checkpoint_id,
             self.state,
-            len(self._acknowledged),
-            missing,
-            written,
-            metrics,
-            tuple(sorted(self._missing_coordinators)),
-            tuple(sorted(self._missing_masters)),
+            acknowledged=len(self._acknowledged),
+            missing=tuple(sorted(self._missing)),
+            written_bytes=sum(m.written_bytes for m in metrics.values()),
+            in_flight_bytes=sum(m.in_flight_bytes for m in metrics.values()),
+            metrics=metrics,
+            missing_coordinators=tuple(sorted(self._missing_coordinators)),
+            missing_masters=tuple(sorted(self._missing_masters)),
         )
 
     def waits_for(self) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ the user, because sinks have committed since and may do so again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
@@ -55,6 +56,7 @@ def load_latest(
     *,
     allow_older: bool,
     open_location: StorageOpener | None = None,
+    known_damage: Mapping[int, str] = MappingProxyType({}),
 ) -> LoadedCheckpoint | None:
     """The checkpoint that a job restarts from; `None` when it has none; blocks.
 
@@ -65,6 +67,7 @@ def load_latest(
         view: The log.
         allow_older: Whether an older checkpoint will do when the newest one is damaged.
         open_location: Opens the place of a savepoint that is elsewhere; without it that is not looked at.
+        known_damage: Damage that showed when a checkpoint was restored, by its id.
 
     Raises:
         CorruptSnapshotError: The newest one is damaged and an older one is not allowed, or all are damaged.
@@ -73,6 +76,8 @@ def load_latest(
     damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]] = []
     for record in reversed(view.completed):
         try:
+            if record.checkpoint_id in known_damage:
+                raise CorruptSnapshotError(known_damage[record.checkpoint_id])
             checkpoint = read_metadata(storage, record.metadata)
             if checkpoint.location is None:
                 check_files(storage, checkpoint)

@@ -173,6 +173,12 @@ class JobContext:
         self.planner.change_graph(self.graph)
         self.gateway.change_graph(self.graph)
 
+    def may_start_older(self, cause: FailureCause) -> bool:
+        """Whether the next attempt may start from an older checkpoint, because the restored one is damaged."""
+        if not cause.is_damage or self.restored_id is None:
+            return False
+        return self.ledger.give_up_damaged(self.restored_id, str(cause))
+
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""
         if self.coordinator is None:

@@ -22,6 +22,7 @@ class FailureCause:
         subtask: The subtask that failed; `None` when it was no subtask.
         traceback: The user's traceback as text.
         recoverable: Whether another attempt may go better. `False` fails the job at once.
+        is_damage: What the attempt was to restore is damaged; from an older checkpoint it may go better.
 
     Example:
         >>> str(FailureCause("division by zero", SubtaskId("map", 0)))
@@ -32,6 +33,7 @@ class FailureCause:
     subtask: SubtaskId | None = None
     traceback: str = ""
     recoverable: bool = True
+    is_damage: bool = False
 
     def __str__(self) -> str:
         return self.message if self.subtask is None else f"{self.subtask}: {self.message}"
@@ -44,13 +46,16 @@ class FailureCause:
             "subtask": subtask,
             "traceback": self.traceback,
             "recoverable": self.recoverable,
+            "is_damage": self.is_damage,
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FailureCause:
         """The cause that `to_dict` gave."""
         subtask = None if data["subtask"] is None else SubtaskId(*data["subtask"])
-        return cls(data["message"], subtask, data["traceback"], data["recoverable"])
+        return cls(
+            data["message"], subtask, data["traceback"], data["recoverable"], data.get("is_damage", False)
+        )
 
 
 @dataclass(frozen=True, slots=True)

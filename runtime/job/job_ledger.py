@@ -107,6 +107,8 @@ class JobLedger:
         self._log = DecisionLog(storage, self.paths)
         self._owned: int | None = None
         self._known_attempt = known_attempt
+        #: Checkpoints of which damage showed only when they were restored, and what it was.
+        self._damaged: dict[int, str] = {}
 
     def begin_attempt(
         self, now: float, previous: int, parallelism: Mapping[str, int] | None = None
@@ -133,6 +135,18 @@ class JobLedger:
         start = self._load(begun, previous, now)
         self._owned = begun.attempt
         return start
+
+    def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
+        """State of a checkpoint turned out to be damaged: whether the next attempt may start from an older one.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            what: The damage, in words.
+        """
+        if self._checkpointing is None or not self._checkpointing.allow_older:
+            return False
+        self._damaged[checkpoint_id] = what
+        return True
 
     def finalize(self, checkpoint: CompletedCheckpoint) -> Finalized | Fenced:
         """Write the record of a complete checkpoint.
@@ -183,6 +197,7 @@ class JobLedger:
             self._log.view,
             allow_older=config.allow_older,
             open_location=self._open_location,
+            known_damage=self._damaged,
         )
         damaged = () if loaded is None else loaded.damaged
         if damaged and isinstance(self._log.drop(damaged, now), Fenced):

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from jobs import bad_input
+from jobs.backpressure import Throttled, after_in_flight_checkpoint
 from jobs.driving import (
     PATIENCE,
     after_checkpoints,
@@ -151,6 +152,63 @@ def test_an_older_checkpoint_will_do_when_the_user_allows_it(tmp_path: Path) -> 
     committed = committed_updates(tmp_path / "out")
     read = max(n for word, n in committed if word == "the")
     assert {n for word, n in committed if word == "the"} == set(range(1, read + 1)), "lost updates"
+
+
+def stopped_in_flight(tmp_path: Path, **options: Any) -> tuple[RayJobHandle, list[Path]]:
+    """A job that is stuck in its sink, and the files of in-flight data of its newest checkpoint."""
+    shut, gate = tmp_path / "shut", bad_input.Gate(str(tmp_path / "closed"))
+    shut.touch()
+    env = environment(tmp_path, every=0.2, unaligned=True, config=JobConfig(buffer_rows=10), **options)
+    source = env.from_source("lines", GeneratorSource(wide_line))
+    slow = Throttled(FileSink.json(tmp_path / "out"), str(shut), seconds=0.05)
+    source.rebalance().map(gate, id="gate").sink("updates", slow)
+    job = submit(env)
+    after_in_flight_checkpoint(job, attempt=1, completed=3)
+    (tmp_path / "closed").touch()
+    wait_until(job, "a blocked operator", lambda r: (tmp_path / "closed.reached").exists())
+    wait_until_nothing_completes(job)
+    return job, sorted(newest_metadata(tmp_path, job).parent.glob("channels-*"))
+
+
+def go_on_without(job: RayJobHandle, damaged: list[Path], tmp_path: Path) -> None:
+    """Damage files and let the job be restored from them."""
+    assert damaged, "so little was in flight that it stands in the metadata"
+    for file in damaged:
+        flip_a_byte(file)
+    kill_subtask(job, "gate")  # the one that is stuck: no other checkpoint can complete any more
+    (tmp_path / "shut").unlink()
+    (tmp_path / "closed").unlink()
+
+
+def test_a_damaged_file_of_in_flight_data_fails_the_job_and_is_named(tmp_path: Path) -> None:
+    job, files = stopped_in_flight(tmp_path, retain=3)
+    go_on_without(job, files, tmp_path)
+
+    message = failure_of(job)
+
+    assert any(f"{file.parent.name}/{file.name}" in message for file in files)
+    assert "damaged" in message
+    assert job.statistics().restarts <= 1, "a damaged file does not heal by trying again"
+
+
+def test_an_older_checkpoint_will_do_for_damaged_in_flight_data_when_the_user_allows_it(
+    tmp_path: Path,
+) -> None:
+    job, files = stopped_in_flight(tmp_path, retain=3, allow_older=True)
+    newest = int(files[0].parent.name.split("-")[1]) if files else 0
+    before = job.statistics().completed_checkpoints
+    go_on_without(job, files, tmp_path)
+
+    after = wait_until(
+        job, "a restart from before", lambda r: r.statistics.restarts == 2 and r.warnings != ()
+    )
+    after_checkpoints(job, before + 1)
+    job.cancel()
+
+    assert any(f"checkpoint {newest}" in w and files[0].name in w for w in after.warnings)
+    assert any("Sinks may repeat" in w for w in after.warnings)
+    numbers = Counter(committed_rows(tmp_path / "out"))
+    assert set(numbers) >= {wide_line(i) for i in range(10)}, "lost lines"
 
 
 @pytest.mark.parametrize("victim", ["count", "master"])

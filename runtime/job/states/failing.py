@@ -80,7 +80,7 @@ class Failing(State):
         if job.state is not self or self._decided or not (self._stopped and self._log_known):
             return
         decision: RestartDecision = self._given_up or GiveUp("it would fail again")
-        if self._cause.recoverable and self._given_up is None:
+        if self._given_up is None and (self._cause.recoverable or job.may_start_older(self._cause)):
             decision = job.restart.failed(job.clock.monotonic())
         match decision:
             case RestartAfter(delay):

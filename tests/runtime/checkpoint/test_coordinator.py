@@ -159,10 +159,9 @@ class Run:
         outcomes = set()
         for subtask in subtasks:
             snapshot = self.snapshot(subtask, checkpoint_id, **how)
+            metrics = CheckpointMetrics(written_bytes=5, in_flight_bytes=2)
             outcomes.add(
-                self.coordinator.acknowledge(
-                    self.attempt, subtask, checkpoint_id, snapshot, CheckpointMetrics(written_bytes=5)
-                )
+                self.coordinator.acknowledge(self.attempt, subtask, checkpoint_id, snapshot, metrics)
             )
         return outcomes
 
@@ -608,6 +607,7 @@ def test_history_and_statistics_tell_sizes_durations_and_reasons():
         4,
         20,
     )
+    assert done.in_flight_bytes == 8
     assert (
         done.size
         == sum(h.size for h in run.coordinator.latest_completed.files())

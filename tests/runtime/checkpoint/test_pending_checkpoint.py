@@ -79,7 +79,8 @@ def test_what_somebody_waits_for_is_not_subsumed(kind, forced, subsumable):
 
 def test_statistics_tell_who_is_missing_and_what_each_subtask_measured():
     checkpoint = pending()
-    checkpoint.acknowledge(A, None, CheckpointMetrics(sync_duration=0.5, written_bytes=10))
+    checkpoint.acknowledge(A, None, CheckpointMetrics(sync_duration=0.5, written_bytes=10, in_flight_bytes=7))
     statistics = checkpoint.statistics()
-    assert (statistics.acknowledged, statistics.missing, statistics.written_bytes) == (1, (B,), 10)
+    assert (statistics.acknowledged, statistics.missing) == (1, (B,))
+    assert (statistics.written_bytes, statistics.in_flight_bytes) == (10, 7)
     assert statistics.metrics[A].sync_duration == 0.5

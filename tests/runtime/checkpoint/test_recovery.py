@@ -119,6 +119,16 @@ def test_an_older_checkpoint_is_taken_when_the_user_allows_it_and_the_user_is_to
     assert "Sinks may repeat what was committed since checkpoint 1" in loaded.warning
 
 
+def test_damage_that_showed_when_a_checkpoint_was_restored_counts_like_any_other(job: Job) -> None:
+    older, newer = job.checkpoint(1), job.checkpoint(2)
+    known = {newer.checkpoint_id: "job/shared/2-1-count-0-0 is damaged"}
+    loaded = load_latest(job.storage, job.log.view, allow_older=True, known_damage=known)
+    assert loaded is not None
+    assert (loaded.checkpoint, loaded.damaged) == (older, (2,))
+    assert loaded.warning is not None
+    assert known[2] in loaded.warning
+
+
 def test_if_all_are_damaged_all_are_named(job: Job) -> None:
     paths = [metadata_path(job.checkpoint(number)) for number in (1, 2)]
     job.storage.delete(paths)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.operator_snapshot import (
@@ -14,6 +15,7 @@ from penstock.runtime.checkpoint.operator_snapshot import (
     SubtaskSnapshotTask,
     encode_list_states,
 )
+from penstock.runtime.checkpoint.output_capture import InFlight, OutputCapture
 from penstock.runtime.checkpoint.snapshot import INLINE_LIMIT, CheckpointMetrics, SubtaskSnapshot
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.checkpoint.subtask_coordinator import (
@@ -21,10 +23,18 @@ from penstock.runtime.checkpoint.subtask_coordinator import (
     SubtaskCheckpointCoordinator,
 )
 from penstock.runtime.errors import StorageError
+from penstock.runtime.graph.channel_id import ChannelId, EdgeId
+from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.operators.operator import ListState
-from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, Event
+from penstock.runtime.record.elements import (
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    CheckpointOptions,
+    Event,
+    Watermark,
+)
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 from penstock.runtime.testing.step_task import StepRunner
 
 REASON = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
@@ -263,3 +273,44 @@ def test_statistics_count_outcomes(task: Task) -> None:
     statistics = task.coordinator.statistics()
     assert (statistics.taken, statistics.acknowledged, statistics.declined) == (2, 1, 1)
     assert (statistics.running, statistics.remembered_aborts) == (1, 1)
+
+
+class Flowing(Task):
+    """A subtask whose checkpoints capture one element in flight in its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        timers = ManualTimers(self.clock)
+        files = StateFiles(self.storage, lambda: "channels")
+        input_id = ChannelId(EdgeId("read", None, "op"), 0, 0)
+        self.writer = writer = AsyncChannelStateWriter(
+            [input_id], {}, lambda checkpoint_id: files, self.runner
+        )
+        in_flight = InFlight(OutputCapture(self, writer, timers), writer)
+        self.coordinator = SubtaskCheckpointCoordinator(self, self, self.runner, self.clock, in_flight)
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
+        self.log.append(barrier)
+        return []
+
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
+        return False
+
+    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
+        raise AssertionError("no barrier waits")
+
+    def capture_input(self, checkpoint_id: int) -> None:
+        self.writer.add_input(checkpoint_id, 0, [Watermark(1)])
+
+
+def test_checkpoint_that_is_asked_for_twice_keeps_its_in_flight_data() -> None:
+    """The JobMaster asks a subtask at the end of its data, and a barrier may have come there as well."""
+    task = Flowing()
+    unaligned = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))
+    task.coordinator.checkpoint_state(unaligned)
+    assert not task.coordinator.checkpoint_state(unaligned, is_input_empty=True)
+    task.writer.finish_input(1)
+    task.finish_background()
+    assert task.log[-1] == ("acknowledge", 1)
+    assert task.metrics[1].in_flight_bytes > 0
+    assert task.coordinator.statistics().declined == 0

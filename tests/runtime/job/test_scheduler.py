@@ -404,6 +404,38 @@ def test_a_failure_that_would_come_again_is_not_tried_again():
     assert run.state is JobState.FAILED
 
 
+def with_two_checkpoints(**settings):
+    run = Run(restart=FixedDelay(attempts=9), retain=2, **settings).start()
+    older, newer = (run.checkpoint().checkpoint_id for _ in range(2))
+    run.fail()
+    run.stopped()
+    run.timers.advance(1)
+    run.runner.run_all()
+    return run, older, newer
+
+
+def test_state_that_turns_out_to_be_damaged_fails_the_job():
+    run, _, newer = with_two_checkpoints()
+    assert run.scheduler.statistics().restored_checkpoint == newer
+    run.fail(text="shared/x is damaged", recoverable=False, is_damage=True)
+    run.stopped()
+    assert run.state is JobState.FAILED
+    assert run.view().ended.cause == "count[0]: shared/x is damaged"
+
+
+def test_state_that_turns_out_to_be_damaged_is_left_for_an_older_checkpoint_if_that_is_allowed():
+    run, older, newer = with_two_checkpoints(allow_older=True)
+    run.fail(text="shared/x is damaged", recoverable=False, is_damage=True)
+    run.stopped()
+    run.timers.advance(1)
+    run.runner.run_all()
+    seen = run.scheduler.statistics()
+    assert seen.restored_checkpoint == older
+    assert f"checkpoint {newer}: count[0]: shared/x is damaged" in seen.warning
+    assert "Sinks may repeat" in seen.warning
+    assert [record.checkpoint_id for record in run.view().completed] == [older]
+
+
 @pytest.mark.parametrize("when", ["deploying", "initialising"])
 def test_a_failed_deployment_or_start_is_a_failure_like_any_other(when):
     run = Run(restart=FixedDelay(attempts=1, delay=1))

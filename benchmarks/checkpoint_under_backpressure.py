@@ -1,0 +1,202 @@
+"""How long a checkpoint takes when a sink is too slow for its source, by the way barriers travel.
+
+    python benchmarks/checkpoint_under_backpressure.py --json checkpoint_under_backpressure.json
+
+Source -> key_by -> running sum -> rebalance -> a sink that takes a millisecond for each record. Under pressure
+the source is as fast as it can, so every buffer on the way is full, and an aligned barrier waits until the sink
+has worked them all off; idle, it makes a record now and then. What counts is the time from the trigger of a
+checkpoint to its completion, everything durable, of checkpoints that began when the buffers were full.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from measure import Figures, cluster, machine, middle, options, running, scratch, table, versions
+from workload import add, key_of, reading, with_key
+
+from penstock.actors import RayJobHandle
+from penstock.runtime import Checkpointing, CommitPermit, ConnectorContext, GeneratorSource, StreamEnvironment
+from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.record.elements import Batch
+
+_POLL: Final = 0.1
+_PATIENCE: Final = 900.0
+#: Records a second of an idle job.
+_IDLE_RATE: Final = 50.0
+
+#: Ways to take checkpoints: name and settings.
+MODES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "aligned": {},
+    "unaligned": {"unaligned": True},
+    "aligned, timeout 0.2 s": {"unaligned": True, "aligned_timeout": 0.2},
+}
+
+
+@dataclass(frozen=True)
+class SlowSink:
+    """Takes its time for every record, and keeps none.
+
+    Attributes:
+        seconds: For each record.
+    """
+
+    seconds: float
+
+    def writer(self, context: ConnectorContext) -> SlowWriter:
+        """The writer of one subtask."""
+        return SlowWriter(self.seconds)
+
+
+class SlowWriter:
+    """Waits, as for a service that answers one request after the other."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def write(self, batch: Batch) -> None:
+        """Wait for each record."""
+        for _ in range(len(batch)):
+            time.sleep(self._seconds)
+
+    def prepare_commit(self) -> Sequence[Any]:
+        """There is nothing to commit."""
+        return ()
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        """There is nothing to commit."""
+
+    def abort(self, committables: Sequence[Any]) -> None:
+        """There is nothing to abort."""
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Checkpoints of one job.
+
+    Attributes:
+        durations: Seconds of each.
+        in_flight: Bytes of data in flight in each.
+    """
+
+    durations: tuple[float, ...]
+    in_flight: tuple[int, ...]
+
+
+def slow_job(
+    folder: Path, rate: float | None, sink_seconds: float, config: JobConfig, **checkpointing: Any
+) -> StreamEnvironment:
+    """Three vertices and two exchanges. Watch operator `slow`."""
+    env = StreamEnvironment(
+        "slow-sink",
+        config=config,
+        checkpointing=Checkpointing(every=0.5, timeout=_PATIENCE, storage=str(folder), **checkpointing),
+    )
+    (
+        env.from_source("numbers", GeneratorSource(reading, rate=rate))
+        .map(with_key)
+        .key_by(key_of)
+        .reduce("sum", add)
+        .rebalance()
+        .sink("slow", SlowSink(sink_seconds))
+    )
+    return env
+
+
+def checkpoints(job: RayJobHandle, count: int, warm_up: int) -> Taken:
+    """So many checkpoints that began after the sink had taken `warm_up` records.
+
+    Raises:
+        RuntimeError: The job ended, or they did not complete in a quarter of an hour.
+    """
+    taken: dict[int, CheckpointRecord] = {}
+    first: int | None = None
+    deadline = time.monotonic() + _PATIENCE
+    while len(taken) < count:
+        report = job.report()
+        if report.status.is_terminal or time.monotonic() > deadline:
+            msg = f"{len(taken)} of {count} checkpoints, the job is {report.status.value}: {report.failure}"
+            raise RuntimeError(msg)
+        sink = report.statistics.operators.get("slow")
+        if first is None and sink is not None and sink.records_in >= warm_up:
+            first = 1 + max((record.checkpoint_id for record in report.checkpoint_history), default=0)
+        for record in report.checkpoint_history:
+            if first is not None and record.checkpoint_id >= first:
+                if record.status is CheckpointStatus.COMPLETED:
+                    taken[record.checkpoint_id] = record
+        time.sleep(_POLL)
+    kept = [taken[checkpoint_id] for checkpoint_id in sorted(taken)[:count]]
+    return Taken(
+        tuple(record.duration for record in kept if record.duration is not None),
+        tuple(record.in_flight_bytes for record in kept),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    parser = options(
+        __doc__,
+        checkpoints=10,
+        aligned_checkpoints=2,
+        sink_seconds=0.001,
+        buffer_rows=4096,
+        credits=8,
+        warm_up=2_000,
+    )
+    given = parser.parse_args(arguments)
+    config = JobConfig(buffer_rows=given.buffer_rows, credits=given.credits)
+    figures, lines = Figures(), []
+    pressed: dict[str, float] = {}
+    with cluster():
+        for name, settings in MODES.items():
+            count = given.checkpoints if settings else given.aligned_checkpoints
+            for load, rate in (("idle", _IDLE_RATE), ("under pressure", None)):
+                with scratch() as folder:
+                    env = slow_job(folder, rate, given.sink_seconds, config, **settings)
+                    is_idle = rate is not None
+                    with running(env, "slow") as job:
+                        taken = checkpoints(
+                            job,
+                            given.checkpoints if is_idle else count,
+                            warm_up=min(given.warm_up, 50) if is_idle else given.warm_up,
+                        )
+                p50, longest = middle(taken.durations), max(taken.durations)
+                if not is_idle:
+                    pressed[name] = p50
+                figures.seconds |= {f"{name}, {load}, p50": p50, f"{name}, {load}, longest": longest}
+                in_flight = round(middle(taken.in_flight))
+                figures.details[f"{name}, {load}, bytes in flight"] = list(taken.in_flight)
+                lines.append(
+                    [
+                        f"{name}, {load}",
+                        f"{p50:.3f} s",
+                        f"{longest:.3f} s",
+                        len(taken.durations),
+                        f"{in_flight:,}",
+                    ]
+                )
+    aligned, unaligned, turning = pressed.values()
+    figures.ratios = {
+        "aligned_vs_unaligned_under_pressure": aligned / unaligned,
+        "aligned_vs_timeout_under_pressure": aligned / turning,
+    }
+    print(table(["checkpoints", "p50", "longest", "measured", "bytes in flight"], lines), end="\n\n")
+    print(
+        f"Under pressure an aligned checkpoint takes {aligned / unaligned:,.0f} times as long as an unaligned one."
+    )
+    print(machine().in_words())
+    figures.write(given.json, versions())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

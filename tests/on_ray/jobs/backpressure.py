@@ -1,0 +1,148 @@
+"""Jobs that are back-pressured for as long as a test wants: a sink that lets little through."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs.driving import PATIENCE, wait_until
+
+from penstock.actors import JobReport, RayJobHandle
+from penstock.runtime import Batch, CommitPermit, ConnectorContext, FileSink, SinkWriter
+from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """A sink that lets a record through now and then while a file exists, and all of them without it.
+
+    It is never shut altogether: between two records it must be able to take a checkpoint.
+
+    Attributes:
+        inner: Does the work.
+        shut: The file.
+        seconds: What a record takes while that exists.
+        fails_before_commit: When this file exists, the next pre-commit removes it and fails.
+    """
+
+    inner: FileSink
+    shut: str
+    seconds: float
+    fails_before_commit: str = ""
+
+    def writer(self, context: ConnectorContext) -> ThrottledWriter:
+        return ThrottledWriter(self, self.inner.writer(context))
+
+
+class ThrottledWriter:
+    """Hands everything on to the writer of the inner sink."""
+
+    def __init__(self, sink: Throttled, inner: SinkWriter[Any]) -> None:
+        self._sink = sink
+        self._inner = inner
+        self._shut = Path(sink.shut)
+
+    def write(self, batch: Batch) -> None:
+        for _ in range(len(batch)):
+            if self._shut.exists():
+                time.sleep(self._sink.seconds)
+        self._inner.write(batch)
+
+    def prepare_commit(self) -> Sequence[Any]:
+        if self._sink.fails_before_commit:
+            fail_if_armed(self._sink.fails_before_commit)
+        return self._inner.prepare_commit()
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        self._inner.commit(committables, permit)
+
+    def abort(self, committables: Sequence[Any]) -> None:
+        self._inner.abort(committables)
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        self._inner.remove_leftovers(permit)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def fail_if_armed(armed: str) -> None:
+    """Raise when a file exists, and take it away: whoever removes it is the only one that fails."""
+    try:
+        Path(armed).unlink()
+    except FileNotFoundError:
+        return
+    msg = f"told to fail: {Path(armed).name}"
+    raise RuntimeError(msg)
+
+
+# -- watching ---------------------------------------------------------------------------------------------------
+
+
+def completed_records(report: JobReport, attempt: int) -> list[CheckpointRecord]:
+    """The completed checkpoints of one attempt that the report still tells of, oldest first."""
+    completed = CheckpointStatus.COMPLETED
+    return [r for r in report.checkpoint_history if r.status is completed and r.attempt == attempt]
+
+
+def after_in_flight_checkpoint(job: RayJobHandle, attempt: int, *, completed: int = 0) -> JobReport:
+    """Wait until the newest checkpoint of an attempt is complete and holds in-flight data.
+
+    Args:
+        job: The job.
+        attempt: The attempt.
+        completed: So many checkpoints are complete, those of earlier attempts counted in.
+    """
+
+    def is_there(report: JobReport) -> bool:
+        assert report.statistics.attempt <= attempt, f"an unexpected restart: {report.history}"
+        records = completed_records(report, attempt)
+        enough = report.statistics.completed_checkpoints >= completed
+        return enough and bool(records) and records[-1].in_flight_bytes > 0
+
+    return wait_until(job, f"a checkpoint of attempt {attempt} with in-flight data", is_there)
+
+
+def checkpoint_that_waits(job: RayJobHandle, sink: str, records: int) -> CheckpointRecord:
+    """A checkpoint that runs and does not complete while the sink takes so many more records."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        seen = wait_until(job, "a running checkpoint", lambda report: running(report) is not None)
+        begun, taken = running(seen), taken_by(seen, sink)
+        assert begun is not None
+        later = wait_until(
+            job,
+            f"{records} more records",
+            lambda report, begun=begun, taken=taken: (  # type: ignore[misc]
+                running(report) is None
+                or running(report).checkpoint_id != begun.checkpoint_id  # type: ignore[union-attr]
+                or taken_by(report, sink) >= taken + records
+            ),
+        )
+        still = running(later)
+        if still is not None and still.checkpoint_id == begun.checkpoint_id:
+            return still
+    msg = f"every checkpoint completed before the sink had taken {records} records"
+    raise AssertionError(msg)
+
+
+def running(report: JobReport) -> CheckpointRecord | None:
+    """The checkpoint that runs, if one does."""
+    return next(
+        (r for r in report.checkpoint_history if r.status is CheckpointStatus.IN_PROGRESS),
+        None,
+    )
+
+
+def record_of(report: JobReport, checkpoint_id: int) -> CheckpointRecord | None:
+    """What the report tells of a checkpoint."""
+    return next((r for r in report.checkpoint_history if r.checkpoint_id == checkpoint_id), None)
+
+
+def taken_by(report: JobReport, operator: str) -> int:
+    """Records that an operator has taken in the running attempt."""
+    counters = report.statistics.operators.get(operator)
+    return 0 if counters is None else counters.records_in
