@@ -129,11 +129,11 @@ def slow(clock: ManualClock, seconds: float) -> Callable[[Any], list[Any]]:
     return function
 
 
-def half_done(bench: MakeBench) -> Bench:
-    """A subtask in the middle of a batch of 300 rows, and of a slice of it."""
+def half_done(bench: MakeBench, channel: int = 0) -> Bench:
+    """A subtask in the middle of a batch of 300 rows from this channel, and of a slice of it."""
     clock = ManualClock()
     task = bench(working(slow(clock, 0.005)), "work", config(credits=500), clock=clock)
-    task.deliver(rows(*range(300)), channel=0)
+    task.deliver(rows(*range(300)), channel=channel)
     task.subtask.step()
     assert 0 < len(task.rows()) < 300
     return task
@@ -151,15 +151,16 @@ def test_rest_of_a_batch_is_in_front_of_what_waits_in_its_channel(bench: MakeBen
     assert task.rows() == [*range(300), "next"]
 
 
-def test_rest_belongs_to_the_channel_that_it_came_from(bench: MakeBench) -> None:
-    task = half_done(bench)
-    task.deliver(rows("other"), unaligned(1), channel=1)
-    task.deliver(unaligned(1), channel=0)
+@pytest.mark.parametrize("channel", [0, 1])
+def test_rest_belongs_to_the_channel_that_it_came_from(bench: MakeBench, channel: int) -> None:
+    task, other = half_done(bench, channel), 1 - channel
+    task.deliver(rows("other"), unaligned(1), channel=other)
+    task.deliver(unaligned(1), channel=channel)
     task.upload()
     captured = in_flight(task, 1).inputs
-    assert captured[1] == [["other"]]
-    assert captured[0][0][-1] == 299
-    assert len(captured[0]) == 1
+    assert captured[other] == [["other"]]
+    assert len(captured[channel]) == 1
+    assert captured[channel][0][-1] == 299
 
 
 def test_subtask_whose_outputs_are_blocked_takes_its_checkpoint_and_loses_nothing(bench: MakeBench) -> None:
