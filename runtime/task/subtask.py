@@ -102,13 +102,14 @@ class Subtask:
     # -- what happens outside ---------------------------------------------------------------------------
 
     def deliver(self, channel: int, first_sequence_number: int, elements: list[bytes]) -> None:
-        """A frame arrived on an input channel.
+        """A frame arrived on an input channel; an unaligned checkpoint may begin with it.
 
         One that comes before the first step waits for it: an unaligned barrier in it would be sent on at once,
         and until the subtask is started there is nobody to send to.
 
         Raises:
-            StreamCorruptError: It breaks the protocol.
+            OperatorError: An operator failed while work was brought to an end, or its state was taken.
+            StreamCorruptError: The frame breaks the protocol.
         """
         network = self._parts.network
         if network is None:

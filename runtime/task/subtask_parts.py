@@ -79,11 +79,17 @@ class SubtaskParts:
         Args:
             checkpoint_id: The checkpoint; unaligned.
             half_done: What has been taken from the last channel and was not begun.
+
+        Raises:
+            OperatorError: A record that has been taken can't be encoded again.
         """
         if self.network is None or self.channel_state is None:
             return
         if half_done is not None:
-            buffer = self.batches.encode(half_done)
+            try:
+                buffer = self.batches.encode(half_done)
+            except CodecError as error:
+                raise operator_error(self.location, "keeping what it has not begun", error) from error
             self.channel_state.add_input(checkpoint_id, self.network.last_channel, (buffer,))
         self.network.gate.capture_waiting(checkpoint_id)
 

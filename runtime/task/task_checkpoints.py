@@ -149,7 +149,11 @@ class TaskCheckpoints:
         return self._outputs.turn_unaligned(checkpoint_id)
 
     def capture_input(self, checkpoint_id: int) -> None:
-        """What has been taken and was not begun, and what waits in the channels, is in flight."""
+        """What has been taken and was not begun, and what waits in the channels, is in flight.
+
+        Raises:
+            OperatorError: A record that has been taken can't be encoded again.
+        """
         self._parts.capture_input(checkpoint_id, self._work.rest())
 
     def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:

@@ -19,6 +19,7 @@ from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import write_state_file
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import (
+    ChannelStateHandle,
     CheckpointMetrics,
     InlineHandle,
     KeyedStateHandle,
@@ -142,8 +143,8 @@ class Run:
     def trigger(self, kind=SnapshotKind.CHECKPOINT, **how):
         self.coordinator.trigger(kind, on_answer=self.answers.append, **how)
 
-    def snapshot(self, subtask, checkpoint_id, *, older=()):
-        """State of a subtask: one new file, behind files of older checkpoints."""
+    def snapshot(self, subtask, checkpoint_id, *, older=(), in_flight=False):
+        """State of a subtask: one new file, behind files of older checkpoints, and what was in flight."""
         path = self.paths.shared_file(
             checkpoint_id=checkpoint_id,
             attempt=self.attempt,
@@ -153,7 +154,13 @@ class Run:
         )
         new = write_state_file(self.storage, path, f"{subtask} {checkpoint_id}".encode())
         keyed = KeyedStateHandle(KeyGroupRange(0, 63), (*older, new), 1)
-        return SubtaskSnapshot({subtask.vertex: OperatorSubtaskState(keyed=(keyed,))})
+        snapshot = SubtaskSnapshot({subtask.vertex: OperatorSubtaskState(keyed=(keyed,))})
+        if not in_flight:
+            return snapshot
+        path = self.paths.channel_state(
+            checkpoint_id=checkpoint_id, attempt=self.attempt, vertex=subtask.vertex, subtask=subtask.index
+        )
+        return snapshot.with_channels(ChannelStateHandle(write_state_file(self.storage, path, b"rows"), 1))
 
     def acknowledge(self, checkpoint_id, subtasks=ALL, **how):
         outcomes = set()
@@ -172,6 +179,10 @@ class Run:
     def state_files(self):
         self.runner.run_all()
         return [path.removeprefix("job/shared/") for path in self.storage.list("job/shared/")]
+
+    def channel_files(self):
+        self.runner.run_all()
+        return [path.removeprefix("job/") for path in self.storage.list("job/") if "/channels-" in path]
 
 
 def test_sources_start_it_everybody_acknowledges_and_everybody_is_told_after_the_record():
@@ -355,6 +366,74 @@ def test_files_of_replaced_checkpoints_go_and_those_that_are_named_again_stay():
         "1-2-read-0-0",
         "1-2-read-1-0",
     ]
+
+
+def test_in_flight_data_goes_with_its_checkpoint():
+    run = Run(unaligned=True)
+    for checkpoint_id in (1, 2):
+        run.trigger()
+        assert run.gateway.barriers[-1].options.unaligned
+        run.complete(checkpoint_id, in_flight=True)
+        folder = f"chk-{checkpoint_id}-1"
+        assert run.channel_files() == [
+            f"{folder}/channels-{vertex}-{index}" for vertex in ("count", "read") for index in (0, 1)
+        ]
+    run.trigger()
+    run.acknowledge(3, [READ, COUNT], in_flight=True)
+    assert "chk-3-1/channels-read-0" in run.channel_files()
+    run.coordinator.decline(1, READS[1], 3, Reason.CHECKPOINT_DECLINED, "disk full")
+    run.acknowledge(3, [SubtaskId("count", 1)], in_flight=True)
+    assert all(path.startswith("chk-2-1/") for path in run.channel_files()), "late ones go, too"
+    assert len(run.channel_files()) == 4
+
+
+def test_savepoints_of_a_job_with_unaligned_checkpoints_are_aligned():
+    run = Run(unaligned=True)
+    run.trigger(SnapshotKind.SAVEPOINT)
+    assert not run.gateway.barriers[-1].options.may_overtake
+
+
+def test_what_was_in_flight_in_a_finished_subtask_has_been_consumed_and_is_not_carried_on():
+    run = Run(unaligned=True)
+    run.trigger()
+    run.complete(1, in_flight=True)
+    before = run.coordinator.latest_completed.operators["read"].subtasks[1]
+    run.coordinator.subtask_finished(READS[1])
+    run.trigger()
+    run.complete(2, subtasks=(READ, *COUNTS), in_flight=True)
+    reads = run.coordinator.latest_completed.operators["read"].subtasks
+    assert reads[1].keyed == before.keyed
+    assert (reads[0].channels is None, reads[1].channels) == (False, None)
+    assert "chk-1-1/channels-read-1" not in run.channel_files()
+
+
+def test_whoever_reaches_the_end_of_its_data_is_told_of_the_checkpoint_that_it_still_owes():
+    run = Run(unaligned=True)
+    run.trigger()
+    run.gateway.take()
+    run.coordinator.data_ended(READ)
+    assert run.gateway.take() == [], "sources are told anyway"
+    run.acknowledge(1, [COUNTS[1]])
+    run.coordinator.data_ended(COUNTS[1])
+    assert run.gateway.take() == [], "it has taken it"
+    run.coordinator.data_ended(COUNT)
+    assert run.gateway.take() == [("trigger", 1, (COUNT,))]
+    assert run.gateway.barriers[-1] == run.gateway.barriers[0]
+    run.coordinator.decline(1, READ, 1, Reason.CHECKPOINT_DECLINED, "disk full")
+    run.gateway.take()
+    run.trigger()
+    assert run.gateway.take() == [("trigger", 2, ALL)], "from now on all of them"
+
+
+def test_end_of_data_is_forgotten_when_a_new_attempt_begins():
+    run = Run()
+    run.coordinator.data_ended(COUNT)
+    run.coordinator.end_attempt()
+    run.begin(2)
+    run.coordinator.started()
+    run.gateway.take()
+    run.trigger()
+    assert run.gateway.take() == [("trigger", 1, READS)]
 
 
 def test_too_many_failures_in_a_row_fail_the_job_once():

@@ -18,6 +18,7 @@ from penstock.runtime.checkpoint.metadata import (
 )
 from penstock.runtime.checkpoint.sealed_file import seal
 from penstock.runtime.checkpoint.snapshot import (
+    ChannelStateHandle,
     FileHandle,
     InlineHandle,
     KeyedStateHandle,
@@ -46,8 +47,12 @@ KEYED = st.builds(KeyedStateHandle, RANGES, st.lists(HANDLES, max_size=3).map(tu
 LISTS = st.builds(
     OperatorStateHandle, st.text(), st.sampled_from(RedistributionMode), HANDLES, st.integers(0, 9)
 )
+CHANNELS = st.builds(ChannelStateHandle, HANDLES, st.integers(0, 2**40))
 SUBTASKS = st.builds(
-    OperatorSubtaskState, st.lists(KEYED, max_size=2).map(tuple), st.lists(LISTS, max_size=2).map(tuple)
+    OperatorSubtaskState,
+    st.lists(KEYED, max_size=2).map(tuple),
+    st.lists(LISTS, max_size=2).map(tuple),
+    st.none() | CHANNELS,
 )
 NAMES = st.text(st.characters(exclude_categories=()))
 OPERATORS = st.dictionaries(

@@ -161,6 +161,17 @@ def test_files_that_a_past_attempt_left_behind_are_found(job: Job) -> None:
     assert own.path not in rebuilt.orphans
 
 
+def test_in_flight_data_of_a_past_attempt_that_no_checkpoint_names_is_found(job: Job) -> None:
+    job.checkpoint(1)
+    place = {"checkpoint_id": 2, "vertex": "count", "subtask": 0}
+    left, own = (PATHS.channel_state(attempt=attempt, **place) for attempt in (1, 2))
+    for path in (left, own):
+        job.storage.put(path, b"rows")
+    job.restart()
+    rebuilt = rebuild_store(job.storage, PATHS, job.log.view, attempt=2, retained=1)
+    assert rebuilt.orphans == (left,)
+
+
 def test_what_a_checkpoint_or_a_savepoint_names_is_no_orphan(job: Job) -> None:
     first = job.checkpoint(1)
     shared = next(first.files())

@@ -1,129 +1,48 @@
-"""Unaligned checkpoints of one subtask: how they begin and end, what they hold and what a restore does."""
+"""Unaligned checkpoints of one subtask: how they begin and what they hold."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from subtask_bench import CODEC, Bench, Log, LoggingSink, ScriptedSource, rows
+from subtask_bench import Bench, rows
+from unaligned_bench import (
+    ENDLESS,
+    NOTHING,
+    PATIENCE,
+    InFlight,
+    MakeBench,
+    again,
+    as_it_is,
+    config,
+    handle_of,
+    in_flight,
+    patient,
+    reading,
+    savepoint,
+    turned,
+    unaligned,
+    working,
+)
 
 from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.channel_state_file import read_channel_state
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, FileHandle
+from penstock.runtime.checkpoint.snapshot import FileHandle
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Batch,
-    Buffer,
-    CancelCheckpointMarker,
-    CheckpointBarrier,
-    CheckpointOptions,
     EndOfData,
-    EndOfPartition,
     RowBatch,
-    SnapshotKind,
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.task.descriptor import TaskRestore
-from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.testing.manual_time import ManualClock
-
-MakeBench = Callable[..., Bench]
-ENDLESS = GeneratorSource(lambda i: i)
-PATIENCE = 5.0
-
-
-def unaligned(checkpoint_id: int) -> CheckpointBarrier:
-    return CheckpointBarrier(checkpoint_id, 1_000_000.0, CheckpointOptions(unaligned=True))
-
-
-def patient(checkpoint_id: int) -> CheckpointBarrier:
-    return CheckpointBarrier(checkpoint_id, 1_000_000.0, CheckpointOptions(aligned_timeout=PATIENCE))
-
-
-def turned(checkpoint_id: int) -> CheckpointBarrier:
-    options = CheckpointOptions(unaligned=True, aligned_timeout=PATIENCE)
-    return CheckpointBarrier(checkpoint_id, 1_000_000.0, options)
-
-
-def savepoint(checkpoint_id: int) -> CheckpointBarrier:
-    return CheckpointBarrier(checkpoint_id, 1_000_000.0, CheckpointOptions(SnapshotKind.SAVEPOINT))
-
-
-def config(aligned_timeout: float | None = None, **more: Any) -> JobConfig:
-    """Small credits, so that outputs block after two buffers of one row."""
-    checkpointing = Checkpointing(every=1, unaligned=True, aligned_timeout=aligned_timeout)
-    return JobConfig(checkpointing=checkpointing, **{"credits": 2, "buffer_rows": 1, **more})
-
-
-def working(function: Callable[[Any], Any], senders: int = 2, receivers: int = 1) -> StreamEnvironment:
-    """A job whose vertex `work` has channels on both sides that barriers may overtake in."""
-    env = StreamEnvironment("job", chaining=False)
-    spread = env.from_source("source", ENDLESS, parallelism=senders).rebalance()
-    worked = spread.flat_map(function, id="work", parallelism=1)
-    worked.rebalance().sink("sink", DiscardSink(), parallelism=receivers)
-    return env
-
-
-def as_it_is(row: Any) -> list[Any]:
-    return [row]
-
-
-def plain(encoded: bytes) -> Any:
-    element = decode_element(encoded)
-    if not isinstance(element, Buffer):
-        return element
-    batch = CODEC.decode(element)
-    return batch if isinstance(batch, ArrowBatch) or batch.timestamps else list(batch.rows)
-
-
-@dataclass(frozen=True)
-class InFlight:
-    """What was in flight in a subtask, by number of the input channel and by position of the output."""
-
-    inputs: dict[int, list[Any]]
-    outputs: dict[int, list[Any]]
-
-
-NOTHING = InFlight({}, {})
-
-
-def handle_of(task: Bench, checkpoint_id: int) -> ChannelStateHandle | None:
-    return next(iter(task.acknowledged[checkpoint_id].operators.values())).channels
-
-
-def in_flight(task: Bench, checkpoint_id: int) -> InFlight:
-    handle = handle_of(task, checkpoint_id)
-    if handle is None:
-        return NOTHING
-    state, _ = read_channel_state(task.storage, handle)
-    channels = [channel for edge in task.spec.outputs for channel in edge.channels]
-    return InFlight(
-        {channel: list(map(plain, elements)) for channel, elements in state.inputs.items()},
-        {channels.index(spec): list(map(plain, elements)) for spec, elements in state.outputs.items()},
-    )
-
-
-def again(bench: MakeBench, env: StreamEnvironment, task: Bench, checkpoint_id: int, **more: Any) -> Bench:
-    """The subtask of a new attempt that starts from a checkpoint of `task`."""
-    restore = TaskRestore(checkpoint_id, 1, {}, channels=handle_of(task, checkpoint_id))
-    return bench(
-        env, task.spec.vertex.id, **{"config": config(), **more}, restore=restore, storage=task.storage
-    )
-
 
 # -- when it begins -----------------------------------------------------------------------------------------
 
@@ -210,11 +129,11 @@ def slow(clock: ManualClock, seconds: float) -> Callable[[Any], list[Any]]:
     return function
 
 
-def half_done(bench: MakeBench) -> Bench:
-    """A subtask in the middle of a batch of 300 rows, and of a slice of it."""
+def half_done(bench: MakeBench, channel: int = 0) -> Bench:
+    """A subtask in the middle of a batch of 300 rows from this channel, and of a slice of it."""
     clock = ManualClock()
     task = bench(working(slow(clock, 0.005)), "work", config(credits=500), clock=clock)
-    task.deliver(rows(*range(300)), channel=0)
+    task.deliver(rows(*range(300)), channel=channel)
     task.subtask.step()
     assert 0 < len(task.rows()) < 300
     return task
@@ -232,15 +151,16 @@ def test_rest_of_a_batch_is_in_front_of_what_waits_in_its_channel(bench: MakeBen
     assert task.rows() == [*range(300), "next"]
 
 
-def test_rest_belongs_to_the_channel_that_it_came_from(bench: MakeBench) -> None:
-    task = half_done(bench)
-    task.deliver(rows("other"), unaligned(1), channel=1)
-    task.deliver(unaligned(1), channel=0)
+@pytest.mark.parametrize("channel", [0, 1])
+def test_rest_belongs_to_the_channel_that_it_came_from(bench: MakeBench, channel: int) -> None:
+    task, other = half_done(bench, channel), 1 - channel
+    task.deliver(rows("other"), unaligned(1), channel=other)
+    task.deliver(unaligned(1), channel=channel)
     task.upload()
     captured = in_flight(task, 1).inputs
-    assert captured[1] == [["other"]]
-    assert captured[0][0][-1] == 299
-    assert len(captured[0]) == 1
+    assert captured[other] == [["other"]]
+    assert len(captured[channel]) == 1
+    assert captured[channel][0][-1] == 299
 
 
 def test_subtask_whose_outputs_are_blocked_takes_its_checkpoint_and_loses_nothing(bench: MakeBench) -> None:
@@ -312,6 +232,32 @@ def test_watermark_or_end_that_is_half_done_is_brought_to_its_end_in_front_of_th
     assert [list(e.rows) if isinstance(e, RowBatch) else e for e in task.sent[0][2:]] == overtaken
 
 
+class Once:
+    """A value that can be sent once and not again."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+
+    def __reduce__(self) -> Any:
+        if self.fails:
+            msg = "sent before"
+            raise TypeError(msg)
+        return Once, (True,)
+
+
+def test_record_that_can_not_be_kept_a_second_time_fails_with_the_name_of_its_operator(
+    bench: MakeBench,
+) -> None:
+    clock = ManualClock()
+    task = bench(working(slow(clock, 0.005), senders=1), "work", config(credits=500), clock=clock)
+    task.deliver(rows(*range(299), Once(fails=False)))
+    task.subtask.step()
+    with pytest.raises(
+        OperatorError, match=r"operator 'work'(?s:.*)keeping what it has not begun(?s:.*)sent before"
+    ):
+        task.deliver(unaligned(1))
+
+
 def test_rest_of_an_arrow_batch_stays_arrow(bench: MakeBench) -> None:
     clock = ManualClock()
 
@@ -369,13 +315,6 @@ def test_failure_of_users_code_while_a_barrier_arrives_names_the_operator(bench:
 # -- a source -----------------------------------------------------------------------------------------------
 
 
-def reading(script: list[Any], function: Callable[[Any], Any]) -> StreamEnvironment:
-    env = StreamEnvironment("job")
-    stream = env.from_source("source", ScriptedSource(script)).flat_map(function)
-    stream.rebalance().sink("sink", DiscardSink())
-    return env
-
-
 def test_source_with_blocked_outputs_works_its_batch_off_and_lets_the_barrier_overtake(
     bench: MakeBench,
 ) -> None:
@@ -394,6 +333,20 @@ def test_source_with_blocked_outputs_works_its_batch_off_and_lets_the_barrier_ov
         task.run()
         task.upload()
         assert in_flight(task, checkpoint_id) == in_flight(task, 1), "nothing more is read meanwhile"
+
+
+def test_source_gives_no_rest_back_so_it_works_off_all_slices_of_its_batch(bench: MakeBench) -> None:
+    clock = ManualClock()
+    script = [Polled(rows(*range(600))), Polled(rows("next"))]
+    task = bench(reading(script, slow(clock, 0.005)), "source", config(credits=1000), clock=clock)
+    task.subtask.step()
+    assert 0 < len(task.rows()) < 600
+    task.subtask.trigger_checkpoint(unaligned(1))
+    task.subtask.step()
+    task.upload()
+    before = task.sent[0][: task.sent[0].index(unaligned(1))]
+    captured = in_flight(task, 1).outputs.get(0, [])
+    assert [n for b in before for n in b.rows] + [n for c in captured for n in c] == list(range(600))  # type: ignore[union-attr]
 
 
 def test_source_takes_a_savepoint_only_when_its_batch_is_done(bench: MakeBench) -> None:
@@ -521,287 +474,3 @@ def test_barrier_overtakes_in_the_spread_output_and_not_in_the_forward_one(bench
     assert [e for e in task.sent[0] if e == unaligned(1)] == [unaligned(1)]
     before = task.sent[0][: task.sent[0].index(unaligned(1))]
     assert before == [rows("a"), rows("b")]
-
-
-# -- restore ------------------------------------------------------------------------------------------------
-
-
-def test_restored_data_comes_first_receivers_part_before_new_data_and_senders_part_before_all(
-    bench: MakeBench,
-) -> None:
-    env = working(lambda n: range(n, n + 4))
-    task = bench(env, "work", config())
-    task.deliver(rows(0), rows(100), channel=0)
-    task.run()
-    task.deliver(unaligned(1), channel=0)
-    task.deliver(unaligned(1), channel=1)
-    task.upload()
-    assert in_flight(task, 1) == InFlight({0: [[100]]}, {0: [[2], [3]]})
-    restored = again(bench, env, task, 1)
-    restored.deliver(rows(200), channel=0)
-    assert restored.sent[0] == []
-    restored.subtask.step()
-    assert restored.rows() == [2, 3]
-    restored.run_freely()
-    assert restored.rows() == [2, 3, *range(100, 104), *range(200, 204)]
-    assert restored.taken[0] == 1, "what was restored has no numbers"
-
-
-def test_restored_data_is_captured_again_by_a_barrier_that_comes_before_the_first_step(
-    bench: MakeBench,
-) -> None:
-    env = working(lambda n: range(n, n + 6))
-    task = bench(env, "work", config())
-    task.deliver(rows(0), rows(100), Watermark(3), channel=0)
-    task.run()
-    task.deliver(unaligned(1), channel=0)
-    task.deliver(unaligned(1), channel=1)
-    task.upload()
-    restored = again(bench, env, task, 1)
-    restored.deliver(rows(200), unaligned(2), channel=0)
-    restored.deliver(unaligned(2), channel=1)
-    restored.upload()
-    assert restored.sent[0] == [rows(2), rows(3), unaligned(2)], "as far as the credits reach"
-    assert in_flight(restored, 2) == InFlight({0: [[100], Watermark(3), [200]]}, {0: [[4], [5]]})
-
-
-def test_job_that_aligns_its_checkpoints_starts_from_an_unaligned_one(bench: MakeBench) -> None:
-    env = working(as_it_is)
-    task = bench(env, "work", config())
-    task.deliver(rows(1), unaligned(1), channel=0)
-    task.deliver(rows(2), unaligned(1), channel=1)
-    task.upload()
-    aligned = JobConfig(checkpointing=Checkpointing(every=1))
-    restored = again(bench, env, task, 1, config=aligned)
-    for channel in (0, 1):
-        restored.deliver(CheckpointBarrier(2, 0.0), channel=channel)
-    restored.run_freely()
-    restored.upload()
-    assert sorted(restored.rows()) == [1, 2]
-    assert restored.sent[0][-1] == CheckpointBarrier(2, 0.0), "what was in flight is in front of it"
-    assert in_flight(restored, 2) == NOTHING
-
-
-# -- checkpoints that are given up --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "moment", ["begun", "state written", "all arrived", "all written", "all written and told"]
-)
-@pytest.mark.parametrize("end", ["abort", "close"])
-def test_checkpoint_that_is_given_up_leaves_nothing_behind(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, moment: str, end: str
-) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
-    env = StreamEnvironment("job", chaining=False, max_parallelism=8)
-    spread = env.from_source("source", ENDLESS, parallelism=2).key_by(lambda row: row)
-    spread.reduce("work", lambda a, b: b, parallelism=1).rebalance().sink("sink", DiscardSink())
-    task = bench(env, "work", config())
-    task.deliver(rows("x"), channel=0)
-    task.run_freely()
-    task.deliver(rows("y"), unaligned(1), channel=0)
-    if moment == "state written":
-        task.upload()
-    if moment.startswith("all"):
-        task.deliver(unaligned(1), channel=1)
-    if moment in ("all written", "all written and told"):
-        while task.runner.waiting:
-            task.runner.do(0)
-    if moment == "all written and told":
-        task.runner.done.pop().tell()
-    task.subtask.notify_aborted(1) if end == "abort" else task.subtask.close()
-    while task.runner.waiting:
-        task.runner.do(0)
-    if end == "abort":
-        if not moment.startswith("all"):
-            task.deliver(unaligned(1), channel=1)
-        task.upload()
-        assert task.subtask.statistics().checkpoints.running == 0
-    assert task.acknowledged == {}
-    assert task.declined == []
-    assert task.storage.list("") == []
-
-
-def test_checkpoint_that_was_given_up_before_its_barrier_came_is_cancelled_downstream(
-    bench: MakeBench,
-) -> None:
-    task = bench(working(as_it_is), "work", config())
-    task.subtask.notify_aborted(1)
-    task.deliver(rows("a"), unaligned(1), channel=0)
-    task.deliver(unaligned(1), channel=1)
-    task.run_freely()
-    task.upload()
-    assert task.events() == [CancelCheckpointMarker(1)]
-    assert task.acknowledged == {}
-    task.deliver(rows("b"), unaligned(2), channel=0)
-    task.deliver(unaligned(2), channel=1)
-    task.upload()
-    assert in_flight(task, 2) == InFlight({0: [["b"]]}, {})
-
-
-def test_notice_of_a_newer_checkpoints_end_does_not_end_the_one_that_is_still_to_come(
-    bench: MakeBench,
-) -> None:
-    task = bench(working(as_it_is, senders=1), "work", config())
-    task.subtask.notify_aborted(2)  # a savepoint that was forced, and given up at once
-    task.deliver(rows("a"), unaligned(1))
-    task.upload()
-    assert in_flight(task, 1) == InFlight({0: [["a"]]}, {})
-    assert task.declined == []
-
-
-def test_newer_barrier_replaces_a_checkpoint_that_is_not_complete(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config())
-    task.deliver(rows("a"), unaligned(1), rows("b"), unaligned(2), channel=0)
-    task.deliver(unaligned(2), channel=1)
-    task.upload()
-    reason = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
-    assert [(declined[0], declined[1]) for declined in task.declined] == [(1, reason)]
-    assert list(task.acknowledged) == [2]
-    assert in_flight(task, 2) == InFlight({0: [["a"], ["b"]]}, {})
-
-
-def test_barrier_that_waits_in_the_outputs_goes_in_its_turn_when_its_checkpoint_is_given_up(
-    bench: MakeBench,
-) -> None:
-    task = bench(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config(PATIENCE))
-    task.run()
-    task.subtask.trigger_checkpoint(patient(1))
-    task.run()
-    task.upload()
-    task.subtask.notify_aborted(1)
-    assert task.run().wake_at is None
-    task.clock.advance(PATIENCE)
-    task.run_freely()
-    task.upload()
-    assert task.sent[0][:5] == [rows(0), rows(1), rows(10), rows(11), patient(1)]
-    assert task.acknowledged == {}
-    assert task.declined == []
-
-
-# -- the end ------------------------------------------------------------------------------------------------
-
-
-def ended(bench: MakeBench, **more: Any) -> Bench:
-    """A subtask of two channels that waits for the checkpoint of its end."""
-    task = bench(working(as_it_is), "work", config(**more))
-    for channel in (0, 1):
-        task.deliver(EndOfData(), channel=channel)
-    task.run_freely()
-    assert task.subtask.phase is Phase.ENDED
-    return task
-
-
-def test_subtask_whose_senders_have_left_takes_a_checkpoint_that_it_is_asked_for(bench: MakeBench) -> None:
-    task = ended(bench)
-    task.subtask.trigger_checkpoint(unaligned(1))
-    task.deliver(EndOfPartition(), channel=0)
-    task.run_freely()
-    task.upload()
-    assert task.acknowledged == {}, "a barrier may still come on channel 1"
-    task.deliver(EndOfPartition(), channel=1)
-    task.run_freely()
-    task.upload()
-    assert in_flight(task, 1) == NOTHING
-    assert unaligned(1) in task.sent[0]
-
-
-def test_request_that_comes_after_the_barrier_does_not_disturb_the_checkpoint(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
-    task = ended(bench, credits=1)
-    for channel in (0, 1):
-        task.deliver(unaligned(1), channel=channel)
-    for channel in (0, 1):
-        task.deliver(EndOfPartition(), channel=channel)
-    task.run_freely()
-    task.subtask.trigger_checkpoint(unaligned(1))
-    task.run_freely()
-    task.upload()
-    assert list(task.acknowledged) == [1]
-    assert task.declined == []
-    assert task.events().count(unaligned(1)) == 1
-
-
-def test_requests_whose_barriers_came_are_forgotten_whatever_stands_in_front_of_them(
-    bench: MakeBench,
-) -> None:
-    task = ended(bench)
-    task.subtask.trigger_checkpoint(unaligned(1))  # the barrier of this one never comes
-    for checkpoint_id in (2, 3):
-        task.subtask.trigger_checkpoint(unaligned(checkpoint_id))
-        for channel in (0, 1):
-            task.deliver(unaligned(checkpoint_id), channel=channel)
-        task.run_freely()
-    task.upload()
-    assert list(task.acknowledged) == [2, 3]
-    for channel in (0, 1):
-        task.deliver(EndOfPartition(), channel=channel)
-    task.run_freely()
-    task.upload()
-    assert list(task.acknowledged) == [2, 3]
-    assert [declined[0] for declined in task.declined] == [1]
-
-
-def test_end_of_a_channel_completes_what_is_captured_on_it(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config())
-    task.deliver(unaligned(1), channel=0)
-    task.deliver(rows("a"), EndOfData(drain=False), channel=1)
-    task.upload()
-    assert task.acknowledged == {}
-    task.deliver(EndOfPartition(), channel=1)
-    task.upload()
-    assert in_flight(task, 1) == InFlight({1: [["a"], EndOfData(drain=False)]}, {})
-
-
-def test_end_of_a_channel_gives_the_checkpoint_up_where_it_aborts(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config(end_of_partition="aborts"))
-    task.deliver(unaligned(1), channel=0)
-    task.deliver(rows("a"), EndOfData(drain=False), EndOfPartition(), channel=1)
-    task.upload()
-    assert task.acknowledged == {}
-    task.run_freely()
-    task.upload()
-    reason = CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
-    assert [(declined[0], declined[1]) for declined in task.declined] == [(1, reason)]
-    assert task.acknowledged == {}
-    assert task.events()[-1] == CancelCheckpointMarker(1)
-    assert task.storage.list("") == []
-    task.deliver(rows("b"), unaligned(2), channel=0)
-    task.upload()
-    assert in_flight(task, 2) == InFlight({0: [["b"]]}, {})
-
-
-def test_leaving_subtask_takes_part_in_silence_and_its_receivers_capture_what_it_still_sends(
-    bench: MakeBench,
-) -> None:
-    task = ended(bench, credits=1)
-    for channel in (0, 1):
-        task.deliver(unaligned(1), channel=channel)
-    task.run_freely()
-    task.upload()
-    task.subtask.notify_complete(1)
-    assert task.subtask.phase is Phase.LEAVING
-    sent = len(task.sent[0])
-    for channel in (0, 1):
-        task.deliver(unaligned(2), channel=channel)
-    task.run()
-    task.upload()
-    assert in_flight(task, 2) == NOTHING
-    assert unaligned(2) not in task.sent[0][sent - 1 :]
-    assert task.sent[0][-1] == EndOfPartition()
-
-
-def test_sink_commits_nothing_that_was_in_flight(bench: MakeBench, log: Log) -> None:
-    env = StreamEnvironment("job", chaining=False)
-    env.from_source("source", ENDLESS).rebalance().sink("sink", LoggingSink(log))
-    task = bench(env, "sink", config())
-    task.deliver(rows("a"))
-    task.run()
-    task.deliver(rows("b"), unaligned(1))
-    task.run()
-    task.upload()
-    task.subtask.notify_complete(1)
-    assert ("commit", [["a"]], 1) in log.calls
-    assert in_flight(task, 1) == InFlight({0: [["b"]]}, {})
