@@ -88,7 +88,6 @@ class Subtask:
         self._checkpoints = TaskCheckpoints(parts, self._work, self._end, gateway, runner, clock)
         self._source_ready_at: float | None = None
         self._has_begun = False
-        self._early: list[tuple[int, int, list[bytes]]] = []
         self._records_in = 0
         self._time = TimeAccount()
         if parts.network is not None:
@@ -104,8 +103,8 @@ class Subtask:
     def deliver(self, channel: int, first_sequence_number: int, elements: list[bytes]) -> None:
         """A frame arrived on an input channel; an unaligned checkpoint may begin with it.
 
-        One that comes before the first step waits for it: an unaligned barrier in it would be sent on at once,
-        and until the subtask is started there is nobody to send to.
+        An unaligned barrier in it acts at once and is sent on, so whoever runs the subtask keeps what comes
+        before it can send.
 
         Raises:
             OperatorError: An operator failed while work was brought to an end, or its state was taken.
@@ -115,9 +114,6 @@ class Subtask:
         if network is None:
             msg = f"{self._parts.location} has no input channels but was sent a frame on channel {channel}"
             raise ValueError(msg)
-        if not self._has_begun:
-            self._early.append((channel, first_sequence_number, elements))
-            return
         network.gate.receive(channel, first_sequence_number, elements)
         self._report_consumed(channel)
 
@@ -186,7 +182,8 @@ class Subtask:
         begun = self._clock.monotonic()
         self._source_ready_at = None
         if not self._has_begun:
-            self._set_out()
+            self._has_begun = True
+            self._outputs.flush()  # what was in flight when the restored checkpoint was taken
         self._parts.timers.fire(begun)
         more = self._piece_of_work(begun)
         now = self._clock.monotonic()
@@ -198,14 +195,6 @@ class Subtask:
         gap_at = None if self._parts.network is None else self._parts.network.gate.check_gaps(now)
         wake_at = _earliest(flush_at, gap_at, self._source_ready_at, self._parts.timers.next_at)
         return StepResult(more, wake_at)
-
-    def _set_out(self) -> None:
-        """Send what was in flight when the restored checkpoint was taken, then take what came too early."""
-        self._has_begun = True
-        self._outputs.flush()
-        early, self._early = self._early, []
-        for frame in early:
-            self.deliver(*frame)
 
     def _piece_of_work(self, begun: float) -> bool:
         if self._checkpoints.take_asked():

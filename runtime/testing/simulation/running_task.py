@@ -123,6 +123,7 @@ class RunningTask:
         self._subtask: Subtask | None = None
         self._result = StepResult(more=True)
         self._is_scheduled = False
+        self._held: list[Callable[[Subtask], None]] = []
         self._waiting: dict[int, list[Frame]] = {}
         self._consumed: dict[int, int] = {}
 
@@ -161,10 +162,15 @@ class RunningTask:
         """Let it step."""
         self.state = TaskState.STARTED
         self._schedule()
+        held, self._held = self._held, []
+        for something in held:
+            self.receive(something)
 
     def receive(self, something: Callable[[Subtask], None]) -> None:
-        """Something from outside reaches the subtask, unless it is over."""
-        if self.state.is_open:
+        """Something from outside reaches the subtask, when it is started and unless it is over."""
+        if self.state is TaskState.DEPLOYED:
+            self._held.append(something)
+        elif self.state is TaskState.STARTED:
             self._schedule()
             self.guard(lambda: something(self.subtask))
 

@@ -13,6 +13,7 @@ from penstock.runtime.checkpoint.output_capture import OutputCapture
 from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, SubtaskId
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig
@@ -40,6 +41,12 @@ def plain(element: StreamElement) -> Any:
     return CODEC.decode(element).rows if isinstance(element, Buffer) else element  # type: ignore[union-attr]
 
 
+NAMES = {
+    spec: ChannelId(EdgeId("op", None, spec.receiver.vertex), 0, spec.receiver.index)
+    for spec in (SPREAD, FORWARD)
+}
+
+
 class Sender:
     """The outputs of one operator: a spread edge and a forward edge, of one channel and one credit each."""
 
@@ -52,12 +59,15 @@ class Sender:
         self.frames: dict[OutputChannelSpec, list[int]] = {SPREAD: [], FORWARD: []}
         self.results: dict[int, Any] = {}
         edges = [(SPREAD, Partitioning.REBALANCE), (FORWARD, Partitioning.FORWARD)]
-        specs = [ResultPartitionSpec("op", None, Partitioner(kind), 16, (spec,)) for spec, kind in edges]
+        specs = [
+            ResultPartitionSpec("op", None, Partitioner(kind), 16, (spec,), NAMES[spec].edge)
+            for spec, kind in edges
+        ]
         config = NetworkConfig(credits=1, buffer_rows=1)
         here = {"op": OperatorLocation("op", 0, 1, None)}
         self.outputs = SubtaskOutputs(specs, 0, CODEC, self._send, config, here)
         self.writer = AsyncChannelStateWriter(
-            lambda checkpoint_id: StateFiles(self.storage, lambda: f"{checkpoint_id}"), self.runner
+            (), NAMES, lambda checkpoint_id: StateFiles(self.storage, lambda: f"{checkpoint_id}"), self.runner
         )
         self.capture = OutputCapture(self.outputs, self.writer, self.timers)
 
@@ -90,7 +100,8 @@ class Sender:
         handle = self.results[checkpoint_id]
         assert isinstance(handle, ChannelStateHandle)
         outputs = read_channel_state(self.storage, handle)[0].outputs
-        return {spec: [plain(decode_element(e)) for e in elements] for spec, elements in outputs.items()}
+        specs = {channel: spec for spec, channel in NAMES.items()}
+        return {specs[c]: [plain(decode_element(e)) for e in elements] for c, elements in outputs.items()}
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from penstock.runtime.network.input_channel import MissingElementsError
 from penstock.runtime.operators.protocols import DeadLetter, Polled
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
-    CheckpointOptions,
     RowBatch,
     StreamStatus,
     Watermark,
@@ -89,15 +88,6 @@ def test_frame_for_a_channel_that_does_not_exist_is_corrupt(bench: MakeBench) ->
     task.run()
     with pytest.raises(StreamCorruptError, match="no input channel 1"):
         task.subtask.deliver(1, 0, [])
-
-
-def test_frame_that_comes_before_the_subtask_is_started_waits_for_its_first_step(bench: MakeBench) -> None:
-    unaligned = small(checkpointing=Checkpointing(every=1, unaligned=True))
-    task = bench(mapping(lambda n: n, senders=2), "map-1", unaligned)
-    task.deliver(rows(1), CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True)))
-    assert task.events() == []  # nothing may be sent: whoever receives is not known yet
-    task.run()
-    assert [event.checkpoint_id for event in task.events()] == [1]
 
 
 # -- back pressure ------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (
+    END_OF_TIME,
     ArrowBatch,
     Batch,
     EndOfData,
@@ -215,18 +216,20 @@ def firing() -> StreamEnvironment:
     return env
 
 
-@pytest.mark.parametrize("event", [Watermark(7), EndOfData(drain=False)])
+END = [Watermark(END_OF_TIME), "left 0", "left 1", "left 2", EndOfData(drain=True)]
+
+
+@pytest.mark.parametrize(("event", "then"), [(Watermark(7), [Watermark(7)]), (EndOfData(drain=True), END)])
 def test_watermark_or_end_that_is_half_done_is_brought_to_its_end_in_front_of_the_barrier(
-    bench: MakeBench, event: Watermark | EndOfData
+    bench: MakeBench, event: Watermark | EndOfData, then: list[Any]
 ) -> None:
     task = bench(firing(), "work", config(credits=1))
     task.deliver(event, rows("next"))
     task.run()
-    name = "fired" if isinstance(event, Watermark) else "left"
-    assert task.rows() == [f"{name} 0"]
+    assert task.rows() == ["fired 0"]
     task.deliver(unaligned(1))
     task.upload()
-    overtaken = [[f"{name} 1"], [f"{name} 2"], event]
+    overtaken = [[e] if isinstance(e, str) else e for e in ("fired 1", "fired 2", *then)]
     assert in_flight(task, 1) == InFlight({0: [["next"]]}, {0: overtaken})
     task.answer()
     assert [list(e.rows) if isinstance(e, RowBatch) else e for e in task.sent[0][2:]] == overtaken

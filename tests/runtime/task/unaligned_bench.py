@@ -23,7 +23,7 @@ from penstock.runtime.record.elements import (
     CheckpointOptions,
     SnapshotKind,
 )
-from penstock.runtime.task.descriptor import TaskRestore
+from penstock.runtime.task.descriptor import ChannelRestore, TaskRestore
 
 MakeBench = Callable[..., Bench]
 ENDLESS = GeneratorSource(lambda i: i)
@@ -94,16 +94,18 @@ def in_flight(task: Bench, checkpoint_id: int) -> InFlight:
     if handle is None:
         return NOTHING
     state, _ = read_channel_state(task.storage, handle)
-    channels = [channel for edge in task.spec.outputs for channel in edge.channels]
+    received, sent = task.spec.input_ids, list(task.spec.output_ids.values())
     return InFlight(
-        {channel: list(map(plain, elements)) for channel, elements in state.inputs.items()},
-        {channels.index(spec): list(map(plain, elements)) for spec, elements in state.outputs.items()},
+        {received.index(c): list(map(plain, elements)) for c, elements in state.inputs.items()},
+        {sent.index(c): list(map(plain, elements)) for c, elements in state.outputs.items()},
     )
 
 
 def again(bench: MakeBench, env: StreamEnvironment, task: Bench, checkpoint_id: int, **more: Any) -> Bench:
     """The subtask of a new attempt that starts from a checkpoint of `task`."""
-    restore = TaskRestore(checkpoint_id, 1, {}, channels=handle_of(task, checkpoint_id))
+    handle = handle_of(task, checkpoint_id)
+    channels = None if handle is None else ChannelRestore((handle,))
+    restore = TaskRestore(checkpoint_id, 1, {}, channels=channels)
     return bench(
         env, task.spec.vertex.id, **{"config": config(), **more}, restore=restore, storage=task.storage
     )
