@@ -156,6 +156,8 @@ class RunningTask:
             self.state = TaskState.FAILED
             return FailureCause(f"could not be deployed: {error}", self.id)
         self.state = TaskState.DEPLOYED
+        restore = self._descriptor.restore
+        self._world.restored += restore is not None and restore.channels is not None
         return None
 
     def start(self) -> None:
@@ -236,6 +238,7 @@ class RunningTask:
         """Report."""
         self._supervisor.before_effect()
         self._supervisor.acknowledge(checkpoint_id, snapshot, metrics)
+        self._world.captured += metrics.in_flight_bytes > 0
         self._world.on_moment(Moment.ACKNOWLEDGED)
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:

@@ -47,12 +47,16 @@ class Summary:
         passed: Seeds without a problem.
         failed: The other ones.
         moves: Moves of all runs.
+        captured: Parts of checkpoints that were acknowledged with data in flight.
+        restored: Subtasks that began with data in flight.
         counts: Failures that really happened.
     """
 
     passed: int = 0
     failed: list[int] = field(default_factory=list)
     moves: int = 0
+    captured: int = 0
+    restored: int = 0
     counts: FaultCounts = field(default_factory=FaultCounts)
 
     def add(self, result: SimulationResult) -> None:
@@ -62,6 +66,8 @@ class Summary:
         else:
             self.failed.append(result.seed)
         self.moves += result.moves
+        self.captured += result.captured
+        self.restored += result.restored
         self.counts.add(result.happened)
 
     @property
@@ -72,7 +78,9 @@ class Summary:
     def lines(self) -> list[str]:
         """In words, for the end of a run."""
         return [
-            f"{self.moves} moves; failures injected that really happened: {self.counts.total} ({self.counts})",
+            f"{self.moves} moves; subtasks that put data in flight into a checkpoint: {self.captured}, that began "
+            f"with such data: {self.restored}",
+            f"failures injected that really happened: {self.counts.total} ({self.counts})",
             f"{self.passed} passed, {len(self.failed)} failed",
         ]
 

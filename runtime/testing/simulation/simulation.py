@@ -49,7 +49,9 @@ class SimulationResult:
         seconds: Virtual seconds.
         attempts: Attempts of the job.
         completed: Checkpoints completed.
-        records: Records committed.
+        transactions: Transactions committed.
+        captured: Parts of checkpoints that were acknowledged with data in flight.
+        restored: Subtasks that began with data in flight.
     """
 
     seed: int
@@ -60,7 +62,9 @@ class SimulationResult:
     seconds: float = 0.0
     attempts: int = 0
     completed: int = 0
-    records: int = 0
+    transactions: int = 0
+    captured: int = 0
+    restored: int = 0
 
     @property
     def passed(self) -> bool:
@@ -151,6 +155,8 @@ class Simulation:
             status.attempt,
             0 if status.checkpoints is None else status.checkpoints.completed,
             self.world.system.statistics().committed,
+            self.world.captured,
+            self.world.restored,
         )
 
     # -- moves --------------------------------------------------------------------------------------------

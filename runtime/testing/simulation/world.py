@@ -39,6 +39,8 @@ class World:
         storage: The checkpoint storage.
         system: The world outside.
         is_calm: Whether nothing goes wrong any more.
+        captured: Parts of checkpoints that were acknowledged with data in flight.
+        restored: Subtasks that began with data in flight.
         on_moment: Told of moments at which planned faults are due.
     """
 
@@ -52,6 +54,7 @@ class World:
         self.storage = FaultyStorage(self.clock, self.counts)
         self.system = ExternalSystem()
         self.is_calm = False
+        self.captured = self.restored = 0
         self.on_moment: Callable[[Moment], None] = lambda moment: None
         self._user_error_in: int | None = None
 

@@ -1,0 +1,91 @@
+"""Bugs that are planted on purpose are found; see docs/testing.md for after how many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from penstock.runtime.barrier.barrier_count import BarrierCount
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.task.task_checkpoints import TaskCheckpoints
+from penstock.runtime.testing.simulation.runs import run_seed
+from penstock.runtime.testing.simulation.simulation import SimulationResult
+
+pytestmark = pytest.mark.simulation
+
+#: No bug may hide from more seeds.
+MOST_SEEDS = 1000
+
+
+def first_failure() -> SimulationResult:
+    results: Iterator[SimulationResult] = map(run_seed, count())
+    return next(result for result in results if not result.passed or result.seed >= MOST_SEEDS)
+
+
+def count_a_barrier_twice(patch: pytest.MonkeyPatch) -> None:
+    settle = BarrierCount.settle
+
+    def settle_two(self: BarrierCount, channel: int) -> bool:
+        settled = settle(self, channel)
+        for other in self.owing[:1]:
+            settle(self, other)
+        return settled
+
+    patch.setattr(BarrierCount, "settle", settle_two)
+
+
+def drop_a_buffer_on_release(patch: pytest.MonkeyPatch) -> None:
+    unblock = InputGate.unblock
+
+    def drop_one(self: InputGate, channel: int) -> None:
+        unblock(self, channel)
+        if len(self._channels[channel]._ready) > 1:
+            del self._channels[channel]._ready[1]
+
+    patch.setattr(InputGate, "unblock", drop_one)
+
+
+def capture_no_output(patch: pytest.MonkeyPatch) -> None:
+    def forget(self: AsyncChannelStateWriter, *arguments: Any) -> None:
+        """Nothing is kept."""
+
+    patch.setattr(AsyncChannelStateWriter, "add_output", forget)
+
+
+def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
+    take = TaskCheckpoints._take
+
+    def take_and_commit(self: TaskCheckpoints, barrier: Any, *arguments: Any, **more: Any) -> None:
+        take(self, barrier, *arguments, **more)
+        self.notify_complete(barrier.checkpoint_id)
+
+    patch.setattr(TaskCheckpoints, "_take", take_and_commit)
+
+
+def fence_no_attempt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JobScheduler, "_is_current", lambda self, attempt, subtask=None: True)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        count_a_barrier_twice,
+        drop_a_buffer_on_release,
+        capture_no_output,
+        commit_without_a_record,
+        fence_no_attempt,
+    ],
+    ids=lambda plant: plant.__name__,
+)
+def test_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    result = first_failure()
+    assert not result.passed, f"not found within {MOST_SEEDS} seeds"
+    print(f"{plant.__name__} was found by seed {result.seed}: {result.problems[0][:300]}")

@@ -1,0 +1,25 @@
+"""Flink's stress test of unaligned checkpoints: five failures, and nothing lost, twice or out of order."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.testing.simulation.faults import FaultKind
+from penstock.runtime.testing.simulation.scenario import HandlerMode
+from penstock.runtime.testing.simulation.simulation import Simulation
+from penstock.runtime.testing.simulation.stress import FAILURES, happened_failures, stress_scenario
+
+pytestmark = pytest.mark.simulation
+
+
+@pytest.mark.parametrize("mode", [HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT], ids=lambda m: m.value)
+@pytest.mark.parametrize("parallelism", [1, 5, 20])
+def test_five_failures_leave_nothing_lost_twice_or_out_of_order(parallelism: int, mode: HandlerMode) -> None:
+    result = Simulation(stress_scenario(1, parallelism, mode)).run()
+    assert result.problems == ()
+    assert result.state is JobState.FINISHED
+    assert happened_failures(result) == FAILURES
+    assert result.happened[FaultKind.CRASH_IN_RESTART] == 1
+    assert result.attempts == FAILURES + 1
+    assert result.captured > 0
