@@ -71,7 +71,8 @@ class CheckpointMessages:
             if snapshot is not None:
                 self._pending.discard(checkpoint_id, [snapshot])
             return MessageOutcome.UNKNOWN_SUBTASK
-        self._history.progress(started.pending.statistics())
+        if started.pending.is_a_step_further:
+            self._history.progress(started.pending.statistics())
         if started.pending.is_fully_acknowledged:
             self._pending.finalise(started)
         return MessageOutcome.ACCEPTED

@@ -81,6 +81,7 @@ class CheckpointPlanner:
         self._after_finish = checkpoints_after_tasks_finish
         self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+        self._finished_count = 0
         self._data_ended: set[SubtaskId] = set()
         self._leaving: set[SubtaskId] = set()
 
@@ -90,6 +91,11 @@ class CheckpointPlanner:
         return self._status
 
     @property
+    def unfinished_count(self) -> int:
+        """How many subtasks have not finished."""
+        return len(self._status) - self._finished_count
+
+    @property
     def unfinished(self) -> tuple[SubtaskId, ...]:
         """Subtasks that have not finished, sources first."""
         return tuple(s for s, status in self._status.items() if status is not SubtaskStatus.FINISHED)
@@ -97,12 +103,14 @@ class CheckpointPlanner:
     def reset(self) -> None:
         """A new attempt: nothing runs yet."""
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+        self._finished_count = 0
         self._data_ended.clear()
         self._leaving.clear()
 
     def leave_out(self, subtasks: Iterable[SubtaskId]) -> None:
         """These have failed and are to start again; nothing is planned until they run."""
         for subtask in subtasks:
+            self._finished_count -= self._status[subtask] is SubtaskStatus.FINISHED
             self._status[subtask] = SubtaskStatus.CREATED
             self._data_ended.discard(subtask)
             self._leaving.discard(subtask)
@@ -132,6 +140,7 @@ class CheckpointPlanner:
         if self._status.get(subtask, SubtaskStatus.FINISHED) is SubtaskStatus.FINISHED:
             return False
         self._status[subtask] = SubtaskStatus.FINISHED
+        self._finished_count += 1
         self._leaving.discard(subtask)
         return True
 

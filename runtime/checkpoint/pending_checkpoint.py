@@ -108,6 +108,19 @@ class PendingCheckpoint:
         """Who has not acknowledged yet."""
         return frozenset(self._missing)
 
+    def waits_for(self, subtask: SubtaskId) -> bool:
+        """Whether this subtask has to acknowledge and has not."""
+        return subtask in self._missing
+
+    @property
+    def is_a_step_further(self) -> bool:
+        """Whether enough has come in since the last step to tell of it: there are at most 20 or so.
+
+        To tell of every acknowledgement would cost the square of the number of subtasks.
+        """
+        total = len(self._acknowledged) + len(self._missing)
+        return not self._missing or len(self._acknowledged) % max(1, total // 20) == 0
+
     @property
     def acknowledged(self) -> Mapping[SubtaskId, Acknowledgement]:
         """What has come in so far."""
@@ -195,7 +208,7 @@ class PendingCheckpoint:
         """How far it is."""
         metrics = {subtask: part.metrics for subtask, part in self._acknowledged.items()}
         written = sum(m.written_bytes for m in metrics.values())
-        missing = tuple(sorted(self._missing))
+        missing = tuple(sorted(self._missing, key=lambda s: (s.vertex, s.index)))
         return PendingStatistics(
             self.checkpoint_id, self.state, len(self._acknowledged), missing, written, metrics
         )

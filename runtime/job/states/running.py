@@ -92,7 +92,7 @@ class Running(State):
         return True
 
     def _finish_if_all_have(self) -> None:
-        if self._ending or self.job.planner.unfinished:
+        if self._ending or self.job.planner.unfinished_count:
             return
         self._ending = True
         self.leave()
