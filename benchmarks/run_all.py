@@ -27,6 +27,8 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "latency": ["--seconds", "2"],
     "step_on": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1"],
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
+    "coordinator_scale": ["--largest", "100", "--rounds", "1"],
+    "recovery": ["--largest", "1", "--kills", "1"],
 }
 
 

@@ -233,7 +233,7 @@ class CheckpointCoordinator:
         if not self._planner.finished(subtask):
             return
         for started in self._pending.running:
-            if subtask in started.pending.missing:
+            if started.pending.waits_for(subtask):
                 self._requests.retry_later(started.request)
                 detail = f"{subtask} finished before it took this checkpoint"
                 self._pending.abort(started, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)

@@ -71,7 +71,8 @@ class CheckpointMessages:
             if snapshot is not None:
                 self._pending.discard(checkpoint_id, snapshot.files())
             return MessageOutcome.UNKNOWN_SUBTASK
-        self._history.progress(started.pending.statistics())
+        if started.pending.is_a_step_further:
+            self._history.progress(started.pending.statistics())
         self._pending.finalise_if_complete(started)
         return MessageOutcome.ACCEPTED
 

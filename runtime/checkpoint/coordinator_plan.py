@@ -83,6 +83,7 @@ class CheckpointPlanner:
 
     def __init__(self, graph: ExecutionGraph, *, checkpoints_after_tasks_finish: bool = True) -> None:
         self._after_finish = checkpoints_after_tasks_finish
+        self._finished_count = 0
         self._data_ended: set[SubtaskId] = set()
         self._leaving: set[SubtaskId] = set()
         self.change_graph(graph)
@@ -91,6 +92,11 @@ class CheckpointPlanner:
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
         """How far each subtask is."""
         return self._status
+
+    @property
+    def unfinished_count(self) -> int:
+        """How many subtasks have not finished."""
+        return len(self._status) - self._finished_count
 
     @property
     def unfinished(self) -> tuple[SubtaskId, ...]:
@@ -106,12 +112,14 @@ class CheckpointPlanner:
     def reset(self) -> None:
         """A new attempt: nothing runs yet."""
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
+        self._finished_count = 0
         self._data_ended.clear()
         self._leaving.clear()
 
     def leave_out(self, subtasks: Iterable[SubtaskId]) -> None:
         """These have failed and are to start again; nothing is planned until they run."""
         for subtask in subtasks:
+            self._finished_count -= self._status[subtask] is SubtaskStatus.FINISHED
             self._status[subtask] = SubtaskStatus.CREATED
             self._data_ended.discard(subtask)
             self._leaving.discard(subtask)
@@ -141,6 +149,7 @@ class CheckpointPlanner:
         if self._status.get(subtask, SubtaskStatus.FINISHED) is SubtaskStatus.FINISHED:
             return False
         self._status[subtask] = SubtaskStatus.FINISHED
+        self._finished_count += 1
         self._leaving.discard(subtask)
         return True
 

@@ -130,6 +130,19 @@ class PendingCheckpoint:
         """Who has not acknowledged yet."""
         return frozenset(self._missing)
 
+    def waits_for(self, subtask: SubtaskId) -> bool:
+        """Whether this subtask has to acknowledge and has not."""
+        return subtask in self._missing
+
+    @property
+    def is_a_step_further(self) -> bool:
+        """Whether enough has come in since the last step to tell of it: there are at most 20 or so.
+
+        To tell of every acknowledgement would cost the square of the number of subtasks.
+        """
+        total = len(self._acknowledged) + len(self._missing)
+        return not self._missing or len(self._acknowledged) % max(1, total // 20) == 0
+
     @property
     def acknowledged(self) -> Mapping[SubtaskId, Acknowledgement]:
         """What has come in so far."""
@@ -262,11 +275,12 @@ class PendingCheckpoint:
     def statistics(self) -> PendingStatistics:
         """How far it is."""
         metrics = {subtask: part.metrics for subtask, part in self._acknowledged.items()}
+        missing = tuple(sorted(self._missing, key=lambda s: (s.vertex, s.index)))
         return PendingStatistics(
             self.checkpoint_id,
             self.state,
             acknowledged=len(self._acknowledged),
-            missing=tuple(sorted(self._missing)),
+            missing=missing,
             written_bytes=sum(m.written_bytes for m in metrics.values()),
             in_flight_bytes=sum(m.in_flight_bytes for m in metrics.values()),
             metrics=metrics,

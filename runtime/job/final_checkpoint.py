@@ -70,10 +70,10 @@ class FinalCheckpoint:
 
     def check(self) -> None:
         """Ask, if everybody who is left has reported and nothing runs."""
-        unfinished = self._planner.unfinished
-        if self._asked or self._done or self._timer is not None or not unfinished:
+        count = self._planner.unfinished_count
+        if self._asked or self._done or self._timer is not None or not count:
             return
-        if not self._reported.issuperset(unfinished):
+        if len(self._reported) < count or not self._reported.issuperset(self._planner.unfinished):
             return
         if self._coordinator.pending_ids:
             self._check_after(POLL)

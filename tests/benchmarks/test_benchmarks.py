@@ -89,6 +89,24 @@ def test_both_ways_to_run_a_subtask_are_measured(tmp_path: Path, capsys: pytest.
     assert figures["ratios"].keys() == {"thread_vs_loop_1x1", "thread_vs_loop_2x2"}
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("benchmark_cluster")
+def test_the_time_from_a_kill_to_the_next_record_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("recovery", tmp_path, capsys)
+
+    assert figures["seconds"].keys() == {"1 MB of state"}
+
+
+def test_a_checkpoint_of_many_subtasks_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("coordinator_scale", tmp_path, capsys)
+
+    assert figures["seconds"].keys() == {"100 subtasks"}
+
+
 def test_run_all_replaces_a_benchmarks_part_of_the_results_and_nothing_else(tmp_path: Path) -> None:
     results, merged = tmp_path / "RESULTS.md", tmp_path / "all.json"
     results.write_text(run_all.RESULTS.read_text())

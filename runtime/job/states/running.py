@@ -115,7 +115,7 @@ class Running(State):
         return self._early if self._final is None else self._final.reported
 
     def _finish_if_all_have(self) -> None:
-        if self._ending or self.job.planner.unfinished:
+        if self._ending or self.job.planner.unfinished_count:
             return
         self._ending = True
         self.leave()

@@ -1,0 +1,168 @@
+"""What one checkpoint costs the coordinator of a job of many subtasks.
+
+    python benchmarks/coordinator_scale.py --json coordinator_scale.json
+
+The coordinator is the one place of a job through which everything goes: it plans, counts acknowledgements,
+writes the metadata and its record, and tells everybody. So its cost must grow with the number of subtasks and
+not with its square, and stay far below the interval between checkpoints. The real job scheduler, coordinator,
+log and metadata run; subtasks are simulated, each acknowledges a file of keyed state and a list. Half of them
+are sources, each with one receiver. Nothing is waited for, so what is counted is processor time, which others
+on the machine do not add to.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from measure import Figures, machine, middle, options, table, versions
+
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.snapshot import (
+    CheckpointMetrics,
+    FileHandle,
+    InlineHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    SubtaskSnapshot,
+)
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import (
+    JobEdge,
+    JobGraph,
+    JobVertex,
+    OperatorSpec,
+    Partitioner,
+    Partitioning,
+)
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+
+_SUBTASKS = (100, 1_000, 5_000)
+
+
+class Subtasks:
+    """The gateway of a job whose subtasks are told things and do nothing."""
+
+    def __init__(self) -> None:
+        self.checkpoint_id = -1
+        self.told = 0
+
+    def trigger_checkpoint(self, attempt: int, subtasks: Sequence[Any], barrier: Any) -> None:
+        """Remember which one."""
+        self.checkpoint_id = barrier.checkpoint_id
+
+    def notify_checkpoint_complete(self, attempt: int, subtasks: Sequence[Any], checkpoint_id: int) -> None:
+        """Count."""
+        self.told += len(subtasks)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def graph_of(subtasks: int) -> ExecutionGraph:
+    """Sources and receivers, joined one to one."""
+    source: Any = object()
+    read = OperatorSpec("read", "read", None, source=source, stateful=True)
+    count = OperatorSpec("count", "count", None, stateful=True, keyed=True)
+    half = subtasks // 2
+    vertices = (JobVertex("read", (read,), half, half), JobVertex("count", (count,), half, half))
+    edge = JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.FORWARD))
+    return build_execution_graph(JobGraph("wide", vertices, (edge,)))
+
+
+class Job:
+    """A running job of so many simulated subtasks."""
+
+    def __init__(self, subtasks: int) -> None:
+        self._graph = graph_of(subtasks)
+        self._gateway = Subtasks()
+        self._runner = ManualAsyncRunner()
+        clock = ManualClock()
+        config = JobConfig(checkpointing=Checkpointing(every=3600))
+        gateway: Any = self._gateway
+        self._scheduler = JobScheduler(
+            "wide", self._graph, config, gateway, MemoryStorage(), clock, ManualTimers(clock), self._runner
+        )
+        self._scheduler.start()
+        self._runner.run_all()
+        self._scheduler.on_deployed(1)
+        self._scheduler.on_started(1)
+
+    def checkpoint(self) -> None:
+        """One checkpoint from its trigger to its notifications."""
+        before = self._gateway.told
+        self._scheduler.trigger_checkpoint()
+        checkpoint_id = self._gateway.checkpoint_id
+        for subtask in self._graph.subtasks:
+            snapshot = snapshot_of(subtask.id.vertex, subtask.id.index, checkpoint_id)
+            self._scheduler.acknowledge(1, subtask.id, checkpoint_id, snapshot, CheckpointMetrics(0.1, 0.1))
+        self._runner.run_all()
+        told = self._gateway.told - before
+        assert told == len(self._graph.subtasks), f"checkpoint {checkpoint_id} is not complete: {told} told"
+
+
+def snapshot_of(operator: str, index: int, checkpoint_id: int) -> SubtaskSnapshot:
+    """A file of keyed state and a list."""
+    file = FileHandle(f"wide/shared/1-{checkpoint_id}-{operator}-{index}-0", 1_000_000, "0" * 32)
+    keyed = (KeyedStateHandle(KeyGroupRange(index, index), (file,), 10_000),)
+    lists = (OperatorStateHandle("l", RedistributionMode.SPLIT_DISTRIBUTE, InlineHandle(b"x" * 64), 1),)
+    return SubtaskSnapshot({operator: OperatorSubtaskState(keyed, lists)})
+
+
+def seconds_of(job: Job, rounds: int) -> float:
+    """Processor seconds of one checkpoint: the middle of some."""
+    taken = []
+    for _ in range(rounds):
+        begun = time.thread_time()
+        job.checkpoint()
+        taken.append(time.thread_time() - begun)
+    return middle(taken)
+
+
+def peak_of(job: Job) -> int:
+    """Most bytes that a checkpoint holds on top of what the job had before."""
+    tracemalloc.start()
+    try:
+        job.checkpoint()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    given = options(__doc__, largest=max(_SUBTASKS), rounds=5).parse_args(arguments)
+    figures, lines = Figures(), []
+    cost: dict[int, float] = {}
+    for subtasks in [count for count in _SUBTASKS if count <= given.largest]:
+        job = Job(subtasks)
+        job.checkpoint()
+        cost[subtasks] = seconds_of(job, given.rounds)
+        peak = peak_of(job)
+        figures.seconds[f"{subtasks:,} subtasks"] = cost[subtasks]
+        each = cost[subtasks] / subtasks
+        lines.append(
+            [f"{subtasks:,}", f"{cost[subtasks]:.3f} s", f"{each * 1e6:.0f} us", f"{peak / 1e6:.1f} MB"]
+        )
+    print(table(["subtasks", "one checkpoint", "each subtask", "memory"], lines), end="\n\n")
+    smallest, largest = min(cost), max(cost)
+    if smallest < largest:
+        growth = (cost[largest] / largest) / (cost[smallest] / smallest)
+        figures.ratios["cost_of_each_subtask_large_vs_small_job"] = growth
+        print(f"Each of {largest:,} subtasks costs {growth:.2f} times what each of {smallest:,} costs.")
+    print(machine().in_words())
+    figures.write(given.json, versions())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
