@@ -89,6 +89,22 @@ def test_both_ways_to_run_a_subtask_are_measured(tmp_path: Path, capsys: pytest.
     assert figures["ratios"].keys() == {"thread_vs_loop_1x1", "thread_vs_loop_2x2"}
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("benchmark_cluster")
+def test_checkpoints_under_back_pressure_are_measured_for_every_way_of_taking_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("checkpoint_under_backpressure", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {
+        "aligned_vs_unaligned_under_pressure",
+        "aligned_vs_timeout_under_pressure",
+    }
+    in_flight = figures["details"]
+    assert sum(in_flight["aligned, under pressure, bytes in flight"]) == 0
+    assert sum(in_flight["unaligned, under pressure, bytes in flight"]) > 0
+
+
 def test_run_all_replaces_a_benchmarks_part_of_the_results_and_nothing_else(tmp_path: Path) -> None:
     results, merged = tmp_path / "RESULTS.md", tmp_path / "all.json"
     results.write_text(run_all.RESULTS.read_text())
