@@ -2,18 +2,20 @@
 
     python benchmarks/checkpoint_under_backpressure.py --json checkpoint_under_backpressure.json
 
-Source -> key_by -> running sum -> rebalance -> a sink that takes a millisecond for each record. Under pressure
-the source is as fast as it can, so every buffer on the way is full, and an aligned barrier waits until the sink
-has worked them all off; idle, it makes a record now and then. What counts is the time from the trigger of a
-checkpoint to its completion, everything durable, of checkpoints that began when the buffers were full.
+Source -> key_by -> running sum -> rebalance -> a sink that takes a millisecond for each record. Under
+pressure the source is as fast as it can, so every buffer on the way is full, and an aligned barrier waits
+until the sink has worked them all off; idle, it makes a record now and then. What counts is the time from the
+trigger of a checkpoint to its completion, everything durable, of those that began when the buffers were full.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,15 +132,28 @@ def checkpoints(job: RayJobHandle, count: int, warm_up: int) -> Taken:
         if first is None and sink is not None and sink.records_in >= warm_up:
             first = 1 + max((record.checkpoint_id for record in report.checkpoint_history), default=0)
         for record in report.checkpoint_history:
-            if first is not None and record.checkpoint_id >= first:
-                if record.status is CheckpointStatus.COMPLETED:
-                    taken[record.checkpoint_id] = record
+            is_new = first is not None and record.checkpoint_id >= first
+            if is_new and record.status is CheckpointStatus.COMPLETED:
+                taken[record.checkpoint_id] = record
         time.sleep(_POLL)
     kept = [taken[checkpoint_id] for checkpoint_id in sorted(taken)[:count]]
     return Taken(
         tuple(record.duration for record in kept if record.duration is not None),
         tuple(record.in_flight_bytes for record in kept),
     )
+
+
+def measured(name: str, load: str, given: Namespace) -> Taken:
+    """Checkpoints of a job of its own: so many as are asked for, of aligned ones under pressure fewer."""
+    settings, is_idle = MODES[name], load == "idle"
+    config = JobConfig(buffer_rows=given.buffer_rows, credits=given.credits)
+    count = given.checkpoints if is_idle or settings else given.aligned_checkpoints
+    warm_up = min(given.warm_up, 50) if is_idle else given.warm_up
+    rate = _IDLE_RATE if is_idle else None
+    with scratch() as folder:
+        env = slow_job(folder, rate, given.sink_seconds, config, **settings)
+        with running(env, "slow") as job:
+            return checkpoints(job, count, warm_up)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -153,46 +168,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warm_up=2_000,
     )
     given = parser.parse_args(arguments)
-    config = JobConfig(buffer_rows=given.buffer_rows, credits=given.credits)
     figures, lines = Figures(), []
-    pressed: dict[str, float] = {}
     with cluster():
-        for name, settings in MODES.items():
-            count = given.checkpoints if settings else given.aligned_checkpoints
-            for load, rate in (("idle", _IDLE_RATE), ("under pressure", None)):
-                with scratch() as folder:
-                    env = slow_job(folder, rate, given.sink_seconds, config, **settings)
-                    is_idle = rate is not None
-                    with running(env, "slow") as job:
-                        taken = checkpoints(
-                            job,
-                            given.checkpoints if is_idle else count,
-                            warm_up=min(given.warm_up, 50) if is_idle else given.warm_up,
-                        )
-                p50, longest = middle(taken.durations), max(taken.durations)
-                if not is_idle:
-                    pressed[name] = p50
-                figures.seconds |= {f"{name}, {load}, p50": p50, f"{name}, {load}, longest": longest}
-                in_flight = round(middle(taken.in_flight))
-                figures.details[f"{name}, {load}, bytes in flight"] = list(taken.in_flight)
-                lines.append(
-                    [
-                        f"{name}, {load}",
-                        f"{p50:.3f} s",
-                        f"{longest:.3f} s",
-                        len(taken.durations),
-                        f"{in_flight:,}",
-                    ]
-                )
-    aligned, unaligned, turning = pressed.values()
+        for name, load in product(MODES, ("idle", "under pressure")):
+            what = f"{name}, {load}"
+            taken = measured(name, load, given)
+            p50, longest = middle(taken.durations), max(taken.durations)
+            figures.seconds |= {f"{what}, p50": p50, f"{what}, longest": longest}
+            figures.details[f"{what}, bytes in flight"] = list(taken.in_flight)
+            in_flight = f"{round(middle(taken.in_flight)):,}"
+            lines.append([what, f"{p50:.3f} s", f"{longest:.3f} s", len(taken.durations), in_flight])
+    aligned, unaligned, turning = (figures.seconds[f"{name}, under pressure, p50"] for name in MODES)
     figures.ratios = {
         "aligned_vs_unaligned_under_pressure": aligned / unaligned,
         "aligned_vs_timeout_under_pressure": aligned / turning,
     }
     print(table(["checkpoints", "p50", "longest", "measured", "bytes in flight"], lines), end="\n\n")
-    print(
-        f"Under pressure an aligned checkpoint takes {aligned / unaligned:,.0f} times as long as an unaligned one."
-    )
+    times = f"{aligned / unaligned:,.0f} times"
+    print(f"Under pressure an aligned checkpoint takes {times} as long as an unaligned one.")
     print(machine().in_words())
     figures.write(given.json, versions())
     return 0

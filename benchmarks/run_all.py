@@ -26,6 +26,10 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "row_path": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1", "--records", "20000"],
     "latency": ["--seconds", "2"],
     "step_on": ["--seconds", "0.5", "--warm-up", "0.2", "--rounds", "1"],
+    "checkpoint_under_backpressure": [
+        *("--checkpoints", "2", "--aligned-checkpoints", "1", "--buffer-rows", "20", "--credits", "2"),
+        *("--warm-up", "100"),
+    ],
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],
     "recovery": ["--largest", "1", "--kills", "1"],

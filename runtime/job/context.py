@@ -174,7 +174,7 @@ class JobContext:
         self.gateway.change_graph(self.graph)
 
     def may_start_older(self, cause: FailureCause) -> bool:
-        """Whether the next attempt may start from an older checkpoint, because the restored one is damaged."""
+        """Whether the restored checkpoint is damaged and the next attempt may start from an older one."""
         if not cause.is_damage or self.restored_id is None:
             return False
         return self.ledger.give_up_damaged(self.restored_id, str(cause))

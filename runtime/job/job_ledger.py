@@ -137,7 +137,7 @@ class JobLedger:
         return start
 
     def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
-        """State of a checkpoint turned out to be damaged: whether the next attempt may start from an older one.
+        """State of a checkpoint is damaged after all: whether the next attempt may start from an older one.
 
         Args:
             checkpoint_id: The checkpoint.

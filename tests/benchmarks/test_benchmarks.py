@@ -99,6 +99,22 @@ def test_the_time_from_a_kill_to_the_next_record_is_measured(
     assert figures["seconds"].keys() == {"1 MB of state"}
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("benchmark_cluster")
+def test_checkpoints_under_back_pressure_are_measured_for_every_way_of_taking_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("checkpoint_under_backpressure", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {
+        "aligned_vs_unaligned_under_pressure",
+        "aligned_vs_timeout_under_pressure",
+    }
+    in_flight = figures["details"]
+    assert sum(in_flight["aligned, under pressure, bytes in flight"]) == 0
+    assert sum(in_flight["unaligned, under pressure, bytes in flight"]) > 0
+
+
 def test_a_checkpoint_of_many_subtasks_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 from jobs.backpressure import after_in_flight_checkpoint
-from jobs.driving import finish, submit, wait_until
+from jobs.driving import eventually, finish, submit, wait_until
 from jobs.oracle import committed_rows, hidden_files
 from jobs.stress import Anomalies, Stress, anomalies, armed, multi_input, pipeline, union
 from jobs.words import environment
 
 from penstock.actors import RayJobHandle
-from penstock.runtime import FixedDelay, JobConfig
+from penstock.runtime import FixedDelay, JobConfig, JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -56,6 +56,7 @@ def test_five_failures_lose_double_and_swap_nothing(
     )
     stress.build(env)
     job = submit(env)
+    eventually("a running job", lambda: job.status() is JobStatus.RUNNING, CONFIG.deployment_timeout)
 
     fail_after(job, tmp_path, "process", attempt=1, completed=2)
     fail_after(job, tmp_path, "prepare_commit", attempt=2, completed=4)

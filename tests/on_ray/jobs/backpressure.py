@@ -79,7 +79,7 @@ def fail_if_armed(armed: str) -> None:
     raise RuntimeError(msg)
 
 
-# -- watching ---------------------------------------------------------------------------------------------------
+# -- watching -----------------------------------------------------------------------------------------------
 
 
 def completed_records(report: JobReport, attempt: int) -> list[CheckpointRecord]:

@@ -1,8 +1,8 @@
-"""The jobs of Flink's `UnalignedCheckpointITCase`, and the oracle that counts what they lost, doubled or swapped.
+"""The jobs of Flink's `UnalignedCheckpointITCase`, and an oracle that counts what they did wrong.
 
-Every record has a number in its lane, and a lane is read by one subtask. On its way it collects which subtasks
-it went through. Records of a lane that took the same way must arrive in order, and there must be each of them
-once.
+Every record has a number in its lane, and a lane is read by one subtask. On its way it collects which
+subtasks it went through. Records of a lane that took the same way must arrive in order, and there must be
+each of them once.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def armed(folder: Path, where: str) -> Path:
     return folder / f"fail in {where}"
 
 
-# -- topologies -------------------------------------------------------------------------------------------------
+# -- topologies ---------------------------------------------------------------------------------------------
 
 
 def pipeline(env: StreamEnvironment, numbers: Callable[[str], Source[Number]]) -> DataStream[Number]:
@@ -200,7 +200,7 @@ class Stress:
         }
 
 
-# -- the oracle -------------------------------------------------------------------------------------------------
+# -- the oracle ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One subtask under unaligned checkpoints: blocked outputs, data that never comes, and what makes no sense."""
+"""One subtask under unaligned checkpoints: blocked outputs, data that never comes, what makes no sense."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def blocked(task: Bench) -> Bench:
     return task
 
 
-# -- under back pressure ----------------------------------------------------------------------------------------
+# -- under back pressure ------------------------------------------------------------------------------------
 
 
 def test_barrier_overtakes_everything_in_a_subtask_whose_outputs_are_blocked(bench: MakeBench) -> None:
@@ -104,7 +104,7 @@ def test_barrier_that_leaves_in_time_takes_nothing_with_it(bench: MakeBench) -> 
     assert len(task.events()) == 1
 
 
-# -- what can't be written, or is not wanted any more -----------------------------------------------------------
+# -- what can't be written, or is not wanted any more -------------------------------------------------------
 
 
 class NoRoomForChannels(MemoryStorage):
@@ -165,11 +165,11 @@ def test_checkpoint_that_the_job_gives_up_leaves_nothing_behind(
     assert in_flight(task, 2) is not None
 
 
-# -- what makes no sense ----------------------------------------------------------------------------------------
+# -- what makes no sense ------------------------------------------------------------------------------------
 
 
 def test_data_in_front_of_a_barrier_that_never_comes_fails_the_task_at_its_deadline(bench: MakeBench) -> None:
-    """The barrier has overtaken it on the way: the checkpoint begins and may not be acknowledged without it."""
+    """The barrier has overtaken it on the way: the checkpoint begins and is not acknowledged without it."""
     task = bench(relaying(), "relay", unaligned())
     task.subtask.deliver(0, 1, [encode_element(barrier(1))])
     task.deliver(barrier(1), channel=1)
