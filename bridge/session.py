@@ -156,12 +156,12 @@ def _check_resources(wanted: _Settings) -> None:
     cpu = wanted.options.get("spark.ray.raydp_spark_executor.actor.resource.cpu")
     each = wanted.cores if cpu is None else float(cpu)
     needed = wanted.executors * each
-    total = ray.cluster_resources().get("CPU", 0.0)
+    total = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
     if needed > total and not _scales():
         fits = math.floor(total / each)
         msg = (
-            f"{wanted.executors} executor(s) of {each:g} CPU(s) need {needed:g} CPUs, and the Ray cluster has "
-            f"{total:g}: ask for {max(fits, 1)} or fewer, or let executors share CPUs with "
+            f"{wanted.executors} executor(s) of {each:g} CPU(s) need {needed:g} CPUs, and the Ray cluster "
+            f"has {total:g}: ask for {max(fits, 1)} or fewer, or let executors share CPUs with "
             'configs={"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}'
         )
         raise DeploymentError(msg)
@@ -169,7 +169,7 @@ def _check_resources(wanted: _Settings) -> None:
 
 def _scales() -> bool:
     """Whether the cluster may grow: then what it has now says nothing."""
-    return len(ray.nodes()) > 1
+    return len(ray.nodes()) > 1  # type: ignore[no-untyped-call]
 
 
 def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSession:
@@ -179,7 +179,8 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
     except ImportError as error:
         msg = f"Spark on Ray needs RayDP and PySpark ({error}): pip install 'penstock[spark]'"
         raise ConfigurationError(msg) from error
-    os.environ.setdefault("SPARK_LOCAL_IP", ray.util.get_node_ip_address())
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    os.environ.setdefault("SPARK_LOCAL_IP", address)
     begun = time.monotonic()
     try:
         session: SparkSession = raydp.init_spark(
@@ -222,7 +223,7 @@ def _stop_with_raydp(session: Any) -> None:
 def _await_executors(session: SparkSession, wanted: _Settings, deadline: float, timeout: float) -> None:
     while (there := executors_of(session)) < wanted.executors:
         if time.monotonic() > deadline:
-            free = ray.available_resources()
+            free = ray.available_resources()  # type: ignore[no-untyped-call]
             msg = (
                 f"{there} of {wanted.executors} Spark executor(s) came up within {timeout:g} s; each takes "
                 f"{wanted.cores} CPU(s) and {wanted.memory} of memory, and Ray has free: "

@@ -138,6 +138,8 @@ class Subtask:
         self._completed_id = checkpoint_id
         for backend in self._parts.backends.values():
             backend.confirm(checkpoint_id)
+        if self._parts.source is not None:
+            self._parts.source.checkpoint_completed(checkpoint_id)
         self._chain.checkpoint_completed(
             permit_of_completed_checkpoint(checkpoint_id, self._parts.descriptor.attempt)
         )
