@@ -4,6 +4,7 @@
 
     with bridge.spark_session("my-app", executors=2) as spark:
         stream = bridge.from_spark(env, spark.read.parquet("orders"))
+        counts = bridge.to_spark(env, stream.map(...), spark)
 
 PySpark is imported when it is needed, so this module can be imported without it.
 """
@@ -12,5 +13,17 @@ from penstock.bridge.depot import DepotStatistics
 from penstock.bridge.from_spark import from_spark
 from penstock.bridge.hand_over_status import hand_over_statistics, wait_for_hand_over
 from penstock.bridge.session import spark_session
+from penstock.bridge.spark_results import SparkResults
+from penstock.bridge.spark_table import SparkTable
+from penstock.bridge.to_spark import to_spark
 
-__all__ = ["DepotStatistics", "from_spark", "hand_over_statistics", "spark_session", "wait_for_hand_over"]
+__all__ = [
+    "DepotStatistics",
+    "SparkResults",
+    "SparkTable",
+    "from_spark",
+    "hand_over_statistics",
+    "spark_session",
+    "to_spark",
+    "wait_for_hand_over",
+]

@@ -54,6 +54,7 @@ def spark() -> Iterator[SparkSession]:
                 executors=2,
                 cores=1,
                 memory="600m",
+                start_timeout=280.0,
                 configs={
                     "spark.sql.shuffle.partitions": 2,
                     "spark.driver.memory": "600m",

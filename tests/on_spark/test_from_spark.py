@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import ray
 from pipelines.jobs import (
+    PATIENCE,
     Slowed,
     after_rows,
     assert_each_once,
@@ -38,6 +39,15 @@ def numbers(spark: SparkSession, count: int = COUNT, partitions: int = 5) -> Dat
     return spark.range(0, count, 1, partitions).select("id", F.format_string("row %08d", "id").alias("text"))
 
 
+def wide_numbers(spark: SparkSession) -> DataFrame:
+    """Each of its five partitions is several frames."""
+    from pyspark.sql import functions as F
+
+    return spark.range(0, COUNT, 1, 5).select(
+        "id", F.rpad(F.col("id").cast("string"), 300, "-").alias("text")
+    )
+
+
 def test_rows_of_all_partitions_arrive_once(spark: SparkSession, tmp_path: Path) -> None:
     job = copied(tmp_path, numbers(spark))
     finish(job)
@@ -51,7 +61,7 @@ def test_rows_come_as_dicts_when_they_are_asked_for(spark: SparkSession, tmp_pat
     results = RayCollector()
     rows = bridge.from_spark(env, numbers(spark, 10), format="rows")
     rows.map(lambda row: (row["id"], row["text"])).sink("out", CollectSink(results))
-    env.run(timeout=100, progress=False)
+    env.run(timeout=PATIENCE, progress=False)
     assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(10)]
 
 
@@ -65,7 +75,7 @@ def test_an_empty_frame_and_fewer_partitions_than_readers_end_as_they_should(
     nothing = bridge.from_spark(env, numbers(spark).where(F.lit(False)), id="nothing", format="rows")
     few = bridge.from_spark(env, numbers(spark, 3, partitions=1), id="few", format="rows")
     nothing.union(few).sink("out", CollectSink(results))
-    env.run(timeout=100, progress=False)
+    env.run(timeout=PATIENCE, progress=False)
     assert sorted(row["id"] for row in results.rows()) == [0, 1, 2]
 
 
@@ -153,9 +163,10 @@ def test_a_killed_executor_costs_nothing(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, tmp_path: Path) -> None:
-    df = numbers(spark).mapInArrow(FailsOnce(str(tmp_path / "failed"), at=40_000), "id long, text string")
+    fails_once = FailsOnce(str(tmp_path / "failed"), at=40_000)
+    df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
     job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"))
-    bridge.wait_for_hand_over(job, 100)
+    bridge.wait_for_hand_over(job, PATIENCE)
     seen = depots(job)
     slow_release(tmp_path)
     result = finish(job)
@@ -169,18 +180,17 @@ def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, 
 def test_rows_that_differ_when_they_are_computed_again_are_an_error(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    df = numbers(spark).mapInArrow(
-        FailsOnce(str(tmp_path / "failed"), at=40_000, shift=True), "id long, text string"
-    )
+    fails_once = FailsOnce(str(tmp_path / "failed"), at=40_000, shift=True)
+    df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
     job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"))
     with pytest.raises(JobFailedError, match="gave other rows when Spark computed it again"):
-        job.wait(100)
+        job.wait(PATIENCE)
 
 
 def test_spark_may_be_gone_after_the_hand_over(spark: SparkSession, tmp_path: Path) -> None:
     """What a stopped session leaves is tried in test_session.py; here nobody takes orders any more."""
     job = copied(tmp_path, numbers(spark), slow=Slowed(60_000, tmp_path / "go"), window=1 << 30)
-    done = bridge.wait_for_hand_over(job, 100)
+    done = bridge.wait_for_hand_over(job, PATIENCE)
     assert sum(d.rows for d in done) == COUNT
     after_rows(job, 30_000)
     kill_subtask(job, "rows", 1)
@@ -196,7 +206,7 @@ def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
     df = numbers(spark, 100).mapInArrow(raise_always, "id long, text string")
     job = copied(tmp_path, df)
     with pytest.raises(JobFailedError, match=r"operator 'rows'.*ValueError: no luck with these rows"):
-        job.wait(100)
+        job.wait(PATIENCE)
     assert job.statistics().restarts == 0
 
 

@@ -16,21 +16,29 @@ from penstock.actors import JobReport, RayJobHandle, kill_process
 from penstock.bridge import DepotStatistics
 from penstock.runtime import Checkpointing, FileSink, FixedDelay, JobResult, JobStatus, StreamEnvironment
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.restart import RestartConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 #: Seconds for anything that a test waits for; far more than it takes.
-PATIENCE = 120.0
+PATIENCE = 200.0
 _POLL = 0.02
 
 
-def environment(folder: Path, *, parallelism: int = 2, every: float = 0.25) -> StreamEnvironment:
+def environment(
+    folder: Path,
+    *,
+    parallelism: int = 2,
+    every: float = 0.25,
+    restart: RestartConfig = FixedDelay(attempts=5, delay=0.1),  # noqa: B008 # frozen
+) -> StreamEnvironment:
+    """An environment with checkpoints in the test's folder."""
     return StreamEnvironment(
         "hand-over",
         parallelism=parallelism,
         checkpointing=Checkpointing(every=every, storage=str(folder / "checkpoints")),
-        restart=FixedDelay(attempts=5, delay=0.1),
+        restart=restart,
     )
 
 
