@@ -11,6 +11,7 @@ PySpark is imported when it is needed, so this module can be imported without it
 
 from penstock.bridge.depot import DepotStatistics
 from penstock.bridge.from_spark import from_spark
+from penstock.bridge.from_structured_streaming import from_structured_streaming
 from penstock.bridge.hand_over_status import hand_over_statistics, wait_for_hand_over
 from penstock.bridge.session import spark_session
 from penstock.bridge.spark_results import SparkResults
@@ -22,6 +23,7 @@ __all__ = [
     "SparkResults",
     "SparkTable",
     "from_spark",
+    "from_structured_streaming",
     "hand_over_statistics",
     "spark_session",
     "to_spark",

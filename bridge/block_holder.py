@@ -1,8 +1,8 @@
 """The actor that owns the blocks of a job's results until they are released.
 
-A block is an Arrow IPC stream in Ray's object store. Whoever owns an object keeps it alive, so this actor is
-made the owner: subtasks may die, and the Spark session may be stopped and started again. Ray spills blocks
-to disk when memory gets short.
+A block is an Arrow IPC stream in Ray's object store. Whoever puts an object there keeps it alive, so this
+actor does it: subtasks may die, and the Spark session may be stopped and started again. Ray spills blocks to
+disk when memory gets short.
 
 Blocks come in two steps, as a transactional sink needs it: staged under the name of a transaction, then
 committed. Both may be repeated.
@@ -47,9 +47,9 @@ class BlockHolder:
         self._staged: dict[TransactionKey, list[Block]] = {}
         self._committed: dict[TransactionKey, list[Block]] = {}
 
-    def stage(self, key: TransactionKey, blocks: list[Block]) -> None:
-        """Keep the blocks of a transaction, which nobody sees yet."""
-        self._staged[key] = blocks
+    def stage(self, key: TransactionKey, data: bytes, rows: int, schema: bytes) -> None:
+        """Keep a block of a transaction, which nobody sees yet."""
+        self._staged.setdefault(key, []).append(Block(ray.put(data), rows, len(data), schema))
 
     def commit(self, keys: list[TransactionKey]) -> list[TransactionKey]:
         """Show transactions; one that is shown already stays as it is.

@@ -18,6 +18,12 @@ Why every row comes out exactly once:
 * The depot is complete when Spark has reported for each partition how many frames it has, and they are all
   there.
 
+Rows come in *epochs*. A DataFrame is one epoch, and its frames can be read as soon as they are accepted. Each
+micro-batch of a streaming query is an epoch of its own, and its frames can be read only when it is closed. So
+a micro-batch that Spark gives up and runs again has never reached the job: its frames are dropped when the
+next run begins. A closed one is never taken again; that its batch id stands for the same rows is Spark's
+promise.
+
 Credits: an accepted frame is acknowledged only when no more than `window` bytes wait for the reader. A Spark
 task has a few unacknowledged frames at most, so it waits when the job is slow. Frames that were read and are
 not yet covered are no part of this window: they lie in files (`frame_files.py`).
@@ -46,6 +52,8 @@ class Frame:
     """Some Arrow batches of one partition, as an Arrow IPC stream.
 
     Attributes:
+        epoch: Number of the epoch, 0 for the only one.
+        run: Names one try to hand the epoch over.
         partition: Index of the Spark partition.
         attempt: Spark's id of the task attempt that computed it.
         number: Its place within the partition, from 0.
@@ -53,6 +61,8 @@ class Frame:
         data: The IPC stream.
     """
 
+    epoch: int
+    run: str
     partition: int
     attempt: int
     number: int
@@ -71,6 +81,8 @@ class PushOutcome(Enum):
     DIFFERENT = "different"
     #: The partition has ended with fewer frames.
     SURPLUS = "surplus"
+    #: It belongs to a try that was given up.
+    STALE = "stale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,8 @@ class DepotStatistics:
 
     Attributes:
         index: Which reader's depot.
-        partitions: Partitions of which something has come.
+        epochs: Epochs that were closed: 1 when a DataFrame is handed over, else micro-batches.
+        partitions: Partitions of which something has come, over all epochs.
         frames: Frames accepted.
         rows: Rows in them.
         bytes: Bytes in them.
@@ -110,6 +123,7 @@ class DepotStatistics:
     """
 
     index: int
+    epochs: int
     partitions: int
     frames: int
     rows: int
@@ -135,7 +149,19 @@ class _Partition:
 @dataclass(frozen=True, slots=True)
 class _Held:
     partition: int
+    rows: int
     place: Place
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """The epoch that is being handed over."""
+
+    number: int
+    run: str
+    #: How many frames had been accepted before it.
+    begin: int
+    partitions: dict[int, _Partition] = field(default_factory=dict)
 
 
 class Depot:
@@ -145,13 +171,23 @@ class Depot:
         index: Which reader's depot.
         files: Where the frames lie.
         window: Bytes that may wait for the reader.
+        staged: The frames of an epoch can be read only when it is closed.
     """
 
-    def __init__(self, index: int, files: FrameFiles, window: int = DEFAULT_WINDOW) -> None:
+    def __init__(
+        self, index: int, files: FrameFiles, window: int = DEFAULT_WINDOW, *, staged: bool = False
+    ) -> None:
         self._index = index
         self._files = files
         self._window = window
-        self._partitions: dict[int, _Partition] = {}
+        self._staged = staged
+        self._epoch: _Epoch | None = None
+        self._closed = -1
+        self._covered = -1
+        #: Closed epochs that no checkpoint covers, with the number of frames up to their end.
+        self._ends: deque[tuple[int, int]] = deque()
+        self._visible = 0
+        self._epochs = self._partitions = self._attempts = self._rows = 0
         #: Frames that are held; the first of them is number `_first` in the order of acceptance.
         self._held: deque[_Held] = deque()
         self._first = 0
@@ -162,13 +198,16 @@ class Depot:
 
     @property
     def has_room(self) -> bool:
-        """Whether accepted frames may be acknowledged."""
-        return self._unread_bytes <= self._window
+        """Whether accepted frames may be acknowledged.
+
+        Those of an epoch that can't be read yet are: waiting for a reader would be waiting for ever.
+        """
+        return self._staged or self._unread_bytes <= self._window
 
     @property
     def end(self) -> int:
-        """How many frames have been accepted."""
-        return self._first + len(self._held)
+        """How many frames have been accepted so far that can be read."""
+        return self._visible if self._staged else self._accepted
 
     @property
     def is_complete(self) -> bool:
@@ -180,9 +219,25 @@ class Depot:
         """Why the hand-over has failed."""
         return self._failure
 
+    def begin(self, epoch: int, run: str) -> bool:
+        """Begin to hand an epoch over; what another try of it has brought is dropped.
+
+        Returns:
+            Whether its rows are wanted: false when it was closed before.
+        """
+        if epoch <= self._closed or self._complete:
+            return False
+        self._drop_open_epoch()
+        self._epoch = _Epoch(epoch, run, self._accepted)
+        return True
+
     def push(self, frame: Frame) -> PushOutcome:
         """Accept a frame, or say why not."""
-        partition = self._partitions.setdefault(frame.partition, _Partition())
+        epoch = self._epoch
+        if epoch is None or (epoch.number, epoch.run) != (frame.epoch, frame.run):
+            # A slow copy of a task whose epoch is closed has nothing to add.
+            return PushOutcome.DUPLICATE if frame.epoch <= self._closed else PushOutcome.STALE
+        partition = epoch.partitions.setdefault(frame.partition, _Partition())
         partition.attempts.add(frame.attempt)
         digest = xxhash.xxh3_128_digest(frame.data)
         accepted = len(partition.digests)
@@ -191,14 +246,15 @@ class Depot:
                 return PushOutcome.DIFFERENT
             self._duplicates += 1
             return PushOutcome.DUPLICATE
-        if self._complete:
+        if epoch.number == self._closed:
             return PushOutcome.SURPLUS
         if frame.number > accepted:
             return PushOutcome.EARLY
-        self._held.append(_Held(frame.partition, self._files.append(frame.data)))
+        self._held.append(_Held(frame.partition, frame.rows, self._files.append(frame.data)))
         partition.digests.append(digest)
         partition.rows += frame.rows
         size = len(frame.data)
+        self._rows += frame.rows
         self._bytes += size
         self._unread_bytes += size
         self._most_unread = max(self._most_unread, self._unread_bytes)
@@ -235,28 +291,58 @@ class Depot:
         while self._first < min(position, self._read):
             self._files.release(self._held.popleft().place)
             self._first += 1
+        self._note_covered()
 
-    def complete(self, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Spark has computed everything: for each partition, how many frames and rows it has.
+    def is_covered(self, epoch: int) -> bool:
+        """Whether a completed checkpoint covers all rows of an epoch."""
+        return epoch <= self._covered
+
+    def _note_covered(self) -> None:
+        while self._ends and self._ends[0][1] <= self._first:
+            self._covered, _ = self._ends.popleft()
+
+    def close(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        """Spark has computed an epoch: for each partition, how many frames and rows it has.
 
         Returns:
-            What does not fit, or `None`.
+            What does not fit, or `None`; then the epoch is closed.
         """
-        for index, (frames, rows) in sorted(expected.items()):
-            partition = self._partitions.get(index, _Partition())
-            there = (len(partition.digests), partition.rows)
-            if there != (frames, rows):
-                return (
-                    f"partition {index} ended with {frames} frame(s) of {rows} row(s) in the attempt that "
-                    f"Spark took, and {there[0]} of {there[1]} row(s) were handed over"
-                )
-        unexpected = sorted(
-            i for i, partition in self._partitions.items() if partition.digests and i not in expected
-        )
-        if unexpected:
-            return f"rows of partition(s) {unexpected} came that Spark does not know of at the end"
+        if epoch <= self._closed:
+            return None
+        opened = self._epoch
+        if opened is None or (opened.number, opened.run) != (epoch, run):
+            return f"epoch {epoch} was given up meanwhile"
+        problem = _difference(opened.partitions, expected)
+        if problem is None:
+            self._closed = epoch
+            self._visible = self._accepted
+            self._ends.append((epoch, self._accepted))
+            self._epochs += 1
+            self._partitions += len(opened.partitions)
+            self._attempts += sum(len(p.attempts) for p in opened.partitions.values())
+            self._note_covered()
+        return problem
+
+    def finish(self) -> None:
+        """No epoch follows; one that was not closed is dropped."""
+        if self._epoch is not None and self._epoch.number > self._closed:
+            self._drop_open_epoch()
         self._complete = True
-        return None
+
+    def _drop_open_epoch(self) -> None:
+        opened, self._epoch = self._epoch, None
+        if opened is None or opened.number <= self._closed or not self._staged:
+            return  # frames that could be read are never taken back
+        while self._accepted > opened.begin:
+            dropped = self._held.pop()
+            self._files.release(dropped.place)
+            self._rows -= dropped.rows
+            self._bytes -= dropped.place.size
+            self._unread_bytes -= dropped.place.size
+
+    @property
+    def _accepted(self) -> int:
+        return self._first + len(self._held)
 
     def fail(self, reason: str) -> None:
         """The hand-over can't be finished; the first reason counts, and none counts once it is complete."""
@@ -265,18 +351,34 @@ class Depot:
 
     def statistics(self) -> DepotStatistics:
         """Counters."""
-        partitions = self._partitions.values()
+        opened = self._epoch
+        pending = {} if opened is None or opened.number <= self._closed else opened.partitions
         return DepotStatistics(
             index=self._index,
-            partitions=len(self._partitions),
-            frames=self.end,
-            rows=sum(p.rows for p in partitions),
+            epochs=self._epochs,
+            partitions=self._partitions + len(pending),
+            frames=self._accepted,
+            rows=self._rows,
             bytes=self._bytes,
             duplicates=self._duplicates,
-            attempts=sum(len(p.attempts) for p in partitions),
+            attempts=self._attempts + sum(len(p.attempts) for p in pending.values()),
             unread_bytes=self._unread_bytes,
             most_unread_bytes=self._most_unread,
             held_bytes=sum(held.place.size for held in self._held),
             complete=self._complete,
             failure=self._failure,
         )
+
+
+def _difference(there: Mapping[int, _Partition], expected: Mapping[int, tuple[int, int]]) -> str | None:
+    for index, (frames, rows) in sorted(expected.items()):
+        partition = there.get(index, _Partition())
+        if (len(partition.digests), partition.rows) != (frames, rows):
+            return (
+                f"partition {index} ended with {frames} frame(s) of {rows} row(s) in the attempt that Spark "
+                f"took, and {len(partition.digests)} of {partition.rows} row(s) were handed over"
+            )
+    unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
+    if unexpected:
+        return f"rows of partition(s) {unexpected} came that Spark does not know of at the end"
+    return None

@@ -21,6 +21,8 @@ import ray
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Chunk, Depot, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.frame_files import FrameFiles
+from penstock.bridge.spark_push import different_rows
+from penstock.runtime.errors import PenstockError
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,10 @@ def desk_name(hand_over: str) -> str:
     return f"hand-over:{hand_over}"
 
 
+class HandOverFailedError(PenstockError):
+    """A hand-over can't be finished; the message says why."""
+
+
 class DepotActor:
     """A depot that can be called from everywhere.
 
@@ -66,14 +72,16 @@ class DepotActor:
         index: Which reader's depot.
         of: How many depots this hand-over has.
         window: Bytes that may wait for the reader.
+        staged: Rows come in micro-batches.
     """
 
-    def __init__(self, job_id: str, hand_over: str, index: int, of: int, window: int) -> None:
+    def __init__(self, job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> None:
         self._job_id = job_id
         self._hand_over = hand_over
         self._index = index
         self._of = of
-        self._depot = Depot(index, FrameFiles(), window)
+        self._depot = Depot(index, FrameFiles(), window, staged=staged)
+        self._staged = staged
         self._changed = asyncio.Event()
         self._announced = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
@@ -91,19 +99,25 @@ class DepotActor:
         self._announced = True
         return True
 
-    async def push(self, partition: int, attempt: int, number: int, rows: int, data: bytes) -> str:
+    async def begin(self, epoch: int, run: str) -> bool:
+        """Begin to hand an epoch over; see `Depot.begin`."""
+        wanted = self._depot.begin(epoch, run)
+        self._notify()
+        return wanted
+
+    async def push(self, frame: Frame) -> str:
         """Take a frame; returns when it is stored and there is room for more.
 
         Returns:
             The name of the `PushOutcome`, or "failed" when the hand-over has failed.
         """
-        frame = Frame(partition, attempt, number, rows, data)
         while (outcome := self._depot.push(frame)) is PushOutcome.EARLY:
             await self._wait_for_change()
             if self._depot.failure is not None:
                 return "failed"
         if outcome is PushOutcome.DIFFERENT:
-            await self.fail(_different(partition, number))
+            if not self._staged:
+                await self.fail(different_rows(frame.partition))
             return str(outcome.value)
         self._notify()
         while not self._depot.has_room:
@@ -138,14 +152,34 @@ class DepotActor:
     async def confirm(self, position: int) -> None:
         """A completed checkpoint covers everything before this position."""
         self._depot.confirm(position)
+        self._notify()
 
-    async def complete(self, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Spark has computed everything; see `Depot.complete`."""
-        problem = self._depot.complete(expected)
-        if problem is not None:
-            self._depot.fail(problem)
+    async def close(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        """Spark has computed an epoch; see `Depot.close`."""
+        problem = self._depot.close(epoch, run, expected)
         self._notify()
         return problem
+
+    async def wait_until_covered(self, epoch: int, patience: float) -> bool:
+        """Whether a completed checkpoint covers an epoch, within so many seconds.
+
+        Raises:
+            HandOverFailedError: It never will.
+        """
+        deadline = time.monotonic() + patience
+        while not self._depot.is_covered(epoch):
+            if self._depot.failure is not None:
+                raise HandOverFailedError(self._depot.failure)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            await self._wait_for_change(left)
+        return True
+
+    async def finish(self) -> None:
+        """No rows follow."""
+        self._depot.finish()
+        self._notify()
 
     async def fail(self, reason: str) -> None:
         """The hand-over can't be finished."""
@@ -204,16 +238,7 @@ _LOST: Final = (
 )
 
 
-def _different(partition: int, number: int) -> str:
-    return (
-        f"partition {partition} gave other rows when Spark computed it again (frame {number} differs), so "
-        "its rows can't be told apart from those that were handed over. Make the DataFrame deterministic "
-        "(sortWithinPartitions after a shuffle, seeds for rand), or store it first with df.localCheckpoint() "
-        "or as Parquet"
-    )
-
-
-def depot_actor(job_id: str, hand_over: str, index: int, of: int, window: int) -> Any:
+def depot_actor(job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> Any:
     """The handle of a depot, which is started if it is not there.
 
     Raises:
@@ -228,4 +253,4 @@ def depot_actor(job_id: str, hand_over: str, index: int, of: int, window: int) -
         num_cpus=0,
         max_restarts=0,
         max_concurrency=DEPOT_CALLS,
-    ).remote(job_id, hand_over, index, of, window)
+    ).remote(job_id, hand_over, index, of, window, staged)

@@ -20,7 +20,7 @@ import ray
 
 from penstock.actors.cluster import join_existing
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.depot import PushOutcome
+from penstock.bridge.depot import Frame, PushOutcome
 from penstock.runtime.errors import PenstockError
 
 #: Frames of a task that are sent and not acknowledged.
@@ -48,11 +48,15 @@ class PushOrder:
         address: Of the Ray cluster.
         depots: Names of the depots; partition `p` goes to number `p % len(depots)`.
         schema: The Arrow schema that all frames have, serialised.
+        epoch: Number of the epoch.
+        run: Names this try to hand the epoch over.
     """
 
     address: str
     depots: tuple[str, ...]
     schema: bytes
+    epoch: int
+    run: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Push one partition; the function for `DataFrame.mapInArrow`."""
@@ -66,7 +70,7 @@ class PushOrder:
         join_existing(self.address)
         depot = self._depot(partition)
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
-        pusher = _Pusher(depot, partition, attempt)
+        pusher = _Pusher(depot, self, partition, attempt)
         for frame in frames(batches, schema):
             pusher.push(frame)
         pusher.settle(0)
@@ -83,8 +87,9 @@ class PushOrder:
 class _Pusher:
     """Keeps a few pushes under way."""
 
-    def __init__(self, depot: Any, partition: int, attempt: int) -> None:
+    def __init__(self, depot: Any, order: PushOrder, partition: int, attempt: int) -> None:
         self._depot = depot
+        self._order = order
         self._partition = partition
         self._attempt = attempt
         self._outstanding: deque[Any] = deque()
@@ -94,8 +99,14 @@ class _Pusher:
         """Send a frame, after waiting until few enough are under way."""
         self.settle(OUTSTANDING - 1)
         rows = sum(batch.num_rows for batch in frame)
-        call = self._depot.push.remote(self._partition, self._attempt, self.frames, rows, encoded(frame))
-        self._outstanding.append(call)
+        order = self._order
+        self._outstanding.append(
+            self._depot.push.remote(
+                Frame(
+                    order.epoch, order.run, self._partition, self._attempt, self.frames, rows, encoded(frame)
+                )
+            )
+        )
         self.frames += 1
         self.rows += rows
 
@@ -109,9 +120,20 @@ class _Pusher:
                 outcome: str = ray.get(self._outstanding.popleft())
             except ray.exceptions.RayActorError as error:
                 raise _job_ended() from error
+            if outcome == PushOutcome.DIFFERENT.value:
+                raise HandOverError(different_rows(self._partition))
             if outcome not in (PushOutcome.ACCEPTED.value, PushOutcome.DUPLICATE.value):
                 msg = f"partition {self._partition} was refused ({outcome}); the job says why"
                 raise HandOverError(msg)
+
+
+def different_rows(partition: int) -> str:
+    """What is said when a partition that was computed again is another one."""
+    return (
+        f"partition {partition} gave other rows when Spark computed it again, so its rows can't be told "
+        "apart from those that were handed over. Make the DataFrame deterministic (sortWithinPartitions after a "
+        "shuffle, seeds for rand), or store it first with df.localCheckpoint() or as Parquet"
+    )
 
 
 def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:

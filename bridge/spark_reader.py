@@ -55,17 +55,19 @@ class Share:
 
 @dataclass(frozen=True)
 class SparkSource:
-    """A bounded source of the rows of a DataFrame; made by `from_spark`.
+    """The rows of a DataFrame; made by `from_spark` and `from_structured_streaming`.
 
     Attributes:
         hand_over: Id of the hand-over, under which its depots find the program with the DataFrame.
         record_format: Arrow batches, or rows as dicts.
         window: Bytes that may wait for each reader before Spark has to wait.
+        staged: Rows come in micro-batches of a streaming query.
     """
 
     hand_over: str
     record_format: RecordFormat
     window: int = DEFAULT_WINDOW
+    staged: bool = False
 
     def splits(self, parallelism: int) -> Sequence[Share]:
         """One share for each reader."""
@@ -135,7 +137,9 @@ class _ShareReader:
     def __init__(self, source: SparkSource, job_id: str, share: Share) -> None:
         self.position = share
         self._rows = dict(share.rows)
-        self._depot = depot_actor(job_id, source.hand_over, share.index, share.of, source.window)
+        self._depot = depot_actor(
+            job_id, source.hand_over, share.index, share.of, source.window, source.staged
+        )
         self._depot.hello.remote()
         # What it was restored with is covered by a completed checkpoint.
         self._depot.confirm.remote(share.frame)

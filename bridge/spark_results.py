@@ -13,6 +13,7 @@ every row once, as files of a `FileSink` would, without a file system.
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 #: A block is closed when it has this many bytes: each becomes a partition, and Spark copies it to its heap.
 BLOCK_BYTES: Final = 16 * 1024 * 1024
+#: Blocks of a subtask that are on their way to their holder.
+_OUTSTANDING: Final = 2
 _TIMEOUT: Final = 60.0
 
 
@@ -123,8 +126,9 @@ class BlockWriter:
         self._batches = ReadableBatches(schema)
         self._open: list[pa.RecordBatch] = []
         self._open_bytes = 0
-        self._blocks: list[Block] = []
-        self._number = 0
+        #: Blocks on their way to the holder.
+        self._calls: deque[Any] = deque()
+        self._number = self._staged = 0
 
     def write(self, batch: Batch) -> None:
         """Add rows to the open block."""
@@ -139,11 +143,11 @@ class BlockWriter:
     def prepare_commit(self) -> Sequence[TransactionKey]:
         """Stage the blocks of this transaction."""
         self._close_block()
-        if not self._blocks:
+        if not self._staged:
             return []
-        key: TransactionKey = (*self._of, self._number)
-        self._ask(self._holder.stage.remote(key, self._blocks))
-        self._blocks = []
+        self._settle(0)
+        key = self._key
+        self._staged = 0
         self._number += 1
         return [key]
 
@@ -169,7 +173,8 @@ class BlockWriter:
 
     def close(self) -> None:
         """Drop what is open."""
-        self._open, self._blocks = [], []
+        self._open = []
+        self._calls.clear()
 
     def _close_block(self) -> None:
         if not self._open:
@@ -181,9 +186,20 @@ class BlockWriter:
                 stream.write_batch(batch)
         data: bytes = sink.getvalue().to_pybytes()
         rows = sum(batch.num_rows for batch in self._open)
-        reference = ray.put(data, _owner=self._holder)
-        self._blocks.append(Block(reference, rows, len(data), schema.serialize().to_pybytes()))
+        self._settle(_OUTSTANDING - 1)
+        self._calls.append(self._holder.stage.remote(self._key, data, rows, schema.serialize().to_pybytes()))
+        self._staged += 1
         self._open, self._open_bytes = [], 0
+
+    @property
+    def _key(self) -> TransactionKey:
+        """Of the open transaction."""
+        return (*self._of, self._number)
+
+    def _settle(self, left: int) -> None:
+        """Wait until at most so many blocks are on their way."""
+        while len(self._calls) > left:
+            self._ask(self._calls.popleft())
 
     def _ask(self, call: Any) -> Any:
         try:

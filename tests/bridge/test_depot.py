@@ -13,8 +13,16 @@ from penstock.bridge.depot import Depot, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.frame_files import FrameFiles
 
 
-def frame(partition: int, number: int, data: bytes | None = None, attempt: int = 0, rows: int = 1) -> Frame:
-    return Frame(partition, attempt, number, rows, data or f"{partition}/{number}".encode())
+def frame(
+    partition: int,
+    number: int,
+    data: bytes | None = None,
+    attempt: int = 0,
+    rows: int = 1,
+    epoch: int = 0,
+    run: str = "run",
+) -> Frame:
+    return Frame(epoch, run, partition, attempt, number, rows, data or f"{partition}/{number}".encode())
 
 
 def data_of(depot: Depot, position: int = 0, max_bytes: int = 1_000_000) -> list[bytes]:
@@ -30,7 +38,15 @@ def files() -> Iterator[FrameFiles]:
 
 @pytest.fixture
 def depot(files: FrameFiles) -> Depot:
-    return Depot(0, files, window=8)
+    opened = Depot(0, files, window=8)
+    assert opened.begin(0, "run")
+    return opened
+
+
+@pytest.fixture
+def staged(files: FrameFiles) -> Depot:
+    """For micro-batches."""
+    return Depot(0, files, window=8, staged=True)
 
 
 def test_frames_come_out_in_the_order_in_which_they_were_accepted(depot: Depot) -> None:
@@ -110,7 +126,9 @@ def test_it_is_complete_when_everything_that_spark_counted_is_there(depot: Depot
     depot.push(frame(0, 0, rows=5))
     depot.push(frame(2, 0, rows=7))
     assert not depot.read(0, 100).complete
-    assert depot.complete({0: (1, 5), 1: (0, 0), 2: (1, 7)}) is None
+    assert depot.close(0, "run", {0: (1, 5), 1: (0, 0), 2: (1, 7)}) is None
+    assert not depot.read(0, 100).complete
+    depot.finish()
     assert depot.read(0, 100).complete
     assert depot.push(frame(0, 1)) is PushOutcome.SURPLUS
     assert depot.push(frame(0, 0, attempt=9)) is PushOutcome.DUPLICATE
@@ -127,10 +145,10 @@ def test_it_is_complete_when_everything_that_spark_counted_is_there(depot: Depot
 )
 def test_it_is_not_complete_when_the_counts_differ(depot: Depot, expected: dict, problem: str) -> None:
     depot.push(frame(0, 0, rows=5))
-    found = depot.complete(expected)
+    found = depot.close(0, "run", expected)
     assert found is not None
     assert re.search(problem, found)
-    assert not depot.is_complete
+    assert depot.statistics().epochs == 0
 
 
 def test_the_first_failure_counts_and_none_after_the_end(depot: Depot) -> None:
@@ -140,9 +158,66 @@ def test_the_first_failure_counts_and_none_after_the_end(depot: Depot) -> None:
 
 
 def test_nothing_fails_after_it_is_complete(depot: Depot) -> None:
-    assert depot.complete({}) is None
+    depot.finish()
     depot.fail("too late")
     assert depot.failure is None
+
+
+def test_a_micro_batch_can_be_read_when_it_is_closed(staged: Depot) -> None:
+    assert staged.begin(5, "a")
+    for number in range(9):
+        staged.push(frame(0, number, epoch=5, run="a"))
+    assert staged.has_room, "nobody could read it, so nobody may wait for it"
+    assert data_of(staged) == []
+    assert staged.close(5, "a", {0: (9, 9)}) is None
+    assert len(data_of(staged)) == 9
+
+
+def test_a_micro_batch_that_was_given_up_leaves_nothing(staged: Depot) -> None:
+    staged.begin(0, "a")
+    staged.push(frame(0, 0, b"of the first try", epoch=0, run="a"))
+    assert staged.begin(0, "b")
+    assert staged.push(frame(0, 1, epoch=0, run="a")) is PushOutcome.STALE
+    assert staged.close(0, "a", {0: (1, 1)}) == "epoch 0 was given up meanwhile"
+    assert staged.push(frame(0, 0, b"of the second", epoch=0, run="b")) is PushOutcome.ACCEPTED
+    assert staged.close(0, "b", {0: (1, 1)}) is None
+    assert data_of(staged) == [b"of the second"]
+    assert (staged.statistics().frames, staged.statistics().rows) == (1, 1)
+
+
+def test_a_closed_micro_batch_is_not_wanted_again(staged: Depot) -> None:
+    staged.begin(3, "a")
+    staged.push(frame(0, 0, epoch=3, run="a"))
+    staged.close(3, "a", {0: (1, 1)})
+    assert not staged.begin(3, "b")
+    assert staged.push(frame(0, 0, b"again", epoch=3, run="b")) is PushOutcome.DUPLICATE
+    assert staged.close(3, "b", {}) is None
+    assert data_of(staged) == [b"0/0"]
+
+
+def test_a_micro_batch_is_covered_when_all_of_it_is_confirmed(staged: Depot) -> None:
+    staged.begin(0, "a")
+    staged.close(0, "a", {})
+    assert staged.is_covered(0), "nothing came, so nothing is missing"
+    staged.begin(1, "b")
+    for number in range(2):
+        staged.push(frame(0, number, epoch=1, run="b"))
+    staged.close(1, "b", {0: (2, 2)})
+    staged.read(0, 100)
+    staged.confirm(1)
+    assert not staged.is_covered(1)
+    staged.confirm(2)
+    assert staged.is_covered(1)
+    assert staged.statistics().held_bytes == 0
+
+
+def test_a_micro_batch_that_is_open_at_the_end_is_dropped(staged: Depot) -> None:
+    staged.begin(0, "a")
+    staged.push(frame(0, 0, epoch=0, run="a"))
+    staged.finish()
+    chunk = staged.read(0, 100)
+    assert (list(chunk.frames), chunk.complete) == ([], True)
+    assert not staged.begin(1, "b")
 
 
 @given(
@@ -155,6 +230,7 @@ def test_whatever_attempts_do_every_frame_comes_out_once_and_in_its_partitions_o
     """Attempts push prefixes, in any interleaving; readers read, restore and confirm in between."""
     files = FrameFiles(file_size=8)
     depot = Depot(0, files, window=1 << 30)
+    depot.begin(0, "run")
     taken: list[tuple[int, bytes]] = []
     confirmed = 0
     pushers = {(p, a): 0 for p in range(len(frames)) for a in range(3)}
@@ -177,7 +253,8 @@ def test_whatever_attempts_do_every_frame_comes_out_once_and_in_its_partitions_o
     for partition, count in enumerate(frames):
         for number in range(count):
             depot.push(frame(partition, number, attempt=9))
-    assert depot.complete({p: (n, n) for p, n in enumerate(frames)}) is None
+    assert depot.close(0, "run", {p: (n, n) for p, n in enumerate(frames)}) is None
+    depot.finish()
     while not (chunk := depot.read(len(taken), 7)).complete:
         taken += chunk.frames
     taken += chunk.frames

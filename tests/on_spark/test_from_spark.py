@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import ray
 from pipelines.jobs import (
     PATIENCE,
     Slowed,
@@ -19,12 +19,13 @@ from pipelines.jobs import (
     depots,
     environment,
     eventually,
+    executor_pids,
     finish,
     kill_subtask,
 )
 
 from penstock import bridge
-from penstock.actors import RayCollector, kill_process
+from penstock.actors import RayCollector, RayJobHandle, kill_process
 from penstock.runtime import CollectSink, GraphError, JobFailedError
 
 if TYPE_CHECKING:
@@ -165,12 +166,12 @@ def test_a_killed_executor_costs_nothing(spark: SparkSession, tmp_path: Path) ->
 def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, tmp_path: Path) -> None:
     fails_once = FailsOnce(str(tmp_path / "failed"), at=40_000)
     df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
-    job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"))
+    job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
+    fail_in_its_middle(job, tmp_path)
     bridge.wait_for_hand_over(job, PATIENCE)
     seen = depots(job)
     slow_release(tmp_path)
     result = finish(job)
-    assert (tmp_path / "failed").exists()
     assert_each_once(tmp_path, COUNT)
     assert result.statistics.restarts == 0
     assert sum(d.attempts for d in seen) >= 6, "five partitions, and one of them at least twice"
@@ -182,7 +183,8 @@ def test_rows_that_differ_when_they_are_computed_again_are_an_error(
 ) -> None:
     fails_once = FailsOnce(str(tmp_path / "failed"), at=40_000, shift=True)
     df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
-    job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"))
+    job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
+    fail_in_its_middle(job, tmp_path)
     with pytest.raises(JobFailedError, match="gave other rows when Spark computed it again"):
         job.wait(PATIENCE)
 
@@ -216,6 +218,13 @@ def test_a_type_that_can_not_travel_is_refused_by_name(spark: SparkSession, tmp_
         bridge.from_spark(environment(tmp_path), df)
 
 
+def fail_in_its_middle(job: RayJobHandle, folder: Path) -> None:
+    """Let the task fail when all other partitions, and some frames of its own, are handed over."""
+    eventually("rows of the partition that fails", lambda: sum(d.rows for d in depots(job)) > COUNT * 4 // 5)
+    (folder / "failed.now").touch()
+    eventually("its failure", (folder / "failed").exists)
+
+
 class FailsOnce:
     """Raises once, in one partition, after some rows; gives other rows the next time if it is told to."""
 
@@ -241,6 +250,9 @@ class FailsOnce:
                 yield piece
                 rows += 10_000
                 if chosen and not again and rows >= self.at:
+                    deadline = time.monotonic() + PATIENCE
+                    while not Path(f"{self.marker}.now").exists() and time.monotonic() < deadline:
+                        time.sleep(0.02)
                     Path(self.marker).touch()
                     raise ValueError("no luck this time")
 
@@ -252,19 +264,3 @@ def raise_always(batches: Any) -> Any:
 
 def slow_release(folder: Path) -> None:
     (folder / "go").touch()
-
-
-def executor_pids() -> list[int]:
-    """The processes of Spark's executors on this cluster."""
-    session = ray._private.worker._global_node.get_session_dir_path()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            heap = any(word.startswith(b"-Xms") for word in words)
-            if heap and f"-Dray.session-dir={session}".encode() in words:
-                found.append(int(entry.name))
-    return found

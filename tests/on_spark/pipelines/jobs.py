@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import ray
 
 from penstock import bridge
 from penstock.actors import JobReport, RayJobHandle, kill_process
@@ -127,3 +128,19 @@ def finish(job: RayJobHandle) -> JobResult:
 
 def depots(job: RayJobHandle) -> list[DepotStatistics]:
     return bridge.hand_over_statistics(job)
+
+
+def executor_pids() -> list[int]:
+    """The processes of Spark's executors on this cluster."""
+    session = ray._private.worker._global_node.get_session_dir_path()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            heap = any(word.startswith(b"-Xms") for word in words)
+            if heap and f"-Dray.session-dir={session}".encode() in words:
+                found.append(int(entry.name))
+    return found
