@@ -131,8 +131,8 @@ def different_rows(partition: int) -> str:
     """What is said when a partition that was computed again is another one."""
     return (
         f"partition {partition} gave other rows when Spark computed it again, so its rows can't be told "
-        "apart from those that were handed over. Make the DataFrame deterministic (sortWithinPartitions after a "
-        "shuffle, seeds for rand), or store it first with df.localCheckpoint() or as Parquet"
+        "apart from those that were handed over. Make the DataFrame deterministic (sortWithinPartitions "
+        "after a shuffle, seeds for rand), or store it first with df.localCheckpoint() or as Parquet"
     )
 
 

@@ -164,7 +164,7 @@ def test_a_killed_executor_costs_nothing(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, tmp_path: Path) -> None:
-    fails_once = FailsOnce(str(tmp_path / "failed"), at=40_000)
+    fails_once = FailsOnce(str(tmp_path / "failed"), at=70_000)
     df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
     job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
     fail_in_its_middle(job, tmp_path)
@@ -181,7 +181,7 @@ def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, 
 def test_rows_that_differ_when_they_are_computed_again_are_an_error(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    fails_once = FailsOnce(str(tmp_path / "failed"), at=40_000, shift=True)
+    fails_once = FailsOnce(str(tmp_path / "failed"), at=70_000, shift=True)
     df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
     job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
     fail_in_its_middle(job, tmp_path)
@@ -248,7 +248,7 @@ class FailsOnce:
                 if chosen and again and self.shift:
                     piece = piece.set_column(0, "id", pc.add(piece["id"], 1))
                 yield piece
-                rows += 10_000
+                rows += piece.num_rows
                 if chosen and not again and rows >= self.at:
                     deadline = time.monotonic() + PATIENCE
                     while not Path(f"{self.marker}.now").exists() and time.monotonic() < deadline:

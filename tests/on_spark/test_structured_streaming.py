@@ -19,7 +19,6 @@ from pipelines.jobs import (
     executor_pids,
     finish,
     kill_subtask,
-    wait_until,
 )
 
 from penstock import bridge
@@ -135,9 +134,6 @@ def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it(
     slow = Slowed(1.0, tmp_path / "go")  # far slower than the test waits
     job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), slow=slow)
     eventually("a micro-batch in the depot", lambda: any(d.epochs == 1 for d in depots(job)))
-    done = job.statistics().completed_checkpoints
-    wait_until(job, "two more checkpoints", lambda r: r.statistics.completed_checkpoints >= 0)
-    assert done >= 0
     assert not (tmp_path / "query" / "commits" / "0").exists()
     assert sum(d.epochs for d in depots(job)) == 1, "the next one waits"
     (tmp_path / "go").touch()
@@ -187,8 +183,7 @@ class RaisesWhile:
         self.marker = marker
 
     def __call__(self, batches: Any) -> Any:
-        for batch in batches:
-            yield batch
+        yield from batches
         if Path(self.marker).exists():
             Path(f"{self.marker}.raised").touch()
             raise ValueError("no luck right now")
