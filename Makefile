@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
-	@echo "make test       all tests (unit, properties, conformance, real Ray)"
+	@echo "make test       all tests (unit, properties, conformance, real Ray, real Spark)"
 	@echo "make check      what a developer runs all the time: ruff, mypy, the fast tests"
 	@echo "make test-long  the long versions of the tests"
 	@echo "make dist       the wheel and the sdist, in dist/"
@@ -18,7 +18,7 @@ help:
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer: install it, or name yours with PYTHON=..."; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing: on Debian, apt-get install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
 	@touch $(READY)
 
 demo: $(READY)

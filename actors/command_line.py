@@ -10,7 +10,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Final
 
 import ray
@@ -25,6 +27,11 @@ from penstock.actors.jobs import job as find_job
 from penstock.actors.jobs import known_jobs
 from penstock.actors.logs import LogReader
 from penstock.runtime.errors import ConfigurationError, PenstockError
+
+#: The group of entry points of further commands; each names a function without arguments.
+COMMAND_GROUP: Final = "penstock.commands"
+#: What the help says of them without loading them.
+_HELP: Final = {"doctor": "Versions of Ray, RayDP, Spark, Java and Arrow, and whether they fit."}
 
 _POLL: Final = 0.5
 #: Columns of what is not read on a terminal: nothing is cut there.
@@ -123,9 +130,28 @@ def logs(
         time.sleep(_POLL)
 
 
+def add_commands() -> None:
+    """Add the commands that other parts bring along: entry points of the group `penstock.commands`.
+
+    A part that is loaded only for its own command, such as the one for Spark, is not imported for the others.
+    """
+    for point in sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
+        if not any(command.name == point.name for command in app.registered_commands):
+            app.command(point.name)(_loaded_late(point))
+
+
+def _loaded_late(point: EntryPoint) -> Callable[[], None]:
+    def command() -> None:
+        point.load()()
+
+    command.__doc__ = _HELP.get(point.name, f"Provided by {point.value}.")
+    return command
+
+
 def main() -> None:
     """The command line's entry point."""
     try:
+        add_commands()
         app()
     except BrokenPipeError:  # `penstock logs ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.runtime.errors import GraphError as GraphError
     from penstock.runtime.errors import JobCancelledError as JobCancelledError
     from penstock.runtime.errors import JobFailedError as JobFailedError
+    from penstock.runtime.errors import LostInputError as LostInputError
     from penstock.runtime.errors import OperatorError as OperatorError
     from penstock.runtime.errors import PenstockError as PenstockError
     from penstock.runtime.errors import StorageError as StorageError
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.process_function import RuntimeContext as RuntimeContext
     from penstock.runtime.operators.protocols import ConnectorContext as ConnectorContext
     from penstock.runtime.operators.protocols import DeadLetter as DeadLetter
+    from penstock.runtime.operators.protocols import FollowsCheckpoints as FollowsCheckpoints
     from penstock.runtime.operators.protocols import OperatorStatistics as OperatorStatistics
     from penstock.runtime.operators.protocols import Polled as Polled
     from penstock.runtime.operators.protocols import RemovesLeftovers as RemovesLeftovers
@@ -88,6 +90,7 @@ _HOME: Final = {
     "FileSink": "io.connectors.file_sink",
     "FileSource": "io.connectors.file_source",
     "FixedDelay": "job.restart",
+    "FollowsCheckpoints": "operators.protocols",
     "GeneratorSource": "io.connectors.generator_source",
     "GraphError": "errors",
     "JobCancelledError": "errors",
@@ -101,6 +104,7 @@ _HOME: Final = {
     "KeepAfter": "checkpoint.config",
     "KeyedProcessFunction": "operators.process_function",
     "KeyedStream": "graph.keyed_stream",
+    "LostInputError": "errors",
     "NoRestart": "job.restart",
     "OperatorError": "errors",
     "OperatorOptions": "graph.operator_options",
@@ -142,6 +146,7 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FixedDelay",
+    "FollowsCheckpoints",
     "GeneratorSource",
     "GraphError",
     "JobCancelledError",
@@ -155,6 +160,7 @@ __all__ = [
     "KeepAfter",
     "KeyedProcessFunction",
     "KeyedStream",
+    "LostInputError",
     "NoRestart",
     "OperatorError",
     "OperatorOptions",

@@ -109,6 +109,10 @@ class CorruptSnapshotError(StorageError):
     """A snapshot's file is damaged; the message names the file."""
 
 
+class LostInputError(PenstockError):
+    """Input is gone that was read and that no checkpoint covers: a restart would fail again."""
+
+
 class StreamCorruptError(PenstockError):
     """The elements of a channel break the protocol (a repeated barrier, an unknown kind)."""
 

@@ -103,6 +103,26 @@ class SourceReader(Protocol[T_co]):
 
 
 @runtime_checkable
+class FollowsCheckpoints(Protocol):
+    """Optional for a reader: learn which snapshots became part of a completed checkpoint.
+
+    For sources that keep what they have given out until it is safe: they acknowledge messages, commit
+    offsets, or let go of data. A checkpoint that is given up is never completed; a later one covers it.
+    """
+
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        """The snapshot that was just taken is this checkpoint's."""
+        ...
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """Nothing that was read before this checkpoint's snapshot is ever asked for again.
+
+        What a reader is restored with is covered by a completed checkpoint, too.
+        """
+        ...
+
+
+@runtime_checkable
 class Source(Protocol[T_co]):
     """A place that records come from. The object itself is pickled and sent to the subtasks."""
 

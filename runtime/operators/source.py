@@ -11,7 +11,13 @@ from typing import Any, Final, TypeVar
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.operator import ListState, OperatorContext
-from penstock.runtime.operators.protocols import OperatorStatistics, Polled, Source, SourceReader
+from penstock.runtime.operators.protocols import (
+    FollowsCheckpoints,
+    OperatorStatistics,
+    Polled,
+    Source,
+    SourceReader,
+)
 from penstock.runtime.operators.requested_splits import RequestedSplits
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 
@@ -84,14 +90,29 @@ class SourceOperator:
         self._skipped += polled.skipped
         return polled
 
-    def snapshot(self) -> Mapping[str, ListState]:
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
         """The unfinished splits, positioned after the last record that `poll` returned.
 
         Raises:
             OperatorError: The reader failed.
         """
         reader = self._opened_reader
-        return {SPLITS: ListState(self._guarded("snapshot", lambda: tuple(reader.snapshot())))}
+        splits = self._guarded("snapshot", lambda: tuple(reader.snapshot()))
+        if isinstance(reader, FollowsCheckpoints):
+            follower: FollowsCheckpoints = reader
+            self._guarded("snapshot_taken", lambda: follower.snapshot_taken(checkpoint_id))
+        return {SPLITS: ListState(splits)}
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """Tell a reader that wants to know.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        reader = self._opened_reader
+        if isinstance(reader, FollowsCheckpoints):
+            follower: FollowsCheckpoints = reader
+            self._guarded("checkpoint_completed", lambda: follower.checkpoint_completed(checkpoint_id))
 
     def statistics(self) -> OperatorStatistics:
         """Records read, skipped and set aside."""

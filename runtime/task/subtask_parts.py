@@ -147,7 +147,7 @@ class SubtaskParts:
         checkpoint_id, options = barrier.checkpoint_id, barrier.options
         lists = dict(self.chain.snapshot(checkpoint_id))
         if self.source is not None:
-            lists[self.head_operator] = self.source.snapshot()
+            lists[self.head_operator] = self.source.snapshot(checkpoint_id)
         operators = {}
         for index, spec in enumerate(self.descriptor.subtask.vertex.operators):
             try:

@@ -177,6 +177,8 @@ class TaskCheckpoints:
         Raises:
             OperatorError: A commit failed.
         """
+        if self._parts.source is not None:
+            self._parts.source.checkpoint_completed(checkpoint_id)
         attempt = self._parts.descriptor.attempt
         self._parts.chain.checkpoint_completed(permit_of_completed_checkpoint(checkpoint_id, attempt))
         self._end.checkpoint_completed(checkpoint_id)

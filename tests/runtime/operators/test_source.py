@@ -73,7 +73,7 @@ def test_it_reads_fresh_splits(make_context):
 def test_it_goes_on_from_the_snapshot_and_repeats_nothing(make_context):
     operator = opened(make_context, splits=[(0, 5), (100, 102)])
     before = list(operator.poll(3).batch.rows)
-    saved = operator.snapshot()[SPLITS].values
+    saved = operator.snapshot(1)[SPLITS].values
     operator.poll(2)
     restored = opened(make_context, restored={SPLITS: saved}, is_restored=True)
     assert before + rows_to_the_end(restored) == [0, 1, 2, 3, 4, 100, 101]
@@ -86,7 +86,7 @@ def test_restored_splits_win_over_fresh_ones_even_when_there_are_none(make_conte
 
 def test_the_snapshot_does_not_change_with_the_reader(make_context):
     operator = opened(make_context, splits=[(0, 4)])
-    saved = operator.snapshot()[SPLITS]
+    saved = operator.snapshot(1)[SPLITS]
     operator.poll(2)
     assert list(saved.values) == [(0, 4)]
 
@@ -122,7 +122,7 @@ def test_a_failing_reader_is_a_located_error(make_context, method):
     with pytest.raises(
         OperatorError, match=rf"'op0'.*source Numbers: {method} failed: OSError: connection lost"
     ):
-        getattr(operator, method)(*[1] * (method == "poll"))
+        getattr(operator, method)(*[1] * (method != "close"))
 
 
 def test_a_reader_that_can_not_be_made_is_a_located_error(make_context):
@@ -143,3 +143,38 @@ def test_a_poll_that_returns_something_else_is_told_so(make_context):
 
     with pytest.raises(OperatorError, match=r"poll returned \[1, 2\] of type list; return a Polled"):
         opened(make_context, Lazy()).poll(1)
+
+
+class FollowingReader(Reader):
+    """Writes down what it is told of checkpoints."""
+
+    def __init__(self, splits: list[tuple[int, int]]) -> None:
+        super().__init__(splits)
+        self.told: list[tuple[str, int]] = []
+
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        self.told.append(("taken", checkpoint_id))
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        self.told.append(("completed", checkpoint_id))
+
+
+class FollowedNumbers(Numbers):
+    def reader(self, context, splits):
+        self.readers.append(FollowingReader(list(splits)))
+        return self.readers[-1]
+
+
+def test_a_reader_that_follows_checkpoints_is_told_of_them(make_context) -> None:
+    source = FollowedNumbers()
+    operator = opened(make_context, source, [(0, 5)])
+    operator.snapshot(3)
+    operator.snapshot(4)
+    operator.checkpoint_completed(4)
+    assert source.readers[0].told == [("taken", 3), ("taken", 4), ("completed", 4)]
+
+
+def test_a_reader_that_does_not_follow_checkpoints_is_left_alone(make_context) -> None:
+    operator = opened(make_context, splits=[(0, 5)])
+    operator.snapshot(3)
+    operator.checkpoint_completed(3)

@@ -1,0 +1,101 @@
+"""The actor that owns the blocks of a job's results until they are released.
+
+A block is an Arrow IPC stream in Ray's object store. Whoever puts an object there keeps it alive, so this
+actor does it: subtasks may die, and the Spark session may be stopped and started again. Ray spills blocks to
+disk when memory gets short.
+
+Blocks come in two steps, as a transactional sink needs it: staged under the name of a transaction, then
+committed. Both may be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import ray
+
+from penstock.actors.names import NAMESPACE
+
+#: Job, operator, subtask, attempt, and number of the transaction in that attempt.
+TransactionKey: TypeAlias = tuple[str, str, int, int, int]
+
+_PREFIX: Final = "blocks:"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block.
+
+    Attributes:
+        data: Reference to its bytes.
+        rows: Rows in it.
+        size: Bytes.
+        schema: Its Arrow schema, serialised.
+    """
+
+    data: ray.ObjectRef[bytes]
+    rows: int
+    size: int
+    schema: bytes
+
+
+class BlockHolder:
+    """Holds blocks by transaction."""
+
+    def __init__(self) -> None:
+        self._staged: dict[TransactionKey, list[Block]] = {}
+        self._committed: dict[TransactionKey, list[Block]] = {}
+
+    def stage(self, key: TransactionKey, data: bytes, rows: int, schema: bytes) -> None:
+        """Keep a block of a transaction, which nobody sees yet."""
+        self._staged.setdefault(key, []).append(Block(ray.put(data), rows, len(data), schema))
+
+    def commit(self, keys: list[TransactionKey]) -> list[TransactionKey]:
+        """Show transactions; one that is shown already stays as it is.
+
+        Returns:
+            Those that are not here.
+        """
+        missing = []
+        for key in keys:
+            if key in self._staged:
+                self._committed[key] = self._staged.pop(key)
+            elif key not in self._committed:
+                missing.append(key)
+        return missing
+
+    def drop(self, keys: list[TransactionKey]) -> None:
+        """Forget staged transactions."""
+        for key in keys:
+            self._staged.pop(key, None)
+
+    def drop_before(self, job_id: str, operator: str, attempt: int) -> int:
+        """Forget what earlier attempts of a job's operator staged; how many transactions that were."""
+        old = [key for key in self._staged if key[:2] == (job_id, operator) and key[3] < attempt]
+        self.drop(old)
+        return len(old)
+
+    def blocks(self) -> list[Block]:
+        """All committed blocks, in the order of their commits."""
+        return [block for blocks in self._committed.values() for block in blocks]
+
+    def block(self, number: int) -> bytes:
+        """The bytes of one committed block."""
+        data: bytes = ray.get(self.blocks()[number].data)
+        return data
+
+
+def open_holder(name: str) -> Any:
+    """Start a holder, which ends with this program."""
+    actor: Any = ray.remote(BlockHolder)
+    return actor.options(name=_PREFIX + name, namespace=NAMESPACE, num_cpus=0).remote()
+
+
+def find_holder(name: str) -> Any:
+    """The holder of this name.
+
+    Raises:
+        ValueError: It is gone.
+    """
+    return ray.get_actor(_PREFIX + name, namespace=NAMESPACE)

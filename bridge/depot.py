@@ -1,0 +1,384 @@
+"""`Depot`: where the partitions of one reader subtask wait between Spark and the job.
+
+Spark tasks push *frames* (some Arrow batches, as bytes) of their partition into it; the reader takes them out
+in the order in which they were accepted, and tells it which of them are covered by a completed checkpoint.
+This is the decision part: no Ray, no threads; `depot_actor.py` is the actor around it.
+
+Why every row comes out exactly once:
+
+* A frame has a number within its partition, from 0. The depot accepts a partition's frames in that order and
+  each number once. A Spark task that is retried, or run twice at the same time, pushes the same frames again
+  under another attempt; they are recognised by their number and dropped.
+* That is right only if every attempt computes the same frames, and Spark does not promise it (a shuffle may
+  bring rows in another order, `rand()` gives others). So the depot keeps a digest of every frame, and a frame
+  that comes again with another content is refused: the hand-over fails with a clear error, and never mixes
+  two computations of a partition.
+* Frames stay in the depot until a checkpoint covers them. A reader that is restored asks from its position
+  on, and gets the very same frames; Spark is not asked again, and may be gone by then.
+* The depot is complete when Spark has reported for each partition how many frames it has, and they are all
+  there.
+
+Rows come in *epochs*. A DataFrame is one epoch, and its frames can be read as soon as they are accepted. Each
+micro-batch of a streaming query is an epoch of its own, and its frames can be read only when it is closed. So
+a micro-batch that Spark gives up and runs again has never reached the job: its frames are dropped when the
+next run begins. A closed one is never taken again; that its batch id stands for the same rows is Spark's
+promise.
+
+Credits: an accepted frame is acknowledged only when no more than `window` bytes wait for the reader. A Spark
+task has a few unacknowledged frames at most, so it waits when the job is slow. Frames that were read and are
+not yet covered are no part of this window: they lie in files (`frame_files.py`).
+
+It must never acknowledge a frame that it has not stored, and never drop one that no checkpoint covers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+import xxhash
+
+from penstock.bridge.frame_files import FrameFiles, Place
+
+#: Bytes that may wait for the reader before Spark has to wait.
+DEFAULT_WINDOW: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Some Arrow batches of one partition, as an Arrow IPC stream.
+
+    Attributes:
+        epoch: Number of the epoch, 0 for the only one.
+        run: Names one try to hand the epoch over.
+        partition: Index of the Spark partition.
+        attempt: Spark's id of the task attempt that computed it.
+        number: Its place within the partition, from 0.
+        rows: Rows in it.
+        data: The IPC stream.
+    """
+
+    epoch: int
+    run: str
+    partition: int
+    attempt: int
+    number: int
+    rows: int
+    data: bytes
+
+
+class PushOutcome(Enum):
+    """What became of a frame."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    #: Frames before it are missing; push it again when they are there.
+    EARLY = "early"
+    #: It was accepted before with another content.
+    DIFFERENT = "different"
+    #: The partition has ended with fewer frames.
+    SURPLUS = "surplus"
+    #: It belongs to a try that was given up.
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one read of a depot gave.
+
+    Attributes:
+        frames: The data of the frames from the asked position on, each with its partition.
+        complete: These are the last ones: all partitions are handed over.
+    """
+
+    frames: Sequence[tuple[int, bytes]]
+    complete: bool
+
+
+class NoLongerHeldError(Exception):
+    """A position was asked for whose frames were let go, or never came."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepotStatistics:
+    """Counters of one depot.
+
+    Attributes:
+        index: Which reader's depot.
+        epochs: Epochs that were closed: 1 when a DataFrame is handed over, else micro-batches.
+        partitions: Partitions of which something has come, over all epochs.
+        frames: Frames accepted.
+        rows: Rows in them.
+        bytes: Bytes in them.
+        duplicates: Frames that came again, with the same content, and were dropped.
+        attempts: Task attempts that have pushed frames; as many as partitions when nothing was retried.
+        unread_bytes: Bytes that wait for the reader.
+        most_unread_bytes: The most that ever waited.
+        held_bytes: Bytes that no completed checkpoint covers yet.
+        complete: All partitions are handed over.
+        failure: Why the hand-over has failed, if it has.
+    """
+
+    index: int
+    epochs: int
+    partitions: int
+    frames: int
+    rows: int
+    bytes: int
+    duplicates: int
+    attempts: int
+    unread_bytes: int
+    most_unread_bytes: int
+    held_bytes: int
+    complete: bool
+    failure: str | None
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The accepted frames of one partition, by their digests."""
+
+    digests: list[bytes] = field(default_factory=list)
+    rows: int = 0
+    attempts: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    partition: int
+    rows: int
+    place: Place
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """The epoch that is being handed over."""
+
+    number: int
+    run: str
+    #: How many frames had been accepted before it.
+    begin: int
+    partitions: dict[int, _Partition] = field(default_factory=dict)
+
+
+class Depot:
+    """Holds the frames of one reader's partitions; see the module's text.
+
+    Args:
+        index: Which reader's depot.
+        files: Where the frames lie.
+        window: Bytes that may wait for the reader.
+        staged: The frames of an epoch can be read only when it is closed.
+    """
+
+    def __init__(
+        self, index: int, files: FrameFiles, window: int = DEFAULT_WINDOW, *, staged: bool = False
+    ) -> None:
+        self._index = index
+        self._files = files
+        self._window = window
+        self._staged = staged
+        self._epoch: _Epoch | None = None
+        self._closed = -1
+        self._covered = -1
+        #: Closed epochs that no checkpoint covers, with the number of frames up to their end.
+        self._ends: deque[tuple[int, int]] = deque()
+        self._visible = 0
+        self._epochs = self._partitions = self._attempts = self._rows = 0
+        #: Frames that are held; the first of them is number `_first` in the order of acceptance.
+        self._held: deque[_Held] = deque()
+        self._first = 0
+        self._read = 0
+        self._unread_bytes = self._most_unread = self._duplicates = self._bytes = 0
+        self._complete = False
+        self._failure: str | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether accepted frames may be acknowledged.
+
+        Those of an epoch that can't be read yet are: waiting for a reader would be waiting for ever.
+        """
+        return self._staged or self._unread_bytes <= self._window
+
+    @property
+    def end(self) -> int:
+        """How many frames have been accepted so far that can be read."""
+        return self._visible if self._staged else self._accepted
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all partitions are handed over."""
+        return self._complete
+
+    @property
+    def failure(self) -> str | None:
+        """Why the hand-over has failed."""
+        return self._failure
+
+    def begin(self, epoch: int, run: str) -> bool:
+        """Begin to hand an epoch over; what another try of it has brought is dropped.
+
+        Returns:
+            Whether its rows are wanted: false when it was closed before.
+        """
+        if epoch <= self._closed or self._complete:
+            return False
+        self._drop_open_epoch()
+        self._epoch = _Epoch(epoch, run, self._accepted)
+        return True
+
+    def push(self, frame: Frame) -> PushOutcome:
+        """Accept a frame, or say why not."""
+        epoch = self._epoch
+        if epoch is None or (epoch.number, epoch.run) != (frame.epoch, frame.run):
+            # A slow copy of a task whose epoch is closed has nothing to add.
+            return PushOutcome.DUPLICATE if frame.epoch <= self._closed else PushOutcome.STALE
+        partition = epoch.partitions.setdefault(frame.partition, _Partition())
+        partition.attempts.add(frame.attempt)
+        digest = xxhash.xxh3_128_digest(frame.data)
+        accepted = len(partition.digests)
+        if frame.number < accepted:
+            if partition.digests[frame.number] != digest:
+                return PushOutcome.DIFFERENT
+            self._duplicates += 1
+            return PushOutcome.DUPLICATE
+        if epoch.number == self._closed:
+            return PushOutcome.SURPLUS
+        if frame.number > accepted:
+            return PushOutcome.EARLY
+        self._held.append(_Held(frame.partition, frame.rows, self._files.append(frame.data)))
+        partition.digests.append(digest)
+        partition.rows += frame.rows
+        size = len(frame.data)
+        self._rows += frame.rows
+        self._bytes += size
+        self._unread_bytes += size
+        self._most_unread = max(self._most_unread, self._unread_bytes)
+        return PushOutcome.ACCEPTED
+
+    def read(self, position: int, max_bytes: int) -> Chunk:
+        """Frames from the `position`-th on: at least one if there is one, then up to `max_bytes`.
+
+        Raises:
+            NoLongerHeldError: They are not here any more, or have never been.
+        """
+        if not self._first <= position <= self.end:
+            msg = f"frame {position} was asked for, and frames {self._first} to {self.end} are held"
+            raise NoLongerHeldError(msg)
+        frames: list[tuple[int, bytes]] = []
+        size = 0
+        for number in range(position, self.end):
+            held = self._held[number - self._first]
+            if frames and size + held.place.size > max_bytes:
+                break
+            frames.append((held.partition, self._files.read(held.place)))
+            size += held.place.size
+        self._note_read(position + len(frames))
+        return Chunk(frames, self._complete and position + len(frames) == self.end)
+
+    def _note_read(self, position: int) -> None:
+        """Everything before `position` has been read; what is read again after a restore counts once."""
+        for number in range(self._read, position):
+            self._unread_bytes -= self._held[number - self._first].place.size
+        self._read = max(self._read, position)
+
+    def confirm(self, position: int) -> None:
+        """A completed checkpoint covers all frames before `position`: let them go."""
+        while self._first < min(position, self._read):
+            self._files.release(self._held.popleft().place)
+            self._first += 1
+        self._note_covered()
+
+    def is_covered(self, epoch: int) -> bool:
+        """Whether a completed checkpoint covers all rows of an epoch."""
+        return epoch <= self._covered
+
+    def _note_covered(self) -> None:
+        while self._ends and self._ends[0][1] <= self._first:
+            self._covered, _ = self._ends.popleft()
+
+    def close(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        """Spark has computed an epoch: for each partition, how many frames and rows it has.
+
+        Returns:
+            What does not fit, or `None`; then the epoch is closed.
+        """
+        if epoch <= self._closed:
+            return None
+        opened = self._epoch
+        if opened is None or (opened.number, opened.run) != (epoch, run):
+            return f"epoch {epoch} was given up meanwhile"
+        problem = _difference(opened.partitions, expected)
+        if problem is None:
+            self._closed = epoch
+            self._visible = self._accepted
+            self._ends.append((epoch, self._accepted))
+            self._epochs += 1
+            self._partitions += len(opened.partitions)
+            self._attempts += sum(len(p.attempts) for p in opened.partitions.values())
+            self._note_covered()
+        return problem
+
+    def finish(self) -> None:
+        """No epoch follows; one that was not closed is dropped."""
+        if self._epoch is not None and self._epoch.number > self._closed:
+            self._drop_open_epoch()
+        self._complete = True
+
+    def _drop_open_epoch(self) -> None:
+        opened, self._epoch = self._epoch, None
+        if opened is None or opened.number <= self._closed or not self._staged:
+            return  # frames that could be read are never taken back
+        while self._accepted > opened.begin:
+            dropped = self._held.pop()
+            self._files.release(dropped.place)
+            self._rows -= dropped.rows
+            self._bytes -= dropped.place.size
+            self._unread_bytes -= dropped.place.size
+
+    @property
+    def _accepted(self) -> int:
+        return self._first + len(self._held)
+
+    def fail(self, reason: str) -> None:
+        """The hand-over can't be finished; the first reason counts, and none counts once it is complete."""
+        if not self._complete and self._failure is None:
+            self._failure = reason
+
+    def statistics(self) -> DepotStatistics:
+        """Counters."""
+        opened = self._epoch
+        pending = {} if opened is None or opened.number <= self._closed else opened.partitions
+        return DepotStatistics(
+            index=self._index,
+            epochs=self._epochs,
+            partitions=self._partitions + len(pending),
+            frames=self._accepted,
+            rows=self._rows,
+            bytes=self._bytes,
+            duplicates=self._duplicates,
+            attempts=self._attempts + sum(len(p.attempts) for p in pending.values()),
+            unread_bytes=self._unread_bytes,
+            most_unread_bytes=self._most_unread,
+            held_bytes=sum(held.place.size for held in self._held),
+            complete=self._complete,
+            failure=self._failure,
+        )
+
+
+def _difference(there: Mapping[int, _Partition], expected: Mapping[int, tuple[int, int]]) -> str | None:
+    for index, (frames, rows) in sorted(expected.items()):
+        partition = there.get(index, _Partition())
+        if (len(partition.digests), partition.rows) != (frames, rows):
+            return (
+                f"partition {index} ended with {frames} frame(s) of {rows} row(s) in the attempt that Spark "
+                f"took, and {len(partition.digests)} of {partition.rows} row(s) were handed over"
+            )
+    unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
+    if unexpected:
+        return f"rows of partition(s) {unexpected} came that Spark does not know of at the end"
+    return None

@@ -1,0 +1,256 @@
+"""The actor around a `Depot`: Spark tasks and the reader call it at the same time, and some of them wait.
+
+It is detached, because it must outlive the subtask whose frames it holds, and named after the job, the
+hand-over and the subtask, so that every attempt finds the same one. It ends with its job: it looks for the
+job's JobMaster every few seconds, and ends itself when there is none any more. While the hand-over is not
+complete it also looks for the desk of the program that has the DataFrame (`hand_over_desk.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Final
+
+import ray
+
+from penstock.actors.names import NAMESPACE, master_name
+from penstock.bridge.depot import Chunk, Depot, Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.frame_files import FrameFiles
+from penstock.bridge.spark_push import different_rows
+from penstock.runtime.errors import PenstockError
+
+logger = logging.getLogger(__name__)
+
+#: Calls that may wait at the same time: a few of every Spark task.
+DEPOT_CALLS: Final = 4_000
+_WATCH: Final = 2.0
+#: Looks in a row that find no JobMaster before the job counts as ended.
+_MISSES: Final = 2
+_PREFIX: Final = "depot:"
+
+
+def depot_name(job_id: str, hand_over: str, index: int) -> str:
+    """Name of a depot.
+
+    Example:
+        >>> depot_name("words-1a2b", "3c4d", 0)
+        'depot:words-1a2b:3c4d:0'
+    """
+    return f"{_PREFIX}{job_id}:{hand_over}:{index}"
+
+
+def depot_prefix(job_id: str) -> str:
+    """How the names of all depots of a job begin."""
+    return f"{_PREFIX}{job_id}:"
+
+
+def desk_name(hand_over: str) -> str:
+    """Name of the desk of a hand-over.
+
+    Example:
+        >>> desk_name("3c4d")
+        'hand-over:3c4d'
+    """
+    return f"hand-over:{hand_over}"
+
+
+class HandOverFailedError(PenstockError):
+    """A hand-over can't be finished; the message says why."""
+
+
+class DepotActor:
+    """A depot that can be called from everywhere.
+
+    Args:
+        job_id: The job that reads it.
+        hand_over: Id of the hand-over.
+        index: Which reader's depot.
+        of: How many depots this hand-over has.
+        window: Bytes that may wait for the reader.
+        staged: Rows come in micro-batches.
+    """
+
+    def __init__(self, job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> None:
+        self._job_id = job_id
+        self._hand_over = hand_over
+        self._index = index
+        self._of = of
+        self._depot = Depot(index, FrameFiles(), window, staged=staged)
+        self._staged = staged
+        self._changed = asyncio.Event()
+        self._announced = False
+        self._watch = asyncio.get_running_loop().create_task(self._watch_others())
+
+    async def hello(self) -> bool:
+        """A reader has come: tell the desk that frames are wanted; false when there is no desk."""
+        if self._announced or self._depot.is_complete:
+            return True
+        try:
+            desk = ray.get_actor(desk_name(self._hand_over), namespace=NAMESPACE)
+        except ValueError:
+            await self.fail(_NO_PROGRAM)
+            return False
+        await desk.announce.remote(self._job_id, self._index, self._of)
+        self._announced = True
+        return True
+
+    async def begin(self, epoch: int, run: str) -> bool:
+        """Begin to hand an epoch over; see `Depot.begin`."""
+        wanted = self._depot.begin(epoch, run)
+        self._notify()
+        return wanted
+
+    async def push(self, frame: Frame) -> str:
+        """Take a frame; returns when it is stored and there is room for more.
+
+        Returns:
+            The name of the `PushOutcome`, or "failed" when the hand-over has failed.
+        """
+        while (outcome := self._depot.push(frame)) is PushOutcome.EARLY:
+            await self._wait_for_change()
+            if self._depot.failure is not None:
+                return "failed"
+        if outcome is PushOutcome.DIFFERENT:
+            if not self._staged:
+                await self.fail(different_rows(frame.partition))
+            return str(outcome.value)
+        self._notify()
+        while not self._depot.has_room:
+            if self._depot.failure is not None:
+                return "failed"
+            await self._wait_for_change()
+        return str(outcome.value)
+
+    async def read(self, position: int, max_bytes: int, patience: float) -> Chunk | str:
+        """Frames from a position on; waits up to `patience` seconds for the first.
+
+        Returns:
+            The frames, or why there are none: the reason of a failure.
+        """
+        deadline = time.monotonic() + patience
+        depot = self._depot
+        while depot.end <= position and not depot.is_complete and depot.failure is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            await self._wait_for_change(left)
+        if depot.failure is not None:
+            return depot.failure
+        try:
+            chunk = depot.read(position, max_bytes)
+        except NoLongerHeldError as error:
+            return f"{error}: {_LOST}"
+        if chunk.frames:
+            self._notify()
+        return chunk
+
+    async def confirm(self, position: int) -> None:
+        """A completed checkpoint covers everything before this position."""
+        self._depot.confirm(position)
+        self._notify()
+
+    async def close(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        """Spark has computed an epoch; see `Depot.close`."""
+        problem = self._depot.close(epoch, run, expected)
+        self._notify()
+        return problem
+
+    async def wait_until_covered(self, epoch: int, patience: float) -> bool:
+        """Whether a completed checkpoint covers an epoch, within so many seconds.
+
+        Raises:
+            HandOverFailedError: It never will.
+        """
+        deadline = time.monotonic() + patience
+        while not self._depot.is_covered(epoch):
+            if self._depot.failure is not None:
+                raise HandOverFailedError(self._depot.failure)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            await self._wait_for_change(left)
+        return True
+
+    async def finish(self) -> None:
+        """No rows follow."""
+        self._depot.finish()
+        self._notify()
+
+    async def fail(self, reason: str) -> None:
+        """The hand-over can't be finished."""
+        self._depot.fail(reason)
+        self._notify()
+
+    async def statistics(self) -> dict[str, Any]:
+        """The fields of `DepotStatistics`."""
+        return asdict(self._depot.statistics())
+
+    async def leave(self) -> None:
+        """End this actor; its frames go with it."""
+        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _wait_for_change(self, seconds: float = _WATCH) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    async def _watch_others(self) -> None:
+        misses = 0
+        while True:
+            await asyncio.sleep(_WATCH)
+            misses = 0 if await self._is_there(master_name(self._job_id)) else misses + 1
+            if misses >= _MISSES:
+                logger.info("job %s has ended: leaving", self._job_id)
+                # Only a call may end an actor in peace.
+                ray.get_runtime_context().current_actor.leave.remote()
+                return
+            waiting = self._announced and not self._depot.is_complete and self._depot.failure is None
+            if waiting and not await self._is_there(desk_name(self._hand_over)):
+                await self.fail(_NO_PROGRAM)
+
+    async def _is_there(self, name: str) -> bool:
+        return await asyncio.to_thread(_actor_exists, name)
+
+
+def _actor_exists(name: str) -> bool:
+    try:
+        ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return False
+    return True
+
+
+_NO_PROGRAM: Final = (
+    "the program with the Spark session ended, or stopped it, before all partitions were handed over; keep "
+    "both until bridge.wait_for_hand_over(job) returns, and start the job again"
+)
+_LOST: Final = (
+    "the process that held the rows between Spark and the job died, and rows that it held are in no "
+    "checkpoint; start the job again"
+)
+
+
+def depot_actor(job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> Any:
+    """The handle of a depot, which is started if it is not there.
+
+    Raises:
+        ray.exceptions.RayError: It can't be started.
+    """
+    actor: Any = ray.remote(DepotActor)
+    return actor.options(
+        name=depot_name(job_id, hand_over, index),
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=0,
+        max_concurrency=DEPOT_CALLS,
+    ).remote(job_id, hand_over, index, of, window, staged)

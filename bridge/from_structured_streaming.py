@@ -1,0 +1,183 @@
+"""`from_structured_streaming`: the micro-batches of a streaming query as an unbounded source of a job.
+
+Spark gives every micro-batch a number, commits it when `foreachBatch` returns, and after a failure gives the
+same number to the same rows. So a micro-batch is an epoch of the depots (`depot.py`):
+
+* Its rows can be read when all of them are there. A micro-batch that Spark gives up half-way has not reached
+  the job; one that is there already is not taken again.
+* `foreachBatch` returns only when a completed checkpoint of the job covers the micro-batch. So Spark commits
+  nothing that the job could still lose, and the job counts nothing twice that Spark repeats.
+
+A query that fails is started again from its own checkpoint location, a few times. A query that ends (its
+trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+import ray
+
+from penstock.actors.cluster import connect
+from penstock.bridge.depot import DEFAULT_WINDOW
+from penstock.bridge.from_spark import arrow_schema_of, check_arguments
+from penstock.bridge.hand_over import Depots, HandOver, program_ends
+from penstock.bridge.session import is_alive
+from penstock.bridge.spark_errors import spark_error_text
+from penstock.bridge.spark_push import HandOverError
+from penstock.bridge.spark_reader import RecordFormat, SparkSource
+from penstock.runtime.errors import GraphError
+from penstock.runtime.graph.data_stream import DataStream
+from penstock.runtime.graph.operator_options import OperatorOptions
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
+
+#: Seconds of one look whether a checkpoint covers a micro-batch.
+_LOOK: Final = 2.0
+_POLL: Final = 0.2
+
+
+def from_structured_streaming(
+    env: StreamEnvironment,
+    df: DataFrame,
+    *,
+    checkpoint_location: str,
+    id: str = "from-structured-streaming",
+    trigger: Mapping[str, Any] | None = None,
+    format: RecordFormat = "arrow",
+    query_restarts: int = 3,
+    **options: Unpack[OperatorOptions],
+) -> DataStream[Any]:
+    """A stream of the rows of a streaming DataFrame, micro-batch by micro-batch, each exactly once.
+
+    A micro-batch takes at least until the next checkpoint, so the checkpoint interval bounds how many there
+    are a second. Keep the program with the query as long as the job is to run.
+
+    Args:
+        env: The environment of the job; it must take checkpoints.
+        df: The streaming DataFrame.
+        checkpoint_location: Where Spark keeps how far the query got. A new job with the same location goes on
+            where the last one ended, and knows nothing of its state.
+        id: Id of the source; give one when a job has several.
+        trigger: The arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
+            `{"availableNow": True}`; by default a micro-batch begins when the last one is done.
+        format: As in `from_spark`.
+        query_restarts: How often a query that fails without progress is started again.
+        **options: See `OperatorOptions`.
+
+    Raises:
+        GraphError: The job takes no checkpoints, the DataFrame is no stream, a column has a type that can't
+            travel, or an argument can't be meant.
+    """
+    what = "from_structured_streaming"
+    check_arguments(what, df, format, DEFAULT_WINDOW)
+    if not df.isStreaming:
+        msg = f"{what}: this DataFrame is no stream; use from_spark"
+        raise GraphError(msg)
+    if env.config.checkpointing is None:
+        msg = (
+            f"{what}: Spark may commit a micro-batch only when a checkpoint of the job covers it, and this "
+            "job takes none: give the StreamEnvironment checkpointing=Checkpointing(...)"
+        )
+        raise GraphError(msg)
+    connect()
+    query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts)
+    hand_over = HandOver(df.sparkSession, arrow_schema_of(df), query.serve)
+    source = SparkSource(hand_over.id, format, DEFAULT_WINDOW, staged=True)
+    stream: DataStream[Any] = env.from_source(id, source, **options)
+    hand_over.start()
+    return stream
+
+
+class StreamingQuery:
+    """Runs the query for one job.
+
+    Args:
+        df: The streaming DataFrame.
+        name: For the query's name in Spark.
+        checkpoint_location: Where Spark keeps how far it got.
+        trigger: Arguments of Spark's `trigger`.
+        restarts: How often it is started again without progress.
+    """
+
+    def __init__(
+        self, df: DataFrame, name: str, checkpoint_location: str, trigger: Mapping[str, Any], restarts: int
+    ) -> None:
+        self._df = df
+        self._name = name
+        self._location = checkpoint_location
+        self._trigger = trigger
+        self._restarts = restarts
+        self._served: str | None = None
+        #: Spark may give a query up while its function still runs here; the next run waits for that one.
+        self._one_batch = threading.Lock()
+        self._batches = 0
+
+    def serve(self, depots: Depots) -> None:
+        """Run the query until it ends or fails for good."""
+        if self._served is not None:
+            depots.fail(
+                f"this streaming DataFrame is read by job {self._served}; make another one for each job"
+            )
+            return
+        self._served = depots.job_id
+        left = self._restarts
+        while True:
+            before = self._batches
+            reason = self._run_once(depots)
+            if not depots.are_there():
+                logger.info("job %s has ended, and its query with it", depots.job_id)
+                return
+            if reason is None:
+                depots.finish()
+                return
+            left = self._restarts if self._batches > before else left - 1
+            if left < 0 or not is_alive(self._df.sparkSession):
+                logger.error("the query for job %s has failed: %s", depots.job_id, reason)
+                depots.fail(reason)
+                return
+            logger.warning("the query for job %s starts again: %s", depots.job_id, reason)
+
+    def _run_once(self, depots: Depots) -> str | None:
+        """Run the query to its end; why it failed, if it did."""
+        session = self._df.sparkSession
+        try:
+            writer = self._df.writeStream.queryName(f"{self._name} of {depots.job_id}")
+            if self._trigger:
+                writer = writer.trigger(**self._trigger)
+            query = (
+                writer.option("checkpointLocation", self._location)
+                .foreachBatch(lambda batch, number: self._hand_over(depots, batch, number))
+                .start()
+            )
+            while query.isActive:
+                if program_ends.wait(_POLL):
+                    query.stop()
+            error = query.exception()
+            with self._one_batch:
+                return None if error is None else spark_error_text(error, session)
+        except Exception as error:
+            return spark_error_text(error, session)
+
+    def _hand_over(self, depots: Depots, batch: DataFrame, number: int) -> None:
+        """The function for `foreachBatch`; returns when a completed checkpoint covers the micro-batch."""
+        with self._one_batch:
+            if batch.schema != self._df.schema:
+                msg = (
+                    f"micro-batch {number} has columns {batch.schema.simpleString()}, and the job was built "
+                    f"for {self._df.schema.simpleString()}; build the job again"
+                )
+                raise HandOverError(msg)
+            depots.hand_over(batch, number)
+            for depot in depots.handles:
+                covered = False
+                while not covered:
+                    covered = ray.get(depot.wait_until_covered.remote(number, _LOOK))
+            self._batches += 1

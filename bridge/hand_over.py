@@ -1,0 +1,148 @@
+"""`HandOver`: serves the jobs that read one DataFrame, in a thread of the program that has it.
+
+The thread waits at the desk until all readers of a job have come, and then hands the rows over. What that
+means differs: a DataFrame is one Spark job, a streaming DataFrame is a query that runs as long as the job.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.names import NAMESPACE
+from penstock.bridge.depot_actor import depot_name
+from penstock.bridge.hand_over_desk import Order, open_desk
+from penstock.bridge.session import is_alive
+from penstock.bridge.spark_push import SUMMARY, HandOverError, PushOrder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks for orders. Nothing waits inside of Ray here: a thread that is in a call when the
+#: program leaves its cluster would take the program down.
+_POLL: Final = 0.1
+#: Seconds for the depots to answer.
+_ANSWER: Final = 60.0
+
+program_ends: Final = threading.Event()
+atexit.register(program_ends.set)
+
+
+@dataclass(frozen=True, slots=True)
+class Depots:
+    """The depots of one job.
+
+    Attributes:
+        job_id: The job.
+        names: Their names, by index.
+        handles: Their actors, by index.
+        address: Of the Ray cluster.
+        schema: The Arrow schema of the rows, serialised.
+    """
+
+    job_id: str
+    names: tuple[str, ...]
+    handles: tuple[Any, ...]
+    address: str
+    schema: bytes
+
+    def hand_over(self, df: DataFrame, epoch: int) -> bool:
+        """Push all rows of a DataFrame as one epoch, and close it.
+
+        Returns:
+            False when it had been closed before, and nothing was done.
+
+        Raises:
+            HandOverError: What came is not what Spark counted.
+            Exception: Spark's, when its job fails.
+        """
+        run = secrets.token_hex(4)
+        if not any(ray.get([depot.begin.remote(epoch, run) for depot in self.handles], timeout=_ANSWER)):
+            return False
+        push = PushOrder(self.address, self.names, self.schema, epoch, run)
+        summaries = df.mapInArrow(push, SUMMARY).collect()
+        expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
+        for each in summaries:
+            expected[each.partition % len(self.names)][each.partition] = (each.frames, each.rows)
+        calls = [d.close.remote(epoch, run, e) for d, e in zip(self.handles, expected, strict=True)]
+        answers: list[str | None] = ray.get(calls, timeout=_ANSWER)
+        problems = [problem for problem in answers if problem is not None]
+        if problems:
+            raise HandOverError("; ".join(problems))
+        return True
+
+    def are_there(self) -> bool:
+        """Whether all of them live; they end with their job."""
+        try:
+            ray.get([depot.statistics.remote() for depot in self.handles], timeout=_ANSWER)
+        except ray.exceptions.RayActorError:
+            return False
+        return True
+
+    def finish(self) -> None:
+        """Tell the readers that no rows follow."""
+        ray.get([depot.finish.remote() for depot in self.handles], timeout=_ANSWER)
+
+    def fail(self, reason: str) -> None:
+        """Tell the readers that the rest of the rows will not come."""
+        for depot in self.handles:
+            depot.fail.remote(reason)
+
+
+class Serve(Protocol):
+    """Hands rows over to the depots of one job; never raises."""
+
+    def __call__(self, depots: Depots) -> None:
+        """Do it, to the end or to a failure that the depots are told."""
+        ...
+
+
+class HandOver:
+    """Takes the orders of jobs, one after the other.
+
+    Args:
+        session: The session of the DataFrame; without it nothing can be served.
+        schema: The Arrow schema of the rows.
+        serve: What to do for a job.
+    """
+
+    def __init__(self, session: SparkSession, schema: pa.Schema, serve: Serve) -> None:
+        self.id = secrets.token_hex(6)
+        self._session = session
+        self._schema: bytes = schema.serialize().to_pybytes()
+        self._serve = serve
+        self._desk = open_desk(self.id)
+        self._address: str = ray.get_runtime_context().gcs_address
+        self._thread = threading.Thread(target=self._run, name=f"hand-over-{self.id}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to take orders."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not program_ends.wait(_POLL) and ray.is_initialized():
+                if not is_alive(self._session):
+                    ray.kill(self._desk)
+                    return
+                order: Order | None = ray.get(self._desk.next_order.remote())
+                if order is not None:
+                    self._serve(self._depots(order))
+        except Exception as error:
+            # Ray or Spark went away under it, mostly because the program ends; the depots see the desk go.
+            logger.debug("hand-over %s ends: %s", self.id, error)
+
+    def _depots(self, order: Order) -> Depots:
+        names = tuple(depot_name(order.job_id, self.id, i) for i in range(order.depots))
+        handles: Sequence[Any] = [ray.get_actor(name, namespace=NAMESPACE) for name in names]
+        return Depots(order.job_id, names, tuple(handles), self._address, self._schema)

@@ -1,0 +1,100 @@
+"""The Spark settings that make RayDP, Arrow and Python workers work, merged with the user's own.
+
+On Java 17 Ray's serialiser and Arrow reach into packages that Java has closed. Without these options
+the first exchange of data ends RayDP's application master with an error that says nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from penstock.runtime.errors import ConfigurationError
+
+_OPENED: Final = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.math",
+    "java.text",
+    "java.time",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+
+#: For every JVM. Java 8 knows none of `--add-opens` and leaves them out.
+JVM_OPTIONS: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+)
+
+#: The settings that take them: Spark's driver, its executors and RayDP's application master.
+JVM_SETTINGS: Final = (
+    "spark.driver.extraJavaOptions",
+    "spark.executor.extraJavaOptions",
+    "spark.ray.raydp_app_master.extraJavaOptions",
+)
+
+_QUIET_LOG: Final = Path(__file__).with_name("quiet-log4j2.properties")
+
+#: Rows of the Arrow batches that Spark hands to Python workers.
+ARROW_BATCH_ROWS: Final = 65_536
+
+
+def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
+    """All settings of a session.
+
+    JVM options are joined with the user's, whose come last and win; for the rest what the user gives counts.
+
+    Args:
+        given: The user's settings; values may be strings, numbers and booleans.
+
+    Raises:
+        ConfigurationError: A name or a value can't be a Spark setting.
+
+    Example:
+        >>> options = spark_options({"spark.driver.extraJavaOptions": "-Xss4m", "spark.ui.enabled": True})
+        >>> options["spark.driver.extraJavaOptions"].endswith(" -Xss4m"), options["spark.ui.enabled"]
+        (True, 'true')
+    """
+    users = {_checked_name(name): _text(name, value) for name, value in (given or {}).items()}
+    options = {
+        # Spark's web interface listens on every interface of the machine.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log4j.config.file.name": str(_QUIET_LOG),
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
+        **users,
+    }
+    for setting in JVM_SETTINGS:
+        own = users.get(setting, "").split()
+        missing = [option for option in JVM_OPTIONS if option not in own]
+        options[setting] = " ".join([*missing, *own])
+    return options
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not name.startswith("spark."):
+        msg = f"{name!r} is no Spark setting: their names begin with 'spark.'"
+        raise ConfigurationError(msg)
+    return name
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    msg = f"{name}={value!r:.80} is not allowed: Spark's settings are strings, numbers or booleans"
+    raise ConfigurationError(msg)

@@ -1,0 +1,222 @@
+"""The source of rows from Spark, and the reader of one subtask.
+
+A split is a *share*: the partitions `p` of the DataFrame with `p % of == index`. How many there are is known
+only when Spark has planned the query, so the share is dealt out before. Its position is how many frames of
+its depot were read; since a depot keeps the order in which it accepted frames, that is exact.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+import ray
+
+from penstock.bridge.depot import DEFAULT_WINDOW, Chunk
+from penstock.bridge.depot_actor import depot_actor
+from penstock.runtime.errors import LostInputError
+from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
+from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.record.elements import ArrowBatch, RowBatch
+
+RecordFormat: TypeAlias = Literal["arrow", "rows"]
+
+#: Bytes that one read of a depot asks for.
+_CHUNK_BYTES: Final = 8 * 1024 * 1024
+#: Seconds that a read waits in the depot for frames.
+_READ_PATIENCE: Final = 2.0
+#: Seconds until a reader without frames looks again.
+_PAUSE: Final = 0.002
+#: Arrow batches may be this much larger than asked for, as they cost nothing per row.
+_ARROW_FACTOR: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The partitions of one depot, and how far they were read.
+
+    Attributes:
+        index: Which depot.
+        of: How many depots there are.
+        frame: How many frames were read to their end.
+        row: Rows that were read of the next one.
+        rows: Rows read of each partition so far.
+    """
+
+    index: int
+    of: int
+    frame: int = 0
+    row: int = 0
+    rows: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SparkSource:
+    """The rows of a DataFrame; made by `from_spark` and `from_structured_streaming`.
+
+    Attributes:
+        hand_over: Id of the hand-over, under which its depots find the program with the DataFrame.
+        record_format: Arrow batches, or rows as dicts.
+        window: Bytes that may wait for each reader before Spark has to wait.
+        staged: Rows come in micro-batches of a streaming query.
+    """
+
+    hand_over: str
+    record_format: RecordFormat
+    window: int = DEFAULT_WINDOW
+    staged: bool = False
+
+    def splits(self, parallelism: int) -> Sequence[Share]:
+        """One share for each reader."""
+        return [Share(index, parallelism) for index in range(parallelism)]
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Share]) -> SparkReader:
+        """Make the reader of one subtask; starts the depots of its shares if they are not there."""
+        return SparkReader(self, context, splits)
+
+
+class SparkReader:
+    """Reads the depots of its shares, all of them in turn: a depot that nobody reads holds Spark tasks up."""
+
+    def __init__(self, source: SparkSource, context: ConnectorContext, shares: Sequence[Share]) -> None:
+        self._clock = context.clock
+        self._arrow = source.record_format == "arrow"
+        self._open = deque(_ShareReader(source, context.job_id, share) for share in shares)
+        #: Positions by depot at snapshots that are not known to be complete, oldest first.
+        self._snapshots: deque[tuple[int, Mapping[int, int]]] = deque()
+        self._ended: list[_ShareReader] = []
+
+    def poll(self, max_rows: int) -> Polled[Any]:
+        """The next rows of the first share that has some."""
+        for _ in range(len(self._open)):
+            share = self._open[0]
+            batch = share.next_batch(max_rows * _ARROW_FACTOR if self._arrow else max_rows)
+            if batch is not None:
+                return Polled(ArrowBatch(batch) if self._arrow else RowBatch(rows_of_arrow(batch)))
+            if share.is_finished:
+                self._ended.append(self._open.popleft())
+            else:
+                self._open.rotate(-1)
+        if not self._open:
+            return Polled(finished=True)
+        return Polled(ready_at=self._clock.monotonic() + _PAUSE)
+
+    def snapshot(self) -> Sequence[Share]:
+        """The shares that are not read to their end."""
+        return [share.position for share in self._open]
+
+    def snapshot_taken(self, checkpoint_id: int) -> None:
+        """Remember which frames this checkpoint covers."""
+        positions = {i: share.position.frame for i, share in enumerate(self._all)}
+        self._snapshots.append((checkpoint_id, positions))
+
+    def checkpoint_completed(self, checkpoint_id: int) -> None:
+        """Let the depots drop what is covered."""
+        covered: Mapping[int, int] = {}
+        while self._snapshots and self._snapshots[0][0] <= checkpoint_id:
+            _, covered = self._snapshots.popleft()
+        for number, share in enumerate(self._all):
+            if number in covered:
+                share.confirm(covered[number])
+
+    def close(self) -> None:
+        """Nothing is held here; the depots end with the job."""
+        self._open.clear()
+
+    @property
+    def _all(self) -> list[_ShareReader]:
+        return sorted([*self._open, *self._ended], key=lambda share: share.position.index)
+
+
+class _ShareReader:
+    """Reads one depot, asking for the next frames while those at hand are worked off."""
+
+    def __init__(self, source: SparkSource, job_id: str, share: Share) -> None:
+        self.position = share
+        self._rows = dict(share.rows)
+        self._depot = depot_actor(
+            job_id, source.hand_over, share.index, share.of, source.window, source.staged
+        )
+        self._depot.hello.remote()
+        # What it was restored with is covered by a completed checkpoint.
+        self._depot.confirm.remote(share.frame)
+        self._asked = share.frame
+        self._frames: deque[tuple[int, bytes]] = deque()
+        self._batches: deque[pa.RecordBatch] = deque()
+        self._partition = -1
+        self._skip = share.row
+        self._last = False
+        self._ask()
+
+    @property
+    def is_finished(self) -> bool:
+        """Everything has been read."""
+        return self._last and not self._frames and not self._batches
+
+    def confirm(self, frame: int) -> None:
+        """A completed checkpoint covers the frames before this one."""
+        self._depot.confirm.remote(frame)
+
+    def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
+        """The next rows, at most `max_rows`; `None` when there are none right now.
+
+        Raises:
+            LostInputError: The hand-over has failed; the message says why and what to do.
+        """
+        if not self._batches and not self._open_frame():
+            return None
+        batch = self._batches.popleft()
+        taken = batch.slice(0, max_rows)
+        if taken.num_rows < batch.num_rows:
+            self._batches.appendleft(batch.slice(max_rows))
+        self._advance(taken.num_rows)
+        return taken
+
+    def _advance(self, rows: int) -> None:
+        self._rows[self._partition] = self._rows.get(self._partition, 0) + rows
+        frame, row = self.position.frame, self.position.row + rows
+        if not self._batches:
+            frame, row = frame + 1, 0
+        self.position = replace(self.position, frame=frame, row=row, rows=dict(self._rows))
+
+    def _open_frame(self) -> bool:
+        """Decode the next frame; false when none is at hand."""
+        if not self._frames:
+            self._take_answer()
+        if not self._frames:
+            return False
+        self._partition, data = self._frames.popleft()
+        skip, self._skip = self._skip, 0
+        with pa.ipc.open_stream(data) as stream:
+            for batch in stream:
+                dropped = min(skip, batch.num_rows)
+                skip -= dropped
+                if dropped < batch.num_rows:
+                    self._batches.append(batch.slice(dropped))
+        return True
+
+    def _ask(self) -> None:
+        self._call = self._depot.read.remote(self._asked, _CHUNK_BYTES, _READ_PATIENCE)
+
+    def _take_answer(self) -> None:
+        if self._last or not ray.wait([self._call], timeout=0)[0]:
+            return
+        try:
+            answer: Chunk | str = ray.get(self._call)
+        except ray.exceptions.RayActorError as error:
+            msg = (
+                "the process that holds the rows between Spark and the job died, and rows that it held are "
+                "in no checkpoint; start the job again"
+            )
+            raise LostInputError(msg) from error
+        if isinstance(answer, str):
+            msg = f"rows from Spark: {answer}"
+            raise LostInputError(msg)
+        self._frames.extend(answer.frames)
+        self._asked += len(answer.frames)
+        self._last = answer.complete
+        if not self._last:
+            self._ask()

@@ -1,0 +1,216 @@
+"""`SparkResults`: a sink whose committed rows Spark reads straight from Ray's object store.
+
+    results = bridge.SparkResults()
+    stream.sink("out", results)
+    env.run()
+    df = results.to_dataframe(spark)
+
+Rows become blocks of some megabytes. A checkpoint stages the blocks written so far with the actor that owns
+them, its completion shows them; a restored job shows them again, which does nothing. So the DataFrame has
+every row once, as files of a `FileSink` would, without a file system.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.cluster import connect
+from penstock.bridge.block_frames import dataframe_of_blocks
+from penstock.bridge.block_holder import Block, TransactionKey, find_holder, open_holder
+from penstock.bridge.spark_schema import ReadableBatches, readable_schema
+from penstock.runtime.checkpoint.permit import CommitPermit
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.record.elements import Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: A block is closed when it has this many bytes: each becomes a partition, and Spark copies it to its heap.
+BLOCK_BYTES: Final = 16 * 1024 * 1024
+#: Blocks of a subtask that are on their way to their holder.
+_OUTSTANDING: Final = 2
+_TIMEOUT: Final = 60.0
+
+
+class SparkResults:
+    """Where a job on Ray leaves rows for Spark; a sink, and a context manager that releases them.
+
+    Making one joins the cluster, or starts a local one. The blocks live until `unpersist()`, the end of the
+    `with` block, or the end of this program; for results that must outlive it use `SparkTable`.
+
+    Args:
+        schema: The rows' Arrow schema. Needed when rows are dicts whose first batch may not show all types,
+            and when there may be no rows at all.
+
+    Raises:
+        BadRecordError: The schema has a type that Spark does not read.
+    """
+
+    def __init__(self, schema: pa.Schema | None = None) -> None:
+        self._schema = None if schema is None else readable_schema(schema)
+        connect()
+        self._name = secrets.token_hex(8)
+        self._holder: Any = open_holder(self._name)
+
+    def writer(self, context: ConnectorContext) -> BlockWriter:
+        """Make the writer of one subtask.
+
+        Raises:
+            ConnectorError: The program that holds the blocks has ended, or has released them.
+        """
+        return BlockWriter(self._found(), self._schema, context)
+
+    def to_dataframe(self, spark: SparkSession) -> DataFrame:
+        """The rows that are committed by now, one partition a block; nothing passes through this program.
+
+        Raises:
+            PenstockError: There are no rows and no schema, or blocks have different schemas, or they have
+                been released.
+        """
+        try:
+            blocks: list[Block] = ray.get(self._found().blocks.remote(), timeout=_TIMEOUT)
+        except ray.exceptions.RayActorError as error:
+            raise self._gone() from error
+        frame: Any = dataframe_of_blocks(spark, blocks, self._schema, self._name)
+        # The blocks live as long as their references: those of a frame that is still used must not go.
+        frame._penstock_results = self
+        return frame  # type: ignore[no-any-return]
+
+    def unpersist(self) -> None:
+        """Release the blocks; DataFrames of them can't be computed any more."""
+        if self._holder is not None:
+            ray.kill(self._holder)
+            self._holder = None
+
+    def __enter__(self) -> SparkResults:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unpersist()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_name": self._name, "_schema": self._schema, "_holder": None}
+
+    def _found(self) -> Any:
+        if self._holder is not None:
+            return self._holder
+        try:
+            return find_holder(self._name)
+        except ValueError as error:
+            raise self._gone() from error
+
+    def _gone(self) -> PenstockError:
+        return ConnectorError(
+            f"the results {self._name} are gone: the program that made them has ended or has released them. "
+            "Keep it until the job has ended and Spark has read them, or write to a SparkTable"
+        )
+
+
+class BlockWriter:
+    """Gathers the rows of one subtask into blocks."""
+
+    def __init__(self, holder: Any, schema: pa.Schema | None, context: ConnectorContext) -> None:
+        self._holder = holder
+        self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
+        self._batches = ReadableBatches(schema)
+        self._open: list[pa.RecordBatch] = []
+        self._open_bytes = 0
+        #: Blocks on their way to the holder.
+        self._calls: deque[Any] = deque()
+        self._number = self._staged = 0
+
+    def write(self, batch: Batch) -> None:
+        """Add rows to the open block."""
+        if not len(batch):
+            return
+        converted = self._batches.convert(batch)
+        self._open.append(converted)
+        self._open_bytes += converted.nbytes
+        if self._open_bytes >= BLOCK_BYTES:
+            self._close_block()
+
+    def prepare_commit(self) -> Sequence[TransactionKey]:
+        """Stage the blocks of this transaction."""
+        self._close_block()
+        if not self._staged:
+            return []
+        self._settle(0)
+        key = self._key
+        self._staged = 0
+        self._number += 1
+        return [key]
+
+    def commit(self, committables: Sequence[TransactionKey], permit: CommitPermit) -> None:
+        """Show transactions.
+
+        Raises:
+            ConnectorError: They are gone, with the actor that held them.
+        """
+        # Keys come back from checkpoints as whatever sequence the codec makes of tuples.
+        missing = self._ask(self._holder.commit.remote([tuple(key) for key in committables]))
+        if missing:
+            raise _blocks_lost()
+
+    def abort(self, committables: Sequence[TransactionKey]) -> None:
+        """Drop transactions that no checkpoint covers."""
+        self._ask(self._holder.drop.remote([tuple(key) for key in committables]))
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Drop what earlier attempts staged and no checkpoint covers."""
+        job_id, operator, _, attempt = self._of
+        self._ask(self._holder.drop_before.remote(job_id, operator, attempt))
+
+    def close(self) -> None:
+        """Drop what is open."""
+        self._open = []
+        self._calls.clear()
+
+    def _close_block(self) -> None:
+        if not self._open:
+            return
+        schema = self._open[0].schema
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as stream:
+            for batch in self._open:
+                stream.write_batch(batch)
+        data: bytes = sink.getvalue().to_pybytes()
+        rows = sum(batch.num_rows for batch in self._open)
+        self._settle(_OUTSTANDING - 1)
+        self._calls.append(self._holder.stage.remote(self._key, data, rows, schema.serialize().to_pybytes()))
+        self._staged += 1
+        self._open, self._open_bytes = [], 0
+
+    @property
+    def _key(self) -> TransactionKey:
+        """Of the open transaction."""
+        return (*self._of, self._number)
+
+    def _settle(self, left: int) -> None:
+        """Wait until at most so many blocks are on their way."""
+        while len(self._calls) > left:
+            self._ask(self._calls.popleft())
+
+    def _ask(self, call: Any) -> Any:
+        try:
+            return ray.get(call, timeout=_TIMEOUT)
+        except ray.exceptions.RayActorError as error:
+            raise _blocks_lost() from error
+
+
+def _blocks_lost() -> ConnectorError:
+    return ConnectorError(
+        "the actor that holds the rows for Spark has ended, and committed rows with it: the program that "
+        "made the SparkResults must live until Spark has read them. Start the job again, or write to a "
+        "SparkTable"
+    )

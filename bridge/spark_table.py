@@ -1,0 +1,174 @@
+"""`SparkTable`: a folder of Parquet files that a job writes exactly once and Spark reads at any time.
+
+Files get their final name when the checkpoint that covers them is complete (see `FileSink`), and Spark passes
+over everything else, in batch and as a stream. Types are cast to those that Spark reads right. The table
+knows its owner: a second job that lives at the same time is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.names import NAMESPACE, master_name
+from penstock.bridge.block_frames import spark_schema_of
+from penstock.bridge.spark_schema import ReadableBatches, readable_schema
+from penstock.runtime.checkpoint.permit import CommitPermit
+from penstock.runtime.errors import ObjectExistsError, PenstockError
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.file_sink import FileSink
+from penstock.runtime.io.connectors.file_sink_writer import FileSinkWriter, PendingFile
+from penstock.runtime.io.connectors.filesystem import absolute
+from penstock.runtime.io.storage import open_storage
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.record.elements import ArrowBatch, Batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.
+_OWNERS: Final = "_penstock"
+
+
+@dataclass(frozen=True)
+class SparkTable:
+    """An exactly-once table; a sink.
+
+    Attributes:
+        path: A folder: a local path that is the same place on every node, or a URL of an object store.
+        schema: The rows' Arrow schema. Needed for dicts whose first batch may not show all types, and to read
+            a table as a stream before anything is committed.
+        compression: Of the Parquet files.
+
+    Raises:
+        BadRecordError: The schema has a type that Spark does not read.
+
+    Example:
+        >>> SparkTable("/data/out").path
+        '/data/out'
+    """
+
+    path: str | os.PathLike[str]
+    schema: pa.Schema | None = None
+    compression: str = "snappy"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", absolute(self.path))
+        if self.schema is not None:
+            object.__setattr__(self, "schema", readable_schema(self.schema))
+
+    def writer(self, context: ConnectorContext) -> TableWriter:
+        """Make the writer of one subtask.
+
+        Raises:
+            ConnectorError: Another job writes this table, or it can't be written.
+        """
+        path = str(self.path)
+        claim_table(path, context)
+        files = FileSink.parquet(path, self.schema, compression=self.compression)
+        return TableWriter(files.writer(context), self.schema)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """What is committed by now.
+
+        Raises:
+            PenstockError: Nothing is committed, and the table was given no schema.
+        """
+        return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
+
+    def read_stream(self, spark: SparkSession) -> DataFrame:
+        """What is committed, and what will be, as a streaming DataFrame.
+
+        Raises:
+            PenstockError: Nothing is committed, and the table was given no schema.
+        """
+        return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
+
+    def _schema_for(self, spark: SparkSession) -> Any:
+        if self.schema is not None:
+            return spark_schema_of(self.schema)
+        try:
+            return spark.read.parquet(str(self.path)).schema
+        except Exception as error:
+            msg = (
+                f"nothing is committed in {self.path}, so its columns are not known: wait for the first "
+                "checkpoint, or give SparkTable a schema="
+            )
+            raise PenstockError(msg) from error
+
+
+class TableWriter:
+    """Writes the files of one subtask, with types that Spark reads right."""
+
+    def __init__(self, files: FileSinkWriter, schema: pa.Schema | None) -> None:
+        self._files = files
+        self._batches = ReadableBatches(schema)
+
+    def write(self, batch: Batch) -> None:
+        """Add rows to the open file."""
+        if len(batch):
+            self._files.write(ArrowBatch(self._batches.convert(batch)))
+
+    def prepare_commit(self) -> Sequence[PendingFile]:
+        """End the open file and make it durable."""
+        return self._files.prepare_commit()
+
+    def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
+        """Show files."""
+        self._files.commit(committables, permit)
+
+    def abort(self, committables: Sequence[PendingFile]) -> None:
+        """Delete files that no checkpoint covers."""
+        self._files.abort(committables)
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Delete what earlier attempts left and no checkpoint covers."""
+        self._files.remove_leftovers(permit)
+
+    def close(self) -> None:
+        """Remove what was not pre-committed."""
+        self._files.close()
+
+
+def claim_table(path: str, context: ConnectorContext) -> None:
+    """Write this job down as the owner of a table, unless another one that lives is.
+
+    Owners are numbered; the newest counts, and a number is taken by exactly one job.
+
+    Raises:
+        ConnectorError: Another job that lives writes it, or it can't be written.
+    """
+    storage = open_storage(f"{path}/{_OWNERS}")
+    mine = {"job": context.job_id, "operator": context.operator_id}
+    while True:
+        owners = storage.list("owners/")
+        if owners:
+            owner = json.loads(storage.get(owners[-1]))
+            if owner == mine:
+                return
+            if owner["job"] == context.job_id or job_lives(owner["job"]):
+                msg = (
+                    f"table {path} is written by operator '{owner['operator']}' of job {owner['job']}, which "
+                    "lives; end that job first, or write to another path"
+                )
+                raise ConnectorError(msg)
+        try:
+            storage.put(f"owners/{len(owners):08d}", json.dumps(mine).encode(), create=True)
+        except ObjectExistsError:
+            continue  # another subtask, or another job, was faster: look again
+        return
+
+
+def job_lives(job_id: str) -> bool:
+    """Whether the JobMaster of a job is there."""
+    try:
+        ray.get_actor(master_name(job_id), namespace=NAMESPACE)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""Spark cleans and joins, a job enriches with state for each customer, Spark aggregates.
+
+    python examples/spark_in_out.py
+
+Orders and customers are made up. Spark drops broken orders and joins the customers; the rows go straight from
+its executors to the job, which numbers each customer's orders and keeps a running total (state that Spark's
+batch queries do not have); the result goes straight back, and Spark sums it up. Then everything is computed
+again in plain Python and compared. `--kill` ends a subtask in the middle: the result is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock import bridge
+from penstock.actors import RayJobHandle, kill_process
+from penstock.runtime import (
+    Checkpointing,
+    DataStream,
+    KeyedProcessFunction,
+    PenstockError,
+    RuntimeContext,
+    StreamEnvironment,
+    ValueState,
+)
+
+CUSTOMERS = 97
+COUNTRIES = ("Chile", "Ghana", "Japan", "Norway")
+
+
+class Loyalty(KeyedProcessFunction[int, dict[str, Any], dict[str, Any]]):
+    """Numbers the orders of each customer and adds them up."""
+
+    def open(self, ctx: RuntimeContext) -> None:
+        """Bind the state."""
+        self._so_far: ValueState = ctx.value_state("so far", default=(0, 0))
+
+    def process(self, value: dict[str, Any], ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
+        """One order of the customer that is the current key."""
+        number, total = self._so_far.value()
+        number, total = number + 1, total + value["cents"]
+        self._so_far.update((number, total))
+        yield {
+            "customer": value["customer"],
+            "country": value["country"],
+            "number": number,
+            "cents": value["cents"],
+            "total": total,
+        }
+
+
+def make_orders(spark: SparkSession, count: int) -> DataFrame:
+    """Orders, every tenth of them broken."""
+    return spark.range(0, count, 1, 6).select(
+        F.col("id").alias("order"),
+        (F.col("id") * 31 % CUSTOMERS).alias("customer"),
+        F.when(F.col("id") % 10 == 0, None).otherwise(F.col("id") * 7 % 5_000).alias("cents"),
+    )
+
+
+def clean_and_join(spark: SparkSession, orders: DataFrame) -> DataFrame:
+    """Whole orders with the country of their customer."""
+    countries = F.array(*map(F.lit, COUNTRIES))
+    customers = spark.range(CUSTOMERS).select(
+        F.col("id").alias("customer"),
+        F.element_at(countries, (F.col("id") % len(COUNTRIES) + 1).cast("int")).alias("country"),
+    )
+    return orders.where("cents IS NOT NULL").join(F.broadcast(customers), "customer")
+
+
+def expected(count: int) -> dict[str, tuple[int, int, int]]:
+    """Orders, cents and the largest total of one customer, by country, without Spark and without Penstock."""
+    orders: Counter[str] = Counter()
+    cents: Counter[str] = Counter()
+    of_customer: Counter[int] = Counter()
+    largest: dict[str, int] = defaultdict(int)
+    for order in (i for i in range(count) if i % 10):
+        customer = order * 31 % CUSTOMERS
+        country = COUNTRIES[customer % len(COUNTRIES)]
+        orders[country] += 1
+        cents[country] += order * 7 % 5_000
+        of_customer[customer] += order * 7 % 5_000
+        largest[country] = max(largest[country], of_customer[customer])
+    return {country: (orders[country], cents[country], largest[country]) for country in COUNTRIES}
+
+
+def kill_in_the_middle(job: RayJobHandle) -> None:
+    """End the subtask that reads, when a checkpoint is complete and rows flow."""
+    while job.statistics().completed_checkpoints < 1 or not job.processes():
+        if job.status().is_terminal:
+            print("the job was too fast to be hurt")
+            return
+        time.sleep(0.05)
+    victim = next(process for process in job.processes() if process.subtask.vertex == "orders")
+    kill_process(victim)
+    print(f"killed {victim.subtask} (pid {victim.pid})")
+
+
+def run(spark: SparkSession, count: int, storage: str, kill: bool) -> dict[str, tuple[int, int, int]]:
+    """Spark, the job, Spark."""
+    env = StreamEnvironment("loyalty", parallelism=2, checkpointing=Checkpointing(every=0.5, storage=storage))
+    orders: DataStream[dict[str, Any]] = bridge.from_spark(
+        env, clean_and_join(spark, make_orders(spark, count)), id="orders", format="rows", window=1 << 18
+    )
+    numbered = orders.key_by(lambda order: order["customer"]).process("loyalty", Loyalty())
+    with bridge.SparkResults() as results:
+        numbered.sink("numbered", results)
+        job = env.submit()
+        assert isinstance(job, RayJobHandle)
+        if kill:
+            kill_in_the_middle(job)
+        finished = job.wait()
+        print(f"the job took {finished.duration:.1f} s with {finished.statistics.restarts} restart(s)")
+        summed = (
+            results.to_dataframe(spark)
+            .groupBy("country")
+            .agg(F.count("*").alias("orders"), F.sum("cents").alias("cents"), F.max("total").alias("largest"))
+            .orderBy("country")
+        )
+        summed.show()
+        return {row.country: (row.orders, row.cents, row.largest) for row in summed.collect()}
+
+
+def main() -> int:
+    """Run and compare."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--orders", type=int, default=200_000, metavar="N")
+    parser.add_argument("--kill", action="store_true", help="end a subtask in the middle")
+    options = parser.parse_args()
+    share = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="spark-in-out-") as storage,
+            bridge.spark_session("spark-in-out", executors=1, cores=2, memory="600m", configs=share) as spark,
+        ):
+            found = run(spark, options.orders, storage, options.kill)
+    except PenstockError as error:
+        print(f"spark_in_out: {error}", file=sys.stderr)
+        return 1
+    correct = found == expected(options.orders)
+    print("every order was counted once" if correct else f"WRONG: {found} is not {expected(options.orders)}")
+    return 0 if correct else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""One Ray cluster and one Spark session on it for all tests of this folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import ray
+from ray.util import list_named_actors
+
+from penstock import bridge
+from penstock.actors import start_local
+from penstock.actors.names import NAMESPACE
+from penstock.bridge.java import find_java, use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Tests import their helpers as `pipelines...`; the cluster's processes do too.
+_HERE = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
+
+_PATIENCE = 10.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(_HERE) in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="package")
+def spark() -> Iterator[SparkSession]:
+    """Two executors of one core, which share the (nominal) CPUs of a local cluster with the jobs."""
+    pytest.importorskip("raydp", reason="needs pip install 'penstock[spark]'")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", _HERE, prepend=os.pathsep)
+        for name in ("JAVA_HOME", "PATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
+            patch.setenv(name, os.environ.get(name, ""))  # put back what the session sets
+            if not os.environ[name]:
+                del os.environ[name]
+        use_java(find_java(os.environ), os.environ)
+        start_local(num_cpus=6)
+        try:
+            with bridge.spark_session(
+                "tests",
+                executors=2,
+                cores=1,
+                memory="600m",
+                start_timeout=280.0,
+                configs={
+                    "spark.sql.shuffle.partitions": 2,
+                    "spark.driver.memory": "600m",
+                    "spark.task.maxFailures": 3,
+                },
+            ) as session:
+                yield session
+        finally:
+            ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End what a test has left of Penstock's; Spark stays."""
+    yield
+    if "spark" not in request.fixturenames or not ray.is_initialized():
+        return
+    deadline = time.monotonic() + _PATIENCE
+    while names := _penstock_actors():
+        for name in names:
+            with contextlib.suppress(ValueError, ray.exceptions.RayActorError):
+                ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+        if time.monotonic() > deadline:
+            pytest.fail(f"actors that can't be ended: {names}")
+        time.sleep(0.1)
+
+
+def _penstock_actors() -> list[str]:
+    return sorted(a["name"] for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE)

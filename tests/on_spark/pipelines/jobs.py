@@ -1,0 +1,146 @@
+"""The jobs that the tests of this folder run, and what they watch in them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import ray
+
+from penstock import bridge
+from penstock.actors import JobReport, RayJobHandle, kill_process
+from penstock.bridge import DepotStatistics
+from penstock.runtime import Checkpointing, FileSink, FixedDelay, JobResult, JobStatus, StreamEnvironment
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.job.restart import RestartConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Seconds for anything that a test waits for; far more than it takes.
+PATIENCE = 200.0
+_POLL = 0.02
+
+
+def environment(
+    folder: Path,
+    *,
+    parallelism: int = 2,
+    every: float = 0.25,
+    restart: RestartConfig = FixedDelay(attempts=5, delay=0.1),  # noqa: B008 # frozen
+) -> StreamEnvironment:
+    """An environment with checkpoints in the test's folder."""
+    return StreamEnvironment(
+        "hand-over",
+        parallelism=parallelism,
+        checkpointing=Checkpointing(every=every, storage=str(folder / "checkpoints")),
+        restart=restart,
+    )
+
+
+class Slowed:
+    """Lets batches through, the slower the fewer rows a second, until a file is there."""
+
+    def __init__(self, rows_a_second: float, release: Path) -> None:
+        self.rows_a_second = rows_a_second
+        self.release = str(release)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        deadline = time.monotonic() + batch.num_rows / self.rows_a_second
+        while time.monotonic() < deadline and not Path(self.release).exists():
+            time.sleep(0.005)
+        return batch
+
+
+def copied(
+    folder: Path, df: DataFrame, *, slow: Slowed | None = None, parallelism: int = 2, window: int = 1 << 22
+) -> RayJobHandle:
+    """Start a job that writes the rows of a DataFrame into Parquet files."""
+    env = environment(folder, parallelism=parallelism)
+    stream: Any = bridge.from_spark(env, df, id="rows", window=window)
+    if slow is not None:
+        stream = stream.map_batches(slow, "arrow", id="slow")
+    stream.sink("out", FileSink.parquet(folder / "out"))
+    handle = env.submit()
+    assert isinstance(handle, RayJobHandle)
+    return handle
+
+
+def committed(folder: Path) -> pa.Table:
+    """The rows of all committed files."""
+    files = [str(f) for f in sorted((folder / "out").glob("part-*"))]
+    return ds.dataset(files, format="parquet").to_table()
+
+
+def assert_each_once(folder: Path, count: int, column: str = "id") -> None:
+    """The committed ids are 0 to `count - 1`, each once."""
+    seen = Counter(committed(folder)[column].to_pylist())
+    lost = [i for i in range(count) if i not in seen]
+    surplus = {i: n for i, n in seen.items() if n > 1 or not 0 <= i < count}
+    assert not lost, f"{len(lost)} of {count} rows lost: {lost[:5]}"
+    assert not surplus, f"{len(surplus)} rows too often: {dict(list(surplus.items())[:5])}"
+
+
+def eventually(what: str, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {patience:g} s: {what}"
+        time.sleep(_POLL)
+
+
+def wait_until(job: RayJobHandle, what: str, condition: Callable[[JobReport], bool]) -> JobReport:
+    deadline = time.monotonic() + PATIENCE
+    while not condition(report := job.report()):
+        seen = f"{report.status.value}, {report.statistics}, {report.failure}, {report.history}"
+        assert not report.status.is_terminal, f"the job ended before {what}: {seen}"
+        assert time.monotonic() < deadline, f"no {what} within {PATIENCE:g} s: {seen}"
+        time.sleep(_POLL)
+    return report
+
+
+def after_rows(job: RayJobHandle, rows: int, checkpoints: int = 1) -> JobReport:
+    """Wait until the readers have given so many rows and so many checkpoints are complete."""
+
+    def reached(report: JobReport) -> bool:
+        read = report.statistics.operators.get("rows")
+        done = report.statistics.completed_checkpoints
+        return read is not None and read.records_out >= rows and done >= checkpoints
+
+    return wait_until(job, f"{rows} rows and {checkpoints} checkpoint(s)", reached)
+
+
+def kill_subtask(job: RayJobHandle, vertex: str, index: int = 0) -> int:
+    process = next(p for p in job.processes() if p.subtask == SubtaskId(vertex, index))
+    kill_process(process)
+    return process.pid
+
+
+def finish(job: RayJobHandle) -> JobResult:
+    result = job.wait(PATIENCE)
+    assert result.status is JobStatus.FINISHED
+    return result
+
+
+def depots(job: RayJobHandle) -> list[DepotStatistics]:
+    return bridge.hand_over_statistics(job)
+
+
+def executor_pids() -> list[int]:
+    """The processes of Spark's executors on this cluster."""
+    session = ray._private.worker._global_node.get_session_dir_path()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            heap = any(word.startswith(b"-Xms") for word in words)
+            if heap and f"-Dray.session-dir={session}".encode() in words:
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,266 @@
+"""DataFrames as sources: rows arrive once, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pipelines.jobs import (
+    PATIENCE,
+    Slowed,
+    after_rows,
+    assert_each_once,
+    committed,
+    copied,
+    depots,
+    environment,
+    eventually,
+    executor_pids,
+    finish,
+    kill_subtask,
+)
+
+from penstock import bridge
+from penstock.actors import RayCollector, RayJobHandle, kill_process
+from penstock.runtime import CollectSink, GraphError, JobFailedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COUNT = 400_000
+
+
+def numbers(spark: SparkSession, count: int = COUNT, partitions: int = 5) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return spark.range(0, count, 1, partitions).select("id", F.format_string("row %08d", "id").alias("text"))
+
+
+def wide_numbers(spark: SparkSession) -> DataFrame:
+    """Each of its five partitions is several frames."""
+    from pyspark.sql import functions as F
+
+    return spark.range(0, COUNT, 1, 5).select(
+        "id", F.rpad(F.col("id").cast("string"), 300, "-").alias("text")
+    )
+
+
+def test_rows_of_all_partitions_arrive_once(spark: SparkSession, tmp_path: Path) -> None:
+    job = copied(tmp_path, numbers(spark))
+    finish(job)
+    assert_each_once(tmp_path, COUNT)
+    table = committed(tmp_path)
+    assert table["text"].to_pylist()[:3] == [f"row {i:08d}" for i in table["id"].to_pylist()[:3]]
+
+
+def test_rows_come_as_dicts_when_they_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    env = environment(tmp_path, parallelism=1)
+    results = RayCollector()
+    rows = bridge.from_spark(env, numbers(spark, 10), format="rows")
+    rows.map(lambda row: (row["id"], row["text"])).sink("out", CollectSink(results))
+    env.run(timeout=PATIENCE, progress=False)
+    assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(10)]
+
+
+def test_an_empty_frame_and_fewer_partitions_than_readers_end_as_they_should(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as F
+
+    env = environment(tmp_path, parallelism=2)
+    results = RayCollector()
+    nothing = bridge.from_spark(env, numbers(spark).where(F.lit(False)), id="nothing", format="rows")
+    few = bridge.from_spark(env, numbers(spark, 3, partitions=1), id="few", format="rows")
+    nothing.union(few).sink("out", CollectSink(results))
+    env.run(timeout=PATIENCE, progress=False)
+    assert sorted(row["id"] for row in results.rows()) == [0, 1, 2]
+
+
+def test_a_killed_reader_gets_its_rows_again(spark: SparkSession, tmp_path: Path) -> None:
+    slow = Slowed(60_000, tmp_path / "go")
+    job = copied(tmp_path, numbers(spark), slow=slow, window=1 << 20)
+    after_rows(job, 30_000)
+    kill_subtask(job, "rows", 0)
+    after_rows(job, 60_000)
+    kill_subtask(job, "rows", 1)
+    slow_release(tmp_path)
+
+    result = finish(job)
+
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 2
+
+
+def test_a_killed_job_master_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    job = copied(tmp_path, numbers(spark), slow=Slowed(60_000, tmp_path / "go"), window=1 << 20)
+    after_rows(job, 30_000)
+    master = job.report().master
+    assert master is not None
+    kill_process(master)
+    slow_release(tmp_path)
+
+    result = finish(job)
+
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 1
+
+
+def test_a_kill_before_the_first_checkpoint_reads_everything_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    env = environment(tmp_path, every=600.0)
+    stream: Any = bridge.from_spark(env, numbers(spark), id="rows")
+    slow = stream.map_batches(Slowed(60_000, tmp_path / "go"), "arrow")
+    from penstock.runtime import FileSink
+
+    slow.sink("out", FileSink.parquet(tmp_path / "out"))
+    job: Any = env.submit()
+    after_rows(job, 30_000, checkpoints=0)
+    kill_subtask(job, "rows", 0)
+    slow_release(tmp_path)
+    result = finish(job)
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 1
+
+
+def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Back pressure: no more than the window and what tasks have under way waits, however much there is."""
+    window = 1 << 20
+    job = copied(tmp_path, numbers(spark, 1_000_000), slow=Slowed(60_000, tmp_path / "go"), window=window)
+    after_rows(job, 60_000)
+    before = depots(job)
+    assert not any(depot.complete for depot in before)
+    assert sum(depot.rows for depot in before) < 900_000
+    slow_release(tmp_path)
+    finish(job)
+    assert_each_once(tmp_path, 1_000_000)
+    # Two tasks at a time with at most four frames of 4 MB on their way.
+    assert all(depot.most_unread_bytes <= window + 8 * (5 << 20) for depot in before)
+
+
+def test_frames_that_a_checkpoint_covers_are_let_go(spark: SparkSession, tmp_path: Path) -> None:
+    job = copied(tmp_path, numbers(spark), slow=Slowed(100_000, tmp_path / "go"), window=1 << 20)
+    eventually(
+        "frames that are let go",
+        lambda: any(d.held_bytes < d.bytes - d.unread_bytes for d in depots(job)),
+    )
+    slow_release(tmp_path)
+    finish(job)
+    assert_each_once(tmp_path, COUNT)
+
+
+def test_a_killed_executor_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    job = copied(tmp_path, numbers(spark, partitions=8), slow=Slowed(60_000, tmp_path / "go"), window=1 << 20)
+    after_rows(job, 30_000)
+    os.kill(executor_pids()[0], signal.SIGKILL)
+    slow_release(tmp_path)
+    result = finish(job)
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 0
+
+
+def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, tmp_path: Path) -> None:
+    fails_once = FailsOnce(str(tmp_path / "failed"), at=70_000)
+    df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
+    job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
+    fail_in_its_middle(job, tmp_path)
+    bridge.wait_for_hand_over(job, PATIENCE)
+    seen = depots(job)
+    slow_release(tmp_path)
+    result = finish(job)
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 0
+    assert sum(d.attempts for d in seen) >= 6, "five partitions, and one of them at least twice"
+    assert sum(d.duplicates for d in seen) >= 1
+
+
+def test_rows_that_differ_when_they_are_computed_again_are_an_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fails_once = FailsOnce(str(tmp_path / "failed"), at=70_000, shift=True)
+    df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
+    job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
+    fail_in_its_middle(job, tmp_path)
+    with pytest.raises(JobFailedError, match="gave other rows when Spark computed it again"):
+        job.wait(PATIENCE)
+
+
+def test_spark_may_be_gone_after_the_hand_over(spark: SparkSession, tmp_path: Path) -> None:
+    """What a stopped session leaves is tried in test_session.py; here nobody takes orders any more."""
+    job = copied(tmp_path, numbers(spark), slow=Slowed(60_000, tmp_path / "go"), window=1 << 30)
+    done = bridge.wait_for_hand_over(job, PATIENCE)
+    assert sum(d.rows for d in done) == COUNT
+    after_rows(job, 30_000)
+    kill_subtask(job, "rows", 1)
+    slow_release(tmp_path)
+    result = finish(job)
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 1
+
+
+def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    df = numbers(spark, 100).mapInArrow(raise_always, "id long, text string")
+    job = copied(tmp_path, df)
+    with pytest.raises(JobFailedError, match=r"operator 'rows'.*ValueError: no luck with these rows"):
+        job.wait(PATIENCE)
+    assert job.statistics().restarts == 0
+
+
+def test_a_type_that_can_not_travel_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.sql("SELECT 1 AS id, named_struct('age', INTERVAL '3' YEAR) AS person")
+    with pytest.raises(GraphError, match=r"column 'person\.age' has type interval year, which Arrow can't"):
+        bridge.from_spark(environment(tmp_path), df)
+
+
+def fail_in_its_middle(job: RayJobHandle, folder: Path) -> None:
+    """Let the task fail when all other partitions, and some frames of its own, are handed over."""
+    eventually("rows of the partition that fails", lambda: sum(d.rows for d in depots(job)) > COUNT * 4 // 5)
+    (folder / "failed.now").touch()
+    eventually("its failure", (folder / "failed").exists)
+
+
+class FailsOnce:
+    """Raises once, in one partition, after some rows; gives other rows the next time if it is told to."""
+
+    def __init__(self, marker: str, at: int, *, shift: bool = False) -> None:
+        self.marker = marker
+        self.at = at
+        self.shift = shift
+
+    def __call__(self, batches: Any) -> Any:
+        import pyarrow.compute as pc
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        assert task is not None
+        chosen = task.partitionId() == 2
+        again = Path(self.marker).exists()
+        rows = 0
+        for batch in batches:
+            for start in range(0, batch.num_rows, 10_000):
+                piece = batch.slice(start, 10_000)
+                if chosen and again and self.shift:
+                    piece = piece.set_column(0, "id", pc.add(piece["id"], 1))
+                yield piece
+                rows += piece.num_rows
+                if chosen and not again and rows >= self.at:
+                    deadline = time.monotonic() + PATIENCE
+                    while not Path(f"{self.marker}.now").exists() and time.monotonic() < deadline:
+                        time.sleep(0.02)
+                    Path(self.marker).touch()
+                    raise ValueError("no luck this time")
+
+
+def raise_always(batches: Any) -> Any:
+    raise ValueError("no luck with these rows")
+    yield from batches
+
+
+def slow_release(folder: Path) -> None:
+    (folder / "go").touch()

@@ -1,0 +1,124 @@
+"""Tables that a job writes and Spark reads: committed rows, each once, at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually, finish, wait_until
+
+from penstock import bridge
+from penstock.bridge import SparkTable
+from penstock.runtime import CommitPermit, ConnectorContext, JobFailedError, JobStatus, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 60_000
+SCHEMA = pa.schema({"id": pa.int64()})
+
+
+@dataclass(frozen=True)
+class DiesBeforeCommit:
+    """The table, in a process that dies between its second pre-commit and its commit, once."""
+
+    table: SparkTable
+    marker: str
+
+    def writer(self, context: ConnectorContext) -> Any:
+        writer: Any = self.table.writer(context)
+        commit, marker = writer.commit, Path(self.marker)
+
+        def die_or_commit(committables: Sequence[Any], permit: CommitPermit) -> None:
+            if not marker.exists():
+                marker.write_text(repr(committables))
+                os.kill(os.getpid(), signal.SIGKILL)
+            commit(committables, permit)
+
+        writer.commit = die_or_commit
+        return writer
+
+
+def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
+    table = SparkTable(tmp_path / "table", SCHEMA)
+    env = environment(tmp_path, parallelism=1)
+    stream: Any = bridge.from_spark(env, spark.range(0, COUNT, 1, 3), id="rows", window=1 << 16)
+    slow = stream.map_batches(Slowed(20_000, tmp_path / "go"), "arrow")
+    slow.sink("out", DiesBeforeCommit(table, str(tmp_path / "died")))
+    query = (
+        table.read_stream(spark)
+        .writeStream.format("memory")
+        .queryName("seen")
+        .outputMode("append")
+        .option("checkpointLocation", str(tmp_path / "query"))
+        .start()
+    )
+    try:
+        job: Any = env.submit()
+        eventually("the kill", (tmp_path / "died").exists)
+        wait_until(job, "the second attempt", lambda report: report.statistics.attempt == 2)
+        reads = [Counter(row.id for row in table.read(spark).collect())]
+        after_rows(job, 5_000)
+        reads.append(Counter(row.id for row in table.read(spark).collect()))
+        (tmp_path / "go").touch()
+        result = finish(job)
+        query.processAllAvailable()
+        streamed = Counter(row.id for row in spark.sql("SELECT id FROM seen").collect())
+    finally:
+        query.stop()
+    assert result.statistics.restarts == 1
+    for read in reads:
+        assert set(read.values()) <= {1}, "no row twice, whatever the moment"
+    assert Counter(row.id for row in table.read(spark).collect()) == Counter(range(COUNT))
+    assert streamed == Counter(range(COUNT))
+
+
+def test_a_second_job_that_writes_the_same_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table = SparkTable(tmp_path / "table", SCHEMA)
+    env = environment(tmp_path, parallelism=1)
+    stream: Any = bridge.from_spark(env, spark.range(0, COUNT, 1, 2), id="rows", window=1 << 16)
+    stream.map_batches(Slowed(10_000, tmp_path / "go"), "arrow").sink("out", table)
+    first: Any = env.submit()
+    wait_until(first, "its run", lambda report: report.status is JobStatus.RUNNING)
+
+    second = environment(tmp_path, parallelism=1)
+    second.from_collection("rows", [{"id": -1}]).sink("mine", table)
+    with pytest.raises(
+        JobFailedError, match=rf"is written by operator 'out' of job {first.job_id}, which lives"
+    ):
+        second.run(timeout=PATIENCE, progress=False)
+
+    (tmp_path / "go").touch()
+    finish(first)
+    assert Counter(row.id for row in table.read(spark).collect()) == Counter(range(COUNT))
+    # Its owner has ended: now it may be added to.
+    eventually("the end of the first job's master", lambda: first.report().master is None)
+    third = environment(tmp_path, parallelism=1)
+    third.from_collection("rows", [{"id": -1}]).sink("mine", table)
+    third.run(timeout=PATIENCE, progress=False)
+    assert table.read(spark).count() == COUNT + 1
+
+
+def test_a_table_without_rows_and_schema_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PenstockError, match=r"nothing is committed in .*give SparkTable a schema="):
+        SparkTable(tmp_path / "none").read(spark)
+
+
+def test_a_table_outlives_its_job_and_keeps_its_types(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.sql(
+        "SELECT id, timestamp_micros(id) AS at, array(id) ids, CAST(id AS decimal(20,3)) AS d FROM range(5)"
+    )
+    env = environment(tmp_path, parallelism=1)
+    table = SparkTable(tmp_path / "table")
+    bridge.from_spark(env, df).sink("out", table)
+    env.run(timeout=PATIENCE, progress=False)
+    again = table.read(spark)
+    assert again.dtypes == df.dtypes
+    assert sorted(again.collect()) == sorted(df.collect())

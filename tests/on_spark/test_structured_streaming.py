@@ -1,0 +1,193 @@
+"""Streaming queries as sources, and tables as sources of streaming queries: every row counted once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pipelines.jobs import (
+    Slowed,
+    depots,
+    environment,
+    eventually,
+    executor_pids,
+    finish,
+    kill_subtask,
+)
+
+from penstock import bridge
+from penstock.actors import RayJobHandle, kill_process
+from penstock.bridge import SparkTable
+from penstock.runtime import GraphError, StreamEnvironment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 500
+
+
+def arrive(folder: Path, *numbers: int) -> None:
+    """Files of rows appear in a folder that a query watches."""
+    incoming = folder / "incoming"
+    incoming.mkdir(exist_ok=True)
+    for number in numbers:
+        table = pa.table({"id": range(number * ROWS, (number + 1) * ROWS)})
+        pq.write_table(table, incoming / f"_{number:03d}.parquet")
+        (incoming / f"_{number:03d}.parquet").rename(incoming / f"{number:03d}.parquet")
+
+
+def watched(spark: SparkSession, folder: Path) -> DataFrame:
+    """One file a micro-batch."""
+    return (
+        spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(folder / "incoming"))
+    )
+
+
+def stream_into_table(
+    spark: SparkSession, folder: Path, df: DataFrame, *, slow: Slowed | None = None, **options: Any
+) -> tuple[RayJobHandle, SparkTable]:
+    env = environment(folder, parallelism=1)
+    location = str(folder / "query")
+    stream: Any = bridge.from_structured_streaming(
+        env, df, id="rows", checkpoint_location=location, **options
+    )
+    if slow is not None:
+        stream = stream.map_batches(slow, "arrow", id="slow")
+    table = SparkTable(folder / "table", pa.schema({"id": pa.int64()}))
+    stream.sink("out", table)
+    job: Any = env.submit()
+    return job, table
+
+
+def ids(table: SparkTable, spark: SparkSession) -> Counter[int]:
+    return Counter(row.id for row in table.read(spark).collect())
+
+
+def stop_queries(spark: SparkSession) -> None:
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_query_is_left(spark: SparkSession) -> Any:
+    yield
+    stop_queries(spark)
+
+
+def test_a_query_that_ends_ends_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    arrive(tmp_path, 0, 1, 2)
+    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger={"availableNow": True})
+    finish(job)
+    assert ids(table, spark) == Counter(range(3 * ROWS))
+
+
+def test_micro_batches_survive_kills_of_subtask_master_executor_and_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One after the other, each while micro-batches flow; nothing lost, nothing twice."""
+    arrive(tmp_path, 0)
+    broken = tmp_path / "broken"
+    df = watched(spark, tmp_path).mapInArrow(RaisesWhile(str(broken)), "id long")
+    job, table = stream_into_table(spark, tmp_path, df)
+    eventually("the first micro-batch", lambda: committed_rows(tmp_path) >= ROWS)
+
+    kill_subtask(job, "rows")
+    arrive(tmp_path, 1, 2)
+    eventually("rows after the kill of the subtask", lambda: committed_rows(tmp_path) >= 3 * ROWS)
+
+    master = job.report().master
+    assert master is not None
+    kill_process(master)
+    arrive(tmp_path, 3, 4)
+    eventually("rows after the kill of the master", lambda: committed_rows(tmp_path) >= 5 * ROWS)
+
+    broken.touch()
+    before = {query.runId for query in spark.streams.active}
+    arrive(tmp_path, 5, 6)
+    eventually("the failure of the query", lambda: (tmp_path / "broken.raised").exists())
+    broken.unlink()
+    eventually("rows after the failure", lambda: committed_rows(tmp_path) >= 7 * ROWS)
+    assert before.isdisjoint({query.runId for query in spark.streams.active}), (
+        "it is another run of the query"
+    )
+
+    os.kill(executor_pids()[0], signal.SIGKILL)
+    arrive(tmp_path, 7, 8)
+    eventually("rows after the kill of the executor", lambda: committed_rows(tmp_path) >= 9 * ROWS)
+
+    stop_queries(spark)
+    result = finish(job)
+    assert ids(table, spark) == Counter(range(9 * ROWS))
+    assert result.statistics.restarts == 2
+
+
+def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0, 1)
+    slow = Slowed(1.0, tmp_path / "go")  # far slower than the test waits
+    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), slow=slow)
+    eventually("a micro-batch in the depot", lambda: any(d.epochs == 1 for d in depots(job)))
+    assert not (tmp_path / "query" / "commits" / "0").exists()
+    assert sum(d.epochs for d in depots(job)) == 1, "the next one waits"
+    (tmp_path / "go").touch()
+    eventually("the commit", (tmp_path / "query" / "commits" / "1").exists)
+    stop_queries(spark)
+    finish(job)
+    assert ids(table, spark) == Counter(range(2 * ROWS))
+
+
+def test_spark_to_penstock_to_spark_as_streams(spark: SparkSession, tmp_path: Path) -> None:
+    arrive(tmp_path, 0, 1)
+    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger={"availableNow": True})
+    query = (
+        table.read_stream(spark)
+        .writeStream.format("memory")
+        .queryName("back")
+        .option("checkpointLocation", str(tmp_path / "back"))
+        .start()
+    )
+    finish(job)
+    query.processAllAvailable()
+    query.stop()
+    assert spark.sql("SELECT count(*), count(DISTINCT id), sum(id) FROM back").first() == (
+        1000,
+        1000,
+        499_500,
+    )
+
+
+def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0)
+    streaming = watched(spark, tmp_path)
+    with pytest.raises(GraphError, match="this job takes none: give the StreamEnvironment checkpointing="):
+        bridge.from_structured_streaming(StreamEnvironment("x"), streaming, checkpoint_location="/tmp/x")
+    with pytest.raises(GraphError, match="is a stream; use from_structured_streaming"):
+        bridge.from_spark(environment(tmp_path), streaming)
+    with pytest.raises(GraphError, match="is no stream; use from_spark"):
+        bridge.from_structured_streaming(environment(tmp_path), spark.range(1), checkpoint_location="/tmp/x")
+
+
+class RaisesWhile:
+    """Fails every task while a file is there."""
+
+    def __init__(self, marker: str) -> None:
+        self.marker = marker
+
+    def __call__(self, batches: Any) -> Any:
+        yield from batches
+        if Path(self.marker).exists():
+            Path(f"{self.marker}.raised").touch()
+            raise ValueError("no luck right now")
+
+
+def committed_rows(folder: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in (folder / "table").glob("part-*"))

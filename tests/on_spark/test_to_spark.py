@@ -1,0 +1,220 @@
+"""Results of jobs as DataFrames: nothing lost, nothing twice, nothing changed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, finish, kill_subtask
+
+from penstock import bridge
+from penstock.runtime import JobFailedError, NoRestart, PenstockError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def doubled(row: dict[str, Any]) -> dict[str, Any]:
+    return {"id": row["id"], "twice": row["id"] * 2}
+
+
+def test_results_of_a_job_are_a_data_frame(spark: SparkSession, tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    rows = bridge.from_spark(env, spark.range(0, 50_000, 1, 3))
+    df = bridge.to_spark(env, rows.map(doubled), spark, timeout=PATIENCE)
+    assert df.dtypes == [("id", "bigint"), ("twice", "bigint")]
+    assert df.selectExpr("count(*)", "sum(id)", "sum(twice)").first() == (
+        50_000,
+        1_249_975_000,
+        2_499_950_000,
+    )
+    assert df.rdd.getNumPartitions() >= 2
+    df.unpersist()
+
+
+def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSession, tmp_path: Path) -> None:
+    count = 200_000
+    env = environment(tmp_path)
+    stream: Any = bridge.from_spark(env, spark.range(0, count, 1, 4), id="rows", window=1 << 18)
+    with bridge.SparkResults() as results:
+        slow = stream.map_batches(Slowed(40_000, tmp_path / "go"), "arrow")
+        slow.sink("out", results, disable_chaining=True)
+        job: Any = env.submit()
+        after_rows(job, 20_000, checkpoints=2)
+        seen = results.to_dataframe(spark).count()
+        kill_subtask(job, "out", 0)
+        (tmp_path / "go").touch()
+        assert finish(job).statistics.restarts == 1
+        found = Counter(row.id for row in results.to_dataframe(spark).collect())
+    assert 0 < seen < count, "what is committed can be read while the job runs"
+    assert found == Counter(range(count))
+
+
+def test_results_are_there_without_raydp_too(spark: SparkSession, tmp_path: Path) -> None:
+    """Any Spark session can fetch blocks: the public way."""
+    from penstock.bridge import block_frames
+
+    env = environment(tmp_path, parallelism=1)
+    with bridge.SparkResults() as results, pytest.MonkeyPatch.context() as patch:
+        bridge.from_spark(env, spark.range(0, 1_000, 1, 2)).sink("out", results)
+        env.run(timeout=PATIENCE, progress=False)
+        patch.setattr(block_frames, "is_raydp", lambda session: False)
+        assert results.to_dataframe(spark).selectExpr("count(*)", "sum(id)").first() == (1_000, 499_500)
+
+
+def test_released_results_are_named_as_such(spark: SparkSession) -> None:
+    results = bridge.SparkResults(pa.schema({"a": pa.int64()}))
+    assert results.to_dataframe(spark).collect() == []
+    results.unpersist()
+    with pytest.raises(PenstockError, match="has ended or has released them"):
+        results.to_dataframe(spark)
+
+
+def test_no_rows_and_no_schema_is_an_error_that_says_what_to_give(spark: SparkSession) -> None:
+    with bridge.SparkResults() as results, pytest.raises(PenstockError, match="give SparkResults a schema="):
+        results.to_dataframe(spark)
+
+
+def test_rows_that_do_not_fit_the_schema_fail_the_job(spark: SparkSession, tmp_path: Path) -> None:
+    env = environment(tmp_path, parallelism=1, restart=NoRestart())
+    rows = env.from_collection("rows", [{"a": 1}, {"a": "one"}])
+    with pytest.raises(JobFailedError, match=r"operator 'to-spark'.*which does not fit the schema"):
+        bridge.to_spark(env, rows, spark, timeout=PATIENCE)
+
+
+def leaf_types() -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
+    """Spark types, each with the values it can have."""
+    from pyspark.sql import types as t
+
+    instants = st.datetimes(datetime.fromisoformat("1971-01-01"), datetime.fromisoformat("2200-01-01"))
+    text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+
+    def whole(bits: int) -> st.SearchStrategy[int]:
+        return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+    kinds: list[tuple[Any, st.SearchStrategy[Any]]] = [
+        (t.BooleanType(), st.booleans()),
+        (t.ByteType(), whole(8)),
+        (t.ShortType(), whole(16)),
+        (t.IntegerType(), whole(32)),
+        (t.LongType(), whole(64)),
+        (t.FloatType(), st.floats(width=32)),
+        (t.DoubleType(), st.floats()),
+        (t.StringType(), text),
+        (t.BinaryType(), st.binary(max_size=6).map(bytearray)),
+        (t.DateType(), st.dates(date(1, 1, 1), date(9999, 12, 31))),
+        (t.TimestampType(), instants),
+        (t.TimestampNTZType(), instants),
+        (t.DayTimeIntervalType(), st.timedeltas(timedelta(-9_000), timedelta(9_000))),
+        (t.DecimalType(38, 18), st.decimals(-(10**19), 10**19, places=18)),
+        (t.DecimalType(5, 0), st.integers(-99_999, 99_999).map(Decimal)),
+    ]
+    return st.sampled_from(kinds)
+
+
+def nested(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple[Any, Any]]:
+    from pyspark.sql import types as t
+
+    def struct(parts: list[tuple[Any, Any]]) -> tuple[Any, Any]:
+        kind = t.StructType([t.StructField(f"f{i}", part) for i, (part, _) in enumerate(parts)])
+        return kind, st.tuples(*(st.none() | values for _, values in parts))
+
+    arrays = inner.map(lambda e: (t.ArrayType(e[0]), st.lists(st.none() | e[1], max_size=3)))
+    structs = st.lists(inner, min_size=1, max_size=3).map(struct)
+    keys = st.text("abc", max_size=3)
+    maps = inner.map(
+        lambda e: (t.MapType(t.StringType(), e[0]), st.dictionaries(keys, st.none() | e[1], max_size=3))
+    )
+    return arrays | structs | maps
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
+    """A schema with many columns of random types, and rows for it."""
+    from pyspark.sql import types as t
+
+    kinds = draw(st.lists(st.recursive(leaf_types(), nested, max_leaves=4), min_size=12, max_size=20))
+    schema = t.StructType([t.StructField("row", t.LongType(), nullable=False)])
+    for number, (kind, _) in enumerate(kinds):
+        schema.add(f"c{number}", kind)
+    cells = st.tuples(*(st.none() | values for _, values in kinds))
+    rows = draw(st.lists(cells, min_size=3, max_size=20))
+    return schema, [(number, *row) for number, row in enumerate(rows)]
+
+
+@settings(max_examples=3, suppress_health_check=list(HealthCheck), deadline=None)
+@given(frame=frames())
+def test_rows_of_any_type_come_back_as_they_were(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, frame: tuple[Any, list[tuple[Any, ...]]]
+) -> None:
+    schema, rows = frame
+    df = spark.createDataFrame(rows, schema).repartition(2, "row")
+    env = environment(tmp_path_factory.mktemp("types"), parallelism=2)
+    back = bridge.to_spark(env, bridge.from_spark(env, df), spark, timeout=PATIENCE)
+    assert [(f.name, f.dataType.simpleString()) for f in back.schema] == [
+        (f.name, f.dataType.simpleString()) for f in df.schema
+    ]
+    expected = [comparable(row) for row in df.orderBy("row").collect()]
+    found = [comparable(row) for row in back.orderBy("row").collect()]
+    back.unpersist()
+    assert found == expected
+    assert len(found) == len(rows)
+
+
+def comparable(value: Any) -> Any:
+    """A value that equals another one of the same content: NaN equals NaN here, and 0.0 is not -0.0."""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else (value, math.copysign(1.0, value))
+    if isinstance(value, dict):
+        return sorted((key, comparable(item)) for key, item in value.items())
+    if isinstance(value, tuple | list):
+        return [comparable(item) for item in value]
+    return value
+
+
+def test_arrow_types_that_spark_would_misread_are_cast(spark: SparkSession, tmp_path: Path) -> None:
+    """Silent corruption otherwise: empty strings, times of another year."""
+    instant = datetime.fromisoformat("2024-05-06T07:08:09")
+    env = environment(tmp_path, parallelism=1)
+    odd = env.from_collection("rows", [{"n": 1}]).map_batches(OddTypes(instant), "arrow")
+    df = bridge.to_spark(env, odd, spark, timeout=PATIENCE)
+    row = df.first()
+    assert row is not None
+    assert row.asDict() == {
+        "large": "text",
+        "nanos": instant,
+        "word": "often",
+        "unsigned": 2**32 - 1,
+        "half": 0.5,
+        "fixed": bytearray(b"abcd"),
+        "lists": ["x"],
+    }
+    df.unpersist()
+
+
+class OddTypes:
+    """Gives a batch of types that Spark does not have."""
+
+    def __init__(self, instant: datetime) -> None:
+        self.instant = instant
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch(
+            {
+                "large": pa.array(["text"], pa.large_string()),
+                "nanos": pa.array([self.instant], pa.timestamp("ns")),
+                "word": pa.array(["often"]).dictionary_encode(),
+                "unsigned": pa.array([2**32 - 1], pa.uint32()),
+                "half": pa.array([0.5], pa.float32()).cast(pa.float16()),
+                "fixed": pa.array([b"abcd"], pa.binary(4)),
+                "lists": pa.array([["x"]], pa.large_list(pa.large_string())),
+            }
+        )
