@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.checkpoint.finalize import complete_elsewhere
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
@@ -86,4 +86,6 @@ def _complete(job: StepJob, places: MemoryPlaces, url: str, checkpoint_id: int |
     if newest is None or newest.checkpoint_id != checkpoint_id:
         msg = f"savepoint {checkpoint_id} did not complete"
         raise JobStuckError(msg)
-    complete_elsewhere(places(url, create=True), replace(newest, metadata=None))
+    complete_elsewhere(
+        places(url, create=True), replace(newest, metadata=None, size=state_size(newest.operators))
+    )
