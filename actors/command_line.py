@@ -6,7 +6,6 @@ machine. What goes wrong is told in one line, with exit code 1.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -17,16 +16,22 @@ from typing import Annotated, Any, Final
 
 import ray
 import typer
-from rich.console import Console
 
 from penstock.actors.cluster import join_existing
+from penstock.actors.command_line_common import (
+    AddressOption,
+    JobArgument,
+    JsonOption,
+    console,
+    find,
+    print_json,
+)
+from penstock.actors.command_line_snapshots import register
 from penstock.actors.command_line_views import jobs_table, status_view
-from penstock.actors.job_handle import RayJobHandle
 from penstock.actors.job_report import JobReport
-from penstock.actors.jobs import job as find_job
 from penstock.actors.jobs import known_jobs
 from penstock.actors.logs import LogReader
-from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.errors import PenstockError
 
 #: The group of entry points of further commands; each names a function without arguments.
 COMMAND_GROUP: Final = "penstock.commands"
@@ -34,27 +39,14 @@ COMMAND_GROUP: Final = "penstock.commands"
 _HELP: Final = {"doctor": "Versions of Ray, RayDP, Spark, Java and Arrow, and whether they fit."}
 
 _POLL: Final = 0.5
-#: Columns of what is not read on a terminal: nothing is cut there.
-_WIDE: Final = 240
 
 app = typer.Typer(
-    help="Look at Penstock's jobs on a Ray cluster, and end them.",
+    help="Look at Penstock's jobs on a Ray cluster, save and rescale them, and end them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-JobArgument = Annotated[
-    str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, or its name.")
-]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="The Ray cluster; else RAY_ADDRESS, else the one on this machine."
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 @app.command("list")
@@ -63,9 +55,9 @@ def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> Non
     join_existing(address)
     known = known_jobs()
     if as_json:
-        _print_json([{**each.report.to_record(), "state": each.state} for each in known])
+        print_json([{**each.report.to_record(), "state": each.state} for each in known])
     elif known:
-        _console().print(jobs_table(known))
+        console().print(jobs_table(known))
     else:
         print("no jobs")
 
@@ -73,13 +65,13 @@ def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> Non
 @app.command()
 def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
     """What is known of a job: its state and how it came to it, its operators, its checkpoints."""
-    report = _find(job, address).report()
+    report = find(job, address).report()
     if as_json:
-        _print_json(_with_processes(report))
+        print_json(_with_processes(report))
         return
-    console = _console()
+    shown = console()
     for part in status_view(report):
-        console.print(part)
+        shown.print(part)
 
 
 @app.command()
@@ -89,7 +81,7 @@ def cancel(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job's end.")] = 60.0,
 ) -> None:
     """End a job. What its sinks have committed stays; what they have not is dropped."""
-    handle = _find(job, address)
+    handle = find(job, address)
     before = handle.status()
     if before.is_terminal:
         print(f"job {handle.job_id} has ended before: {before.value}")
@@ -119,7 +111,7 @@ def logs(
     address: AddressOption = None,
 ) -> None:
     """What operators have printed and logged, each line with its time (UTC), operator and subtask."""
-    handle = _find(job, address)
+    handle = find(job, address)
     reader = handle.log_reader(operator, subtask)
     _print_lines(reader, tail)
     while follow:
@@ -148,6 +140,9 @@ def _loaded_late(point: EntryPoint) -> Callable[[], None]:
     return command
 
 
+register(app)
+
+
 def main() -> None:
     """The command line's entry point."""
     try:
@@ -162,14 +157,6 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _find(job: str, address: str | None) -> RayJobHandle:
-    join_existing(address)
-    if not job.strip():
-        msg = "JOB is empty: give a job's id, the beginning of one, or its name"
-        raise ConfigurationError(msg)
-    return find_job(job)
 
 
 def _print_lines(reader: LogReader, tail: int | None = None) -> None:
@@ -191,17 +178,6 @@ def _with_processes(report: JobReport) -> dict[str, Any]:
         for p in report.processes
     ]
     return record
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2))
-
-
-def _console() -> Console:
-    console = Console(highlight=False, markup=False, emoji=False)
-    return (
-        console if console.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)
-    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""How `penstock list` and `penstock status` look."""
+"""How the command line shows jobs, checkpoints and snapshots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rich.text import Text
 
 from penstock.actors.job_report import JobReport
 from penstock.actors.jobs import KnownJob
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord
+from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails, CheckpointRecord
+from penstock.runtime.checkpoint.inspection import SnapshotSummary
 
 _COLOURS: Final = {
     "running": "green",
@@ -145,6 +146,53 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
     return table
 
 
+def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[RenderableType]:
+    """The history, and what the subtasks measured of the newest checkpoint that has ended well."""
+    known = list(details)
+    yield _checkpoints_table(each.record for each in known)
+    measured = [each for each in known if each.subtasks and each.record.size is not None]
+    if not measured:
+        return
+    yield Text(f"\nby subtask, {measured[-1].record.kind.value} {measured[-1].record.checkpoint_id}", "bold")
+    table = _table("subtask", "start delay", "alignment", "stopped", "beside", "written", "state")
+    for subtask, seen in sorted(measured[-1].subtasks.items()):
+        times = (seen.start_delay, seen.alignment_duration, seen.sync_duration, seen.async_duration)
+        sizes = (seen.written_bytes, seen.full_bytes)
+        shown = [f"{seconds * 1000:.1f} ms" for seconds in times] + [f"{size:,} B" for size in sizes]
+        table.add_row(str(subtask), *shown)
+    yield _indented(table)
+
+
+def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
+    """What a checkpoint or savepoint contains."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(summary.kind, Text(str(summary.checkpoint_id), style="bold"))
+    grid.add_row("named from", Text(summary.location))
+    took = summary.completed_at - summary.triggered_at
+    when = f"{_moment(summary.completed_at)}, took {took:.2f} s, in attempt {summary.attempt}"
+    grid.add_row("completed", when)
+    grid.add_row("state", f"{summary.size:,} B in {summary.files} files and the metadata")
+    yield grid
+    table = _table("operator", "subtasks", "max", "size", "files", "state", "kind", "entries")
+    for operator in summary.operators:
+        size = f"{operator.size:,} B"
+        head = [operator.operator_id, str(operator.parallelism), str(operator.max_parallelism), size]
+        head.append(str(operator.files))
+        for state in operator.states or [None]:
+            cells = ["-"] * 3
+            if state is not None:
+                cells = [state.name, state.kind, f"{'' if state.is_exact else 'up to '}{state.entries:,}"]
+            table.add_row(*map(Text, head + cells))
+            head = [""] * len(head)
+    yield Text("")
+    yield table
+    for operator in summary.operators:
+        for state in operator.states:
+            if state.values:
+                yield Text(f"\npositions of {operator.operator_id}", style="bold")
+                yield _indented(Text("\n".join(state.values)))
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     right = {
@@ -159,6 +207,14 @@ def _table(*columns: str) -> Table:
         "in flight",
         "duration",
         "id",
+        "max",
+        "files",
+        "entries",
+        "start delay",
+        "alignment",
+        "stopped",
+        "beside",
+        "written",
     }
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")

@@ -20,6 +20,7 @@ from penstock.actors.names import NAMESPACE, master_name
 from penstock.actors.progress import Progress
 from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report, path_of
 from penstock.actors.urls import absolute_url
+from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.errors import (
     ConfigurationError,
     DeploymentError,
@@ -152,6 +153,15 @@ class RayJobHandle:
                 return
             time.sleep(_RETRY_DELAY)
 
+    def checkpoints(self) -> tuple[CheckpointDetails, ...]:
+        """The job's last checkpoints and savepoints, oldest first.
+
+        Each with its size and duration, and with what every subtask measured: how long it aligned, how long
+        it stopped for it, how much it wrote. Of a job that has ended the records alone are left.
+        """
+        details = self._ask(lambda master: master.checkpoints.remote(), _ended_checkpoints)
+        return tuple(details)
+
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
         """What its operators and its JobMaster have printed and logged so far, in the order of time.
 
@@ -252,6 +262,10 @@ class RayJobHandle:
                 msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
                 raise DeploymentError(msg) from problem
             time.sleep(_RETRY_DELAY)
+
+
+def _ended_checkpoints(record: dict[str, Any]) -> tuple[CheckpointDetails, ...]:
+    return tuple(CheckpointDetails(each, {}) for each in JobReport.from_record(record).checkpoint_history)
 
 
 def _ended_answer(record: dict[str, Any]) -> SavepointAnswer:

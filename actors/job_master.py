@@ -41,6 +41,7 @@ from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.subtask_watch import SubtaskWatch
 from penstock.actors.system_clock import SystemClock
+from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.errors import DeploymentError, StorageError
@@ -139,6 +140,11 @@ class JobMaster:
         if self._requests is None:
             return RescaleRefused("the job could not be taken up")
         return await self._requests.rescale(parallelism)
+
+    async def checkpoints(self) -> tuple[CheckpointDetails, ...]:
+        """The last checkpoints of this process with what each subtask measured, oldest first."""
+        await self._prepared.wait()
+        return () if self._scheduler is None else self._scheduler.checkpoints()
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good; a process calls itself, and `False` says that another one got the call."""

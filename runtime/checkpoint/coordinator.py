@@ -26,6 +26,7 @@ from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
 from penstock.runtime.checkpoint.coordinator_history import (
+    CheckpointDetails,
     CheckpointHistory,
     CheckpointRecord,
     CoordinatorStatistics,
@@ -334,6 +335,10 @@ class CheckpointCoordinator:
     def latest_completed(self) -> CompletedCheckpoint | None:
         """The newest completed checkpoint."""
         return self._pending.latest
+
+    def details(self) -> tuple[CheckpointDetails, ...]:
+        """The last checkpoints with what each subtask measured, oldest first."""
+        return self._history.details()
 
     def history(self) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints, oldest first."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.pending_checkpoint import PendingStatistics
+from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
 from penstock.runtime.record.elements import SnapshotKind
 
 
@@ -89,6 +90,27 @@ class CheckpointRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointDetails:
+    """One checkpoint of the history with what each of its subtasks measured.
+
+    Attributes:
+        record: How it stands: kind, sizes, durations, why it failed.
+        subtasks: By subtask that has acknowledged: start delay, alignment, the two halves, bytes. Empty for
+            checkpoints that are too old.
+    """
+
+    record: CheckpointRecord
+    subtasks: Mapping[SubtaskId, CheckpointMetrics]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        subtasks = [
+            {"vertex": s.vertex, "subtask": s.index, **asdict(m)} for s, m in sorted(self.subtasks.items())
+        ]
+        return {**self.record.to_dict(), "by_subtask": subtasks}
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorStatistics:
     """Counters of a coordinator over all attempts that it has served.
 
@@ -136,10 +158,13 @@ class CheckpointHistory:
 
     Args:
         capacity: How many are remembered one by one.
+        detailed: Of how many it is remembered what each subtask measured.
     """
 
-    def __init__(self, capacity: int = 100) -> None:
+    def __init__(self, capacity: int = 100, detailed: int = 20) -> None:
         self._records: deque[CheckpointRecord] = deque(maxlen=capacity)
+        self._metrics: OrderedDict[int, Mapping[SubtaskId, CheckpointMetrics]] = OrderedDict()
+        self._detailed = detailed
         self._counters = CoordinatorStatistics()
 
     def started(self, record: CheckpointRecord) -> None:
@@ -155,6 +180,9 @@ class CheckpointHistory:
             written_bytes=pending.written_bytes,
             in_flight_bytes=pending.in_flight_bytes,
         )
+        self._metrics[pending.checkpoint_id] = pending.metrics
+        while len(self._metrics) > self._detailed:
+            self._metrics.popitem(last=False)
 
     def finalising(self, checkpoint_id: int) -> None:
         """The record of a checkpoint is being written."""
@@ -189,6 +217,10 @@ class CheckpointHistory:
     def records(self) -> tuple[CheckpointRecord, ...]:
         """All that are remembered, oldest first."""
         return tuple(self._records)
+
+    def details(self) -> tuple[CheckpointDetails, ...]:
+        """The same with what each subtask measured."""
+        return tuple(CheckpointDetails(r, self._metrics.get(r.checkpoint_id, {})) for r in self._records)
 
     def _update(self, checkpoint_id: int, **changes: Any) -> None:
         for position in range(len(self._records) - 1, -1, -1):

@@ -315,7 +315,7 @@ class PendingCheckpoints:
         return failed
 
     def _expire(self, started: StartedCheckpoint) -> None:
-        missing = ", ".join(started.pending.waits_for()[:5]) or "its turn to be written"
+        missing = ", ".join(started.pending.missing_names()[:5]) or "its turn to be written"
         detail = f"not complete after {self._timeout:g} s; it waited for {missing}"
         self.abort(started, Reason.CHECKPOINT_EXPIRED, detail)
 

@@ -62,7 +62,7 @@ def finalize(
         if open_location is None:
             msg = f"nobody can open {sized.location}, where the savepoint is to be"
             raise StorageError(msg)
-        _write_elsewhere(open_location(sized.location, create=True), sized)
+        complete_elsewhere(open_location(sized.location, create=True), sized)
     metadata = write_state_file(storage, path, encode_metadata(sized, path))
     record = CheckpointCompleted(
         checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.kind, metadata, checkpoint.completed_at
@@ -81,8 +81,16 @@ def finalize(
     return Finalized(replace(sized, metadata=metadata))
 
 
-def _write_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
-    """Complete a savepoint in its own folder, which is a storage of its own and may be moved as a whole."""
+def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
+    """Complete a savepoint in its own folder, which is a storage of its own and can be moved; blocks.
+
+    Args:
+        place: That folder; its files of state are there.
+        checkpoint: What was acknowledged, without metadata.
+
+    Raises:
+        StorageError: Not all files can be seen here, or the metadata could not be written.
+    """
     own = replace(checkpoint, location=None)
     present = frozenset(place.list(""))
     lost = sorted({handle.path for handle in own.files()} - present)

@@ -288,7 +288,7 @@ class PendingCheckpoint:
             missing_masters=tuple(sorted(self._missing_masters)),
         )
 
-    def waits_for(self) -> tuple[str, ...]:
+    def missing_names(self) -> tuple[str, ...]:
         """Who is missing, for people."""
         return (
             *map(str, sorted(self._missing)),
@@ -306,7 +306,7 @@ class PendingCheckpoint:
 
     def _check_complete(self) -> None:
         if not self.is_fully_acknowledged or self.is_disposed:
-            missing = ", ".join(self.waits_for()) or "nobody"
+            missing = ", ".join(self.missing_names()) or "nobody"
             msg = f"checkpoint {self.checkpoint_id} is {self.state.value} and waits for {missing}"
             raise RuntimeError(msg)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 from penstock.runtime.checkpoint.config_values import Duration
+from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.operators.protocols import OperatorStatistics
 
 
@@ -154,6 +155,10 @@ class JobHandle(Protocol):
         Raises:
             RescaleError: The job goes on as it was; says why.
         """
+        ...
+
+    def checkpoints(self) -> Sequence[CheckpointDetails]:
+        """The job's last checkpoints and savepoints with sizes, durations and alignments, oldest first."""
         ...
 
     def statistics(self) -> JobStatistics:

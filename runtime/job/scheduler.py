@@ -18,6 +18,7 @@ from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointFailed, OnAnswer
@@ -254,6 +255,10 @@ class JobScheduler:
     def state(self) -> JobState:
         """Where the job is in its life."""
         return self._job.state.name
+
+    def checkpoints(self) -> tuple[CheckpointDetails, ...]:
+        """The last checkpoints with what each subtask measured, oldest first."""
+        return () if self._job.coordinator is None else self._job.coordinator.details()
 
     @property
     def graph(self) -> JobGraph:

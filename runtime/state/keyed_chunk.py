@@ -189,13 +189,9 @@ def read_chunk(
         CorruptSnapshotError: The bytes are damaged, or a value in them can't be decoded; names the file.
         ConfigurationError: The chunk was written with another number of key groups.
     """
-    where = handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"
-    body = data[_HEADER:]
-    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : _HEADER] != xxh3_64_digest(body):
-        msg = f"the keyed state in {where} is damaged: {len(data)} bytes with a wrong header or checksum"
-        raise CorruptSnapshotError(msg)
+    where = _place(handle)
+    written_with, packed = _unpack(data, where)
     try:
-        written_with, packed = msgpack.unpackb(body, strict_map_key=False)
         blocks = [_decode_block(codec, *block) for block in packed]
     except (ValueError, TypeError, CodecError) as error:
         msg = f"the keyed state in {where} can't be decoded: {error}"
@@ -207,6 +203,40 @@ def read_chunk(
         )
         raise ConfigurationError(msg)
     return blocks
+
+
+def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[tuple[str, list[Any], bool]]:
+    """The keys of a chunk without their values: table, keys, and whether they were deleted; in order.
+
+    Args:
+        data: The chunk's bytes.
+        handle: Where they come from, for messages.
+        codec: Decodes keys.
+
+    Raises:
+        CorruptSnapshotError: The bytes are damaged; names the file.
+        CodecError: A key can't be decoded here.
+    """
+    _, packed = _unpack(data, _place(handle))
+    for table, _, _, keys, values in packed:
+        yield table, codec.loads(keys), values is None
+
+
+def _place(handle: StateHandle) -> str:
+    return handle.path if isinstance(handle, FileHandle) else "the checkpoint's metadata"
+
+
+def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
+    body = data[_HEADER:]
+    if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : _HEADER] != xxh3_64_digest(body):
+        msg = f"the keyed state in {where} is damaged: {len(data)} bytes with a wrong header or checksum"
+        raise CorruptSnapshotError(msg)
+    try:
+        written_with, packed = msgpack.unpackb(body, strict_map_key=False)
+    except (ValueError, TypeError) as error:
+        msg = f"the keyed state in {where} can't be decoded: {error}"
+        raise CorruptSnapshotError(msg) from error
+    return written_with, packed
 
 
 def _decode_block(

@@ -12,7 +12,7 @@ savepoint that is not the newest any more, as its user may do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.config import Checkpointing
@@ -74,25 +74,38 @@ class StepCheckpoints:
         self._kept: dict[int, CompletedCheckpoint] = {}
         self._files: set[str] = set()
         self.running: dict[int, RunningCheckpoint] = {}
+        self._followed: CompletedCheckpoint | None = None
         self.newest: CompletedCheckpoint | None = None
         self.completed = self.declined = 0
 
     def begin_attempt(self, graph: ExecutionGraph, attempt: int) -> None:
         """Everything of the last attempt is over; the subtasks of a new one run."""
         self._planner = CheckpointPlanner(graph)
-        if self.newest is not None:
-            self._planner.restored(self.newest.operators)
+        restored = self.newest or self._followed
+        if restored is not None:
+            self._planner.restored(restored.operators)
         self._planner.started()
         self._attempt = attempt
         self.running.clear()
         self._delete_files()
 
-    def start(self, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> RunningCheckpoint | None:
+    def follow(self, checkpoint: CompletedCheckpoint) -> None:
+        """The job starts from another one's snapshot: ids go on behind it."""
+        self._next_id = checkpoint.checkpoint_id + 1
+        self._followed = checkpoint
+
+    def start(
+        self,
+        kind: SnapshotKind = SnapshotKind.CHECKPOINT,
+        *,
+        drain: bool = False,
+        location: str | None = None,
+    ) -> RunningCheckpoint | None:
         """Begin a checkpoint; `None` when nobody is left."""
         plan = self._plan.plan()
         if isinstance(plan, NotAllRunning):
             return None
-        options = self._options(kind)
+        options = replace(self._options(kind), drain=drain, location=location)
         barrier = CheckpointBarrier(self._next_id, self._clock.now(), options, self._base_id)
         self._next_id += 1
         started = self.running[barrier.checkpoint_id] = RunningCheckpoint(barrier, plan)
@@ -124,7 +137,13 @@ class StepCheckpoints:
         now = self._clock.now()
         kind = running.barrier.options.kind
         self.newest = CompletedCheckpoint(
-            checkpoint_id, self._attempt, kind, operators, running.barrier.timestamp, now
+            checkpoint_id,
+            self._attempt,
+            kind,
+            operators,
+            running.barrier.timestamp,
+            now,
+            location=running.barrier.options.location,
         )
         self._kept[checkpoint_id] = self.newest
         if not kind.is_savepoint:
@@ -164,7 +183,7 @@ class StepCheckpoints:
     def files(self) -> Iterator[FileHandle]:
         """Every file that something may still need."""
         for checkpoint in self._kept.values():
-            yield from checkpoint.files()
+            yield from checkpoint.own_files()
         for running in self.running.values():
             for snapshot in running.acknowledged.values():
                 yield from snapshot.files()

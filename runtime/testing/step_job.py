@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.subtask import Subtask
@@ -68,6 +69,9 @@ class StepJob:
         storage: For checkpoints.
         choose: Decides what happens next; `seeded(0)` by default.
         clock: Time; it moves only when nothing else can happen, or when the job's user moves it.
+        job_id: Its id; sinks tell the transactions of two jobs apart by it.
+        restore: Another job's snapshot to start from.
+        open_location: Opens places of snapshots that are not in `storage`.
 
     Raises:
         OperatorError: A subtask could not be built.
@@ -86,6 +90,10 @@ class StepJob:
         storage: SnapshotStorage,
         choose: Choose | None = None,
         clock: ManualClock | None = None,
+        *,
+        job_id: str = "step-job",
+        restore: CompletedCheckpoint | None = None,
+        open_location: StorageOpener | None = None,
     ) -> None:
         self._graph = graph
         self._config = config
@@ -95,6 +103,11 @@ class StepJob:
         self.storage = storage
         self.checkpoints = StepCheckpoints(storage, self.clock, config.checkpointing)
         self.tasks: dict[SubtaskId, StepTask] = {}
+        self._job_id = job_id
+        self._restore = restore
+        self._open_location = open_location
+        if restore is not None:
+            self.checkpoints.follow(restore)
         self._begin_attempt()
 
     @property
@@ -141,9 +154,15 @@ class StepJob:
         msg = f"the job has not ended after {most_moves} moves: {self._describe()}"
         raise JobStuckError(msg)
 
-    def trigger_checkpoint(self, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> int | None:
+    def trigger_checkpoint(
+        self,
+        kind: SnapshotKind = SnapshotKind.CHECKPOINT,
+        *,
+        drain: bool = False,
+        location: str | None = None,
+    ) -> int | None:
         """Begin a checkpoint; its id, or `None` when nobody is left to take it."""
-        started = self.checkpoints.start(kind)
+        started = self.checkpoints.start(kind, drain=drain, location=location)
         if started is None:
             return None
         barrier = started.barrier
@@ -283,10 +302,18 @@ class StepJob:
         self._network = StepNetwork(self._config.credits)
         self.checkpoints.begin_attempt(self._graph, self._attempt)
         descriptors = describe_tasks(
-            "step-job", self._attempt, self._graph, self._config, self.checkpoints.newest, self.storage
+            self._job_id,
+            self._attempt,
+            self._graph,
+            self._config,
+            self.checkpoints.newest or self._restore,
+            self.storage,
+            open_location=self._open_location,
         )
         self.tasks = {
-            descriptor.id: StepTask(descriptor, self._network, self.checkpoints, self.clock, self.storage)
+            descriptor.id: StepTask(
+                descriptor, self._network, self.checkpoints, self.clock, self.storage, self._open_location
+            )
             for descriptor in descriptors
         }
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.ports import Clock, SnapshotStorage
+from penstock.runtime.ports import Clock, SnapshotStorage, StorageOpener
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult
@@ -103,6 +103,7 @@ class StepTask:
         master: Where reports go.
         clock: Time.
         storage: The checkpoint storage.
+        open_location: Opens places of snapshots that are not in `storage`.
 
     Raises:
         OperatorError: The subtask could not be built.
@@ -123,6 +124,7 @@ class StepTask:
         master: StepMaster,
         clock: Clock,
         storage: SnapshotStorage | None,
+        open_location: StorageOpener | None = None,
     ) -> None:
         self.id = descriptor.id
         self._network = network
@@ -134,7 +136,7 @@ class StepTask:
         self.is_finished = False
         self._woken = True
         self._result = StepResult(more=True)
-        self.subtask = build_subtask(descriptor, self, self.runner, clock, storage)
+        self.subtask = build_subtask(descriptor, self, self.runner, clock, storage, open_location)
 
     @property
     def wake_at(self) -> float | None:

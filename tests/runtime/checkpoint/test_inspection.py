@@ -1,0 +1,81 @@
+"""What is said of a snapshot without running its job."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from penstock.runtime.checkpoint import state_files
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.inspection import SnapshotSummary, inspect_snapshot
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metadata import read_state
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.io.connectors.index_range import IndexRange
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
+
+COUNT, KEYS = 3000, 9
+
+
+@pytest.fixture
+def places() -> MemoryPlaces:
+    return MemoryPlaces()
+
+
+@pytest.fixture(params=[40, 1 << 20])
+def saved(request: pytest.FixtureRequest, places: MemoryPlaces, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A savepoint, with small state in files and in the metadata."""
+    monkeypatch.setattr(state_files, "INLINE_LIMIT", request.param)
+    env = StreamEnvironment("count", parallelism=2, max_parallelism=16)
+    numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=COUNT))
+    counts = numbers.key_by(lambda i: i % KEYS).reduce("largest", max)
+    counts.sink("out", CollectSink(InMemoryCollector()))
+    config = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5)
+    job = StepJob(
+        build_execution_graph(env.build()), config, MemoryStorage(), Random(1).randrange, open_location=places
+    )
+    job.run(100)
+    job.complete_checkpoint()
+    job.run(50)
+    take_savepoint(job, places, "/saved")
+    return "/saved"
+
+
+def inspected(places: MemoryPlaces, url: str, codec: ValueCodec) -> SnapshotSummary:
+    return inspect_snapshot(found_at(places, url), lambda handle: read_state(places(url), handle), codec)
+
+
+def test_operators_states_keys_sizes_and_positions_are_told(saved: str, places: MemoryPlaces) -> None:
+    summary = inspected(places, saved, ValueCodec(allow_pickle=False, classes=[IndexRange]))
+    assert (summary.kind, summary.location) == ("savepoint", saved)
+    operators = {operator.operator_id: operator for operator in summary.operators}
+    assert list(operators) == ["numbers", "largest", "out"]
+    (largest,) = operators["largest"].states
+    assert (largest.name, largest.kind, largest.entries, largest.is_exact) == ("reduce", "keyed", KEYS, True)
+    assert (operators["largest"].parallelism, operators["largest"].max_parallelism) == (2, 16)
+    (splits,) = operators["numbers"].states
+    assert (splits.name, splits.kind, splits.entries) == ("splits", "split_distribute", 2)
+    assert all(text.startswith("IndexRange(") for text in splits.values)
+    assert summary.size == sum(operator.size for operator in summary.operators) > 0
+    assert summary.files == sum(operator.files for operator in summary.operators)
+    assert summary.files == len(places(saved).list("")) - 1
+
+
+def test_what_can_not_be_decoded_here_is_said_to_be_so(saved: str, places: MemoryPlaces) -> None:
+    class Nothing(ValueCodec):
+        def loads(self, data: bytes) -> object:
+            return ValueCodec(allow_pickle=False).loads(b"\xc7\x01\x7f\x00")
+
+    summary = inspected(places, saved, Nothing(allow_pickle=False))
+    operators = {operator.operator_id: operator for operator in summary.operators}
+    (largest,) = operators["largest"].states
+    assert largest.entries >= KEYS
+    assert not largest.is_exact
+    assert all("not known here" in text for text in operators["numbers"].states[0].values)
