@@ -1,4 +1,7 @@
-"""Asks the facts on key groups. Flink's hashes are rebuilt here: jobs hash otherwise, the ranges are the same."""
+"""Asks the facts on key groups.
+
+Flink's hashes are rebuilt here: jobs hash otherwise, the ranges are the same.
+"""
 
 from __future__ import annotations
 
