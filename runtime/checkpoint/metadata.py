@@ -7,7 +7,7 @@ can be moved, or be opened as a storage of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -174,12 +174,11 @@ def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
     subtasks = [
         [
             index,
-            [
-                [k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]]
-                for k in subtask.keyed
-            ],
-            [[o.name, o.mode.value, o.count, _encode(o.state, folder)] for o in subtask.operator],
+            _encode_keyed(subtask.keyed, folder),
+            _encode_lists(subtask.operator, folder),
             subtask.channels and _encode_channels(subtask.channels, folder),
+            _encode_keyed(subtask.raw_keyed, folder),
+            _encode_lists(subtask.raw_operator, folder),
         ]
         for index, subtask in state.subtasks.items()
     ]
@@ -192,27 +191,44 @@ def _decode_operator(item: list[Any], folder: str, finished: Mapping[str, list[i
         operator_id,
         parallelism,
         max_parallelism,
-        {
-            index: _decode_subtask(keyed, lists, channels, folder)
-            for index, keyed, lists, channels in subtasks
-        },
+        {index: _decode_subtask(parts, folder) for index, *parts in subtasks},
         frozenset(finished.get(operator_id, ())),
     )
 
 
-def _decode_subtask(
-    keyed: list[Any], lists: list[Any], channels: list[Any] | None, folder: str
-) -> OperatorSubtaskState:
+def _encode_keyed(handles: Iterable[KeyedStateHandle], folder: str) -> list[Any]:
+    return [
+        [k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]]
+        for k in handles
+    ]
+
+
+def _encode_lists(handles: Iterable[OperatorStateHandle], folder: str) -> list[Any]:
+    return [[o.name, o.mode.value, o.count, _encode(o.state, folder)] for o in handles]
+
+
+def _decode_subtask(parts: list[Any], folder: str) -> OperatorSubtaskState:
+    keyed, lists, channels, raw_keyed, raw_lists = parts
     return OperatorSubtaskState(
-        tuple(
-            KeyedStateHandle(KeyGroupRange(first, last), tuple(_decode(f, folder) for f in files), entries)
-            for first, last, entries, files in keyed
-        ),
-        tuple(
-            OperatorStateHandle(name, RedistributionMode(mode), _decode(state, folder), count)
-            for name, mode, count, state in lists
-        ),
+        _decode_keyed(keyed, folder),
+        _decode_lists(lists, folder),
         None if channels is None else _decode_channels(channels, folder),
+        _decode_keyed(raw_keyed, folder),
+        _decode_lists(raw_lists, folder),
+    )
+
+
+def _decode_keyed(items: list[Any], folder: str) -> tuple[KeyedStateHandle, ...]:
+    return tuple(
+        KeyedStateHandle(KeyGroupRange(first, last), tuple(_decode(f, folder) for f in files), entries)
+        for first, last, entries, files in items
+    )
+
+
+def _decode_lists(items: list[Any], folder: str) -> tuple[OperatorStateHandle, ...]:
+    return tuple(
+        OperatorStateHandle(name, RedistributionMode(mode), _decode(state, folder), count)
+        for name, mode, count, state in items
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgpack
 
@@ -23,9 +24,15 @@ from penstock.runtime.checkpoint.snapshot import (
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.operators.operator import ListState
+from penstock.runtime.operators.raw_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import KeyedSnapshot
+
+#: Name of raw operator state among the handles of an operator.
+RAW: Final = "raw"
+
+SPLIT: Final = RedistributionMode.SPLIT_DISTRIBUTE
 
 
 def encode_atoms(atoms: Sequence[bytes]) -> bytes:
@@ -70,6 +77,7 @@ class OperatorSnapshot:
 
     lists: Mapping[str, EncodedListState] = field(default_factory=dict)
     keyed: KeyedSnapshot | None = None
+    raw: RawState = field(default_factory=RawState)
 
 
 def encode_list_states(states: Mapping[str, ListState], codec: ValueCodec) -> dict[str, EncodedListState]:
@@ -161,7 +169,13 @@ class SubtaskSnapshotTask:
             OperatorStateHandle(name, s.mode, files.write(encode_atoms(s.atoms)), len(s.atoms))
             for name, s in snapshot.lists.items()
         )
-        return OperatorSubtaskState(keyed, lists)
+        raw = snapshot.raw
+        raw_keyed = write_raw_keyed(raw.keyed, files)
+        raw_operator: tuple[OperatorStateHandle, ...] = ()
+        if raw.operator:
+            pieces = files.write(encode_atoms(raw.operator))
+            raw_operator = (OperatorStateHandle(RAW, SPLIT, pieces, len(raw.operator)),)
+        return OperatorSubtaskState(keyed, lists, raw_keyed=raw_keyed, raw_operator=raw_operator)
 
     def _written(self) -> list[FileHandle]:
         return [handle for files in self._files.values() for handle in files.written]

@@ -140,6 +140,8 @@ class OperatorSubtaskState:
     Attributes:
         keyed: Managed keyed state.
         operator: Managed operator state, one handle a name.
+        raw_keyed: Raw keyed state: bytes by key group, which the operator has encoded itself.
+        raw_operator: Raw operator state: pieces of bytes.
         channels: In-flight data of the whole subtask; only at the first operator of its chain, and only in
             unaligned checkpoints.
     """
@@ -147,17 +149,19 @@ class OperatorSubtaskState:
     keyed: tuple[KeyedStateHandle, ...] = ()
     operator: tuple[OperatorStateHandle, ...] = ()
     channels: ChannelStateHandle | None = None
+    raw_keyed: tuple[KeyedStateHandle, ...] = ()
+    raw_operator: tuple[OperatorStateHandle, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was written."""
-        return not self.keyed and not self.operator and self.channels is None
+        return next(self.handles(), None) is None and not (self.keyed or self.operator)
 
     def handles(self) -> Iterator[StateHandle]:
         """Every handle in this state."""
-        for keyed in self.keyed:
+        for keyed in (*self.keyed, *self.raw_keyed):
             yield from keyed.files
-        for state in self.operator:
+        for state in (*self.operator, *self.raw_operator):
             yield state.state
         if self.channels is not None:
             yield self.channels.state

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.runtime.checkpoint.channel_state_assignment import assign_channel_states
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.finished_subtasks import finished_on_restore, kept_after_the_end
-from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
+from penstock.runtime.checkpoint.operator_snapshot import RAW, decode_atoms
 from penstock.runtime.checkpoint.snapshot import (
     FileHandle,
     OperatorState,
+    OperatorStateHandle,
     StateHandle,
     SubtaskId,
 )
@@ -120,7 +121,7 @@ def _check_kind(state: OperatorState, spec: OperatorSpec) -> None:
 def _assign_operator(
     state: OperatorState, vertex: JobVertex, operator: OperatorSpec, read: Callable[[StateHandle], bytes]
 ) -> Sequence[OperatorRestore]:
-    has_keyed = any(s.keyed for s in state.subtasks.values())
+    has_keyed = any(s.keyed or s.raw_keyed for s in state.subtasks.values())
     if has_keyed and state.max_parallelism != vertex.max_parallelism:
         msg = (
             f"operator {state.operator_id!r} was saved with max_parallelism={state.max_parallelism} and "
@@ -132,20 +133,27 @@ def _assign_operator(
     for index in state.finished:
         had = subtasks[index]
         subtasks[index] = None if had is None else kept_after_the_end(had, is_sink=operator.is_sink)
-    keyed = reassign_keyed(
-        [() if s is None else s.keyed for s in subtasks],
-        state.parallelism,
-        vertex.parallelism,
-        vertex.max_parallelism,
+    keyed, raw_keyed = (
+        reassign_keyed(handles, state.parallelism, vertex.parallelism, vertex.max_parallelism)
+        for handles in (
+            [() if s is None else s.keyed for s in subtasks],
+            [() if s is None else s.raw_keyed for s in subtasks],
+        )
     )
-    old_lists = [
-        {}
-        if s is None
-        else {h.name: (h.mode, decode_atoms(read(h.state), _where(h.state))) for h in s.operator}
-        for s in subtasks
+
+    def shared_out(old: Sequence[tuple[OperatorStateHandle, ...]]) -> list[dict[str, list[bytes]]]:
+        states = [
+            {h.name: (h.mode, decode_atoms(read(h.state), _where(h.state))) for h in handles}
+            for handles in old
+        ]
+        return redistribute(states, vertex.parallelism)
+
+    lists = shared_out([() if s is None else s.operator for s in subtasks])
+    raw = shared_out([() if s is None else s.raw_operator for s in subtasks])
+    return [
+        OperatorRestore(tuple(keyed[i]), lists[i], tuple(raw_keyed[i]), raw[i].get(RAW, ()))
+        for i in range(vertex.parallelism)
     ]
-    lists: Sequence[Mapping[str, Sequence[bytes]]] = redistribute(old_lists, vertex.parallelism)
-    return [OperatorRestore(tuple(keyed[i]), lists[i]) for i in range(vertex.parallelism)]
 
 
 def _where(handle: StateHandle) -> str:

@@ -25,6 +25,7 @@ from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
@@ -141,6 +142,18 @@ class OperatorChain:
             location.operator: self._guarded(index, self._operators[index].snapshot, checkpoint_id)
             for index, location in enumerate(self._locations)
         }
+
+    def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
+        """The raw state of the operators that have any, by operator id; after `snapshot`.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        found = {
+            location.operator: self._guarded(index, self._operators[index].snapshot_raw, checkpoint_id)
+            for index, location in enumerate(self._locations)
+        }
+        return {operator: raw for operator, raw in found.items() if raw}
 
     def checkpoint_completed(self, permit: CommitPermit) -> None:
         """Pass the notice on, from the first operator to the last.

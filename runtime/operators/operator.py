@@ -15,6 +15,7 @@ from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.checkpoint.snapshot import RedistributionMode
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
+from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
@@ -61,6 +62,7 @@ class OperatorContext:
         is_restored: Whether the job starts from a snapshot.
         transactional: Whether checkpoints are taken, so that sinks commit with them.
         restored_permit: Permit of the completed checkpoint that was restored; `None` on a fresh start.
+        raw: Raw state that this subtask got from the snapshot; empty on a fresh start.
     """
 
     location: OperatorLocation
@@ -70,6 +72,7 @@ class OperatorContext:
     is_restored: bool = False
     transactional: bool = True
     restored_permit: CommitPermit | None = None
+    raw: RawState = field(default_factory=RawState)
 
 
 class Operator:
@@ -96,6 +99,10 @@ class Operator:
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
         """The operator's list states for this checkpoint (keyed state is taken by the backend)."""
         return {}
+
+    def snapshot_raw(self, checkpoint_id: int) -> RawState:
+        """State that the operator has encoded itself; called right after `snapshot`."""
+        return RawState()
 
     def checkpoint_completed(self, permit: CommitPermit) -> None:
         """A checkpoint is complete; called in the order of ids, some may be left out."""

@@ -27,6 +27,7 @@ from penstock.runtime.operators.chain import OperatorChain, locations_of
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.raw_state import RawState, read_raw_keyed
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener
 from penstock.runtime.record.batch_codec import BatchCodec
@@ -88,6 +89,9 @@ class _Builder:
         self._files = SnapshotFiles(self._paths, descriptor.id, descriptor.attempt, storage, open_location)
         checkpointing = descriptor.config.checkpointing
         pickles_state = checkpointing is None or checkpointing.allow_pickle
+        self._key_groups = key_group_range(
+            descriptor.id.index, self._vertex.parallelism, self._vertex.max_parallelism
+        )
         self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state, descriptor.classes)
         self._batches = BatchCodec(descriptor.config.allow_pickle, descriptor.classes)
         self._locations = locations_of(self._vertex.operators, descriptor.id.index, self._vertex.parallelism)
@@ -207,17 +211,22 @@ class _Builder:
             restored_permit=None
             if task is None
             else permit_of_completed_checkpoint(task.checkpoint_id, task.attempt),
+            raw=self._raw(restore),
         )
 
     def _restored(self, operator: str) -> OperatorRestore | None:
         restore = self._descriptor.restore
         return None if restore is None else restore.operators.get(operator)
 
+    def _raw(self, restore: OperatorRestore | None) -> RawState:
+        task = self._descriptor.restore
+        if restore is None or task is None:
+            return RawState()
+        files = self._files.restored(task.location)
+        return RawState(restore.raw_operator, read_raw_keyed(restore.raw_keyed, self._key_groups, files))
+
     def _backend(self, operator: str) -> HeapKeyedStateBackend:
-        key_groups = key_group_range(
-            self._descriptor.id.index, self._vertex.parallelism, self._vertex.max_parallelism
-        )
-        backend = HeapKeyedStateBackend(self._vertex.max_parallelism, key_groups, self._values)
+        backend = HeapKeyedStateBackend(self._vertex.max_parallelism, self._key_groups, self._values)
         restore, task = self._restored(operator), self._descriptor.restore
         if restore is not None and task is not None and restore.keyed:
             files = self._files.restored(task.location)

@@ -18,10 +18,14 @@ class OperatorRestore:
     Attributes:
         keyed: Handles that hold keys of this subtask's range.
         lists: Named list states; each value still encoded.
+        raw_keyed: Handles that hold raw keyed state of this subtask's range.
+        raw_operator: Pieces of raw operator state.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()
     lists: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
+    raw_keyed: tuple[KeyedStateHandle, ...] = ()
+    raw_operator: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, slots=True)

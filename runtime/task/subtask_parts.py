@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.operator_snapshot import (
@@ -148,10 +148,12 @@ class SubtaskParts:
         lists = dict(self.chain.snapshot(checkpoint_id))
         if self.source is not None:
             lists[self.head_operator] = self.source.snapshot(checkpoint_id)
+        raw = self.chain.snapshot_raw(checkpoint_id)
         operators = {}
         for index, spec in enumerate(self.descriptor.subtask.vertex.operators):
             try:
-                operators[spec.id] = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
+                snapshot = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
+                operators[spec.id] = replace(snapshot, raw=raw[spec.id]) if spec.id in raw else snapshot
             except CodecError as error:
                 raise operator_error(self._location(index), "keeping its state", error) from error
         return SubtaskSnapshotTask(
