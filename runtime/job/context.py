@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
@@ -19,6 +20,7 @@ from penstock.runtime.job.restart import RestartAfter, RestartDecision, RestartS
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 
 if TYPE_CHECKING:
+    from penstock.runtime.job.job_operators import JobOperators
     from penstock.runtime.job.states.base import State
 
 
@@ -57,6 +59,7 @@ class JobContext:
         self.timers = timers
         self.runner = runner
         self.coordinator: CheckpointCoordinator | None = None
+        self.operators: JobOperators | None = None
         self.failures = FailureHistory()
         self.transitions = TransitionHistory()
         self.attempt = 0
@@ -105,6 +108,8 @@ class JobContext:
         self._begin(start)
         if self.coordinator is not None:
             self.coordinator.begin_region(start.attempt, start.store, start.highest_id)
+        if self.operators is not None:
+            self.operators.come_back(region, start.restore)
         if start.restore is None:
             return
         self.planner.restored(start.restore.operators, region)
@@ -135,12 +140,23 @@ class JobContext:
         self.planner.leave_out(region)
         if self.coordinator is not None:
             self.coordinator.abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, detail)
+        if self.operators is not None:
+            self.operators.failed(region, detail)
 
     def _begin(self, start: AttemptStart) -> None:
         self.attempt = start.attempt
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
         self.warning = start.warning
         self.restart.attempt_begun(self.clock.monotonic())
+
+    def restore_operators(self, checkpoint: CompletedCheckpoint | None) -> None:
+        """Give what lives in the JobMaster its state back, before the subtasks are deployed.
+
+        Raises:
+            PenstockError: The checkpoint does not fit.
+        """
+        if self.operators is not None:
+            self.operators.restore(checkpoint)
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""

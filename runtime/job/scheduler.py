@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.config import Checkpointing
@@ -32,6 +33,7 @@ from penstock.runtime.job.coordinator_link import CoordinatorLink
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
+from penstock.runtime.job.job_operators import JobOperators
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.regions import regions_of
 from penstock.runtime.job.restart_strategies import restart_strategy
@@ -40,6 +42,7 @@ from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, TimerService
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
 
 
 class JobScheduler:
@@ -95,6 +98,9 @@ class JobScheduler:
             created=Created,
             deploying=Deploying,
         )
+        pickles = config.allow_pickle and (config.checkpointing is None or config.checkpointing.allow_pickle)
+        codec = ValueCodec(pickles, graph.job.classes)
+        self._operators = self._job.operators = JobOperators(self._job, graph, codec)
         if config.checkpointing is not None:
             self._job.coordinator = self._make_coordinator(config.checkpointing)
         self._stale = self._ignored = 0
@@ -155,6 +161,10 @@ class JobScheduler:
     def on_end_of_data(self, attempt: int, subtask: SubtaskId) -> None:
         """A subtask has processed the end of all its inputs."""
         self._deliver(attempt, lambda: self._job.state.end_of_data(subtask), subtask)
+
+    def on_operator_event(self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any) -> None:
+        """A subtask has sent an event to its operator's coordinator."""
+        self._deliver(attempt, lambda: self._operators.handle_event(subtask, operator_id, event), subtask)
 
     def acknowledge(
         self,
@@ -239,6 +249,7 @@ class JobScheduler:
             clock=job.clock,
             timers=job.timers,
             runner=job.runner,
+            coordinators=self._operators.coordinators,
         )
 
     def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:

@@ -29,6 +29,14 @@ class StepMaster(Protocol):
         ...
 
 
+class StepEvents(Protocol):
+    """Where the events of subtasks for coordinators go."""
+
+    def event_of(self, subtask: SubtaskId, operator_id: str, event: Any) -> None:
+        """A subtask sends something."""
+        ...
+
+
 class StepWork:
     """Work beside a task, whose outcome is told in a second move."""
 
@@ -103,6 +111,7 @@ class StepTask:
         master: Where reports go.
         clock: Time.
         storage: The checkpoint storage.
+        events: Where events for coordinators go.
 
     Raises:
         OperatorError: The subtask could not be built.
@@ -123,8 +132,10 @@ class StepTask:
         master: StepMaster,
         clock: Clock,
         storage: SnapshotStorage | None,
+        events: StepEvents | None = None,
     ) -> None:
         self.id = descriptor.id
+        self._events = events
         self._network = network
         self._master = master
         self._clock = clock
@@ -192,6 +203,11 @@ class StepTask:
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         """Report."""
         self._master.decline(self.id, checkpoint_id, reason)
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """Put an event on its way."""
+        assert self._events is not None, f"{self.id} has no coordinator to talk with"
+        self._events.event_of(self.id, operator_id, event)
 
     def end_of_data(self) -> None:
         """Remember."""
