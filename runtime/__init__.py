@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.runtime.job.restart import ExponentialBackoff as ExponentialBackoff
     from penstock.runtime.job.restart import FixedDelay as FixedDelay
     from penstock.runtime.job.restart import NoRestart as NoRestart
+    from penstock.runtime.operators.on_request import OnRequest as OnRequest
     from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
     from penstock.runtime.operators.process_function import RuntimeContext as RuntimeContext
     from penstock.runtime.operators.protocols import ConnectorContext as ConnectorContext
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.protocols import SinkWriter as SinkWriter
     from penstock.runtime.operators.protocols import Source as Source
     from penstock.runtime.operators.protocols import SourceReader as SourceReader
+    from penstock.runtime.operators.split_enumerator import EnumeratesSplits as EnumeratesSplits
+    from penstock.runtime.operators.split_enumerator import SplitEnumerator as SplitEnumerator
+    from penstock.runtime.operators.split_enumerator import SplitEnumeratorContext as SplitEnumeratorContext
     from penstock.runtime.record.elements import ArrowBatch as ArrowBatch
     from penstock.runtime.record.elements import Batch as Batch
     from penstock.runtime.record.elements import RowBatch as RowBatch
@@ -81,6 +85,7 @@ _HOME: Final = {
     "DeadLetter": "operators.protocols",
     "DeploymentError": "errors",
     "DiscardSink": "io.connectors.discard_sink",
+    "EnumeratesSplits": "operators.split_enumerator",
     "Executor": "graph.executor",
     "ExponentialBackoff": "job.restart",
     "FileSink": "io.connectors.file_sink",
@@ -100,6 +105,7 @@ _HOME: Final = {
     "KeyedProcessFunction": "operators.process_function",
     "KeyedStream": "graph.keyed_stream",
     "NoRestart": "job.restart",
+    "OnRequest": "operators.on_request",
     "OperatorError": "errors",
     "OperatorOptions": "graph.operator_options",
     "OperatorStatistics": "operators.protocols",
@@ -112,6 +118,8 @@ _HOME: Final = {
     "SinkWriter": "operators.protocols",
     "Source": "operators.protocols",
     "SourceReader": "operators.protocols",
+    "SplitEnumerator": "operators.split_enumerator",
+    "SplitEnumeratorContext": "operators.split_enumerator",
     "StorageError": "errors",
     "StreamEnvironment": "graph.stream_environment",
     "ValueState": "state.state_table",
@@ -134,6 +142,7 @@ __all__ = [
     "DeadLetter",
     "DeploymentError",
     "DiscardSink",
+    "EnumeratesSplits",
     "Executor",
     "ExponentialBackoff",
     "FileSink",
@@ -153,6 +162,7 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "NoRestart",
+    "OnRequest",
     "OperatorError",
     "OperatorOptions",
     "OperatorStatistics",
@@ -165,6 +175,8 @@ __all__ = [
     "SinkWriter",
     "Source",
     "SourceReader",
+    "SplitEnumerator",
+    "SplitEnumeratorContext",
     "StorageError",
     "StreamEnvironment",
     "ValueState",
