@@ -15,6 +15,7 @@ from penstock.actors.background import BackgroundRunner
 from penstock.actors.deliveries import Deliveries, DeliveryAnswer
 from penstock.actors.master_link import MasterLink
 from penstock.actors.messages import (
+    EventForOperator,
     NotifyAborted,
     NotifyComplete,
     SubtaskControl,
@@ -67,6 +68,7 @@ class Attempt:
         )
         self._background = BackgroundRunner(pool, self._runner.post)
         self._stopped = False
+        self._last_event = 0
         self.outcome: SubtaskOutcome | None = None
 
     async def deploy(self) -> None:
@@ -117,6 +119,10 @@ class Attempt:
         match message:
             case TriggerCheckpoint(barrier):
                 self._runner.post(lambda: self._require().trigger_checkpoint(barrier))
+            case EventForOperator(operator_id, number, event):
+                if number > self._last_event:
+                    self._last_event = number
+                    self._runner.post(lambda: self._require().operator_event(operator_id, event))
             case NotifyComplete(checkpoint_id):
                 self._runner.post(lambda: self._require().notify_complete(checkpoint_id))
             case NotifyAborted(checkpoint_id):

@@ -34,7 +34,13 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.job_reporter import JobReporter
 from penstock.actors.job_requests import JobRequests
 from penstock.actors.loop_timers import LoopTimers
-from penstock.actors.messages import Acknowledged, Declined, ReachedEndOfData, SubtaskReport
+from penstock.actors.messages import (
+    Acknowledged,
+    Declined,
+    EventForCoordinator,
+    ReachedEndOfData,
+    SubtaskReport,
+)
 from penstock.actors.output_capture import capture_job_master
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report
@@ -167,6 +173,8 @@ class JobMaster:
                 scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
             case Declined(subtask, checkpoint_id, reason, detail):
                 scheduler.decline(attempt, subtask, checkpoint_id, reason, detail)
+            case EventForCoordinator(subtask, operator_id, event):
+                scheduler.on_operator_event(attempt, subtask, operator_id, event)
             case ReachedEndOfData(subtask):
                 scheduler.on_end_of_data(attempt, subtask)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
@@ -40,7 +40,16 @@ class ReachedEndOfData:
     subtask: SubtaskId
 
 
-SubtaskReport: TypeAlias = Acknowledged | Declined | ReachedEndOfData
+@dataclass(frozen=True, slots=True)
+class EventForCoordinator:
+    """A subtask tells the coordinator of one of its operators something."""
+
+    subtask: SubtaskId
+    operator_id: str
+    event: Any
+
+
+SubtaskReport: TypeAlias = Acknowledged | Declined | ReachedEndOfData | EventForCoordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,22 @@ class NotifyAborted:
     checkpoint_id: int
 
 
-SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted
+@dataclass(frozen=True, slots=True)
+class EventForOperator:
+    """The coordinator of an operator tells one of its subtasks something.
+
+    Attributes:
+        operator_id: The operator.
+        number: Counts the events for this subtask, so that one that comes twice is known.
+        event: What it says.
+    """
+
+    operator_id: str
+    number: int
+    event: Any
+
+
+SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted | EventForOperator
 
 
 @dataclass(frozen=True, slots=True)

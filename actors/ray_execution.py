@@ -13,9 +13,11 @@ from typing import Any
 
 import ray
 
+from penstock.actors.control_lanes import ControlLanes
 from penstock.actors.deployment import Deployment
 from penstock.actors.failure_causes import cause_of, first_line
 from penstock.actors.messages import (
+    EventForOperator,
     NotifyAborted,
     NotifyComplete,
     SubtaskControl,
@@ -27,6 +29,7 @@ from penstock.actors.messages import (
 )
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -75,6 +78,7 @@ class RayExecution:
         self._deployment: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[SubtaskId, FleetMember] = {}
+        self._lanes = ControlLanes(self._send_control, self._spawn)
         self.scheduler: JobScheduler | None = None
 
     # -- ExecutionGateway -----------------------------------------------------------------------------------
@@ -125,7 +129,22 @@ class RayExecution:
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
     ) -> None:
         """Tell sources to start a checkpoint."""
-        self._control(attempt, subtasks, TriggerCheckpoint(barrier))
+        for subtask in subtasks:
+            self._lanes.put(attempt, subtask, TriggerCheckpoint(barrier))
+
+    def send_operator_event(
+        self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
+    ) -> None:
+        """Hand an event of a coordinator to a subtask, in order with the triggers."""
+
+        def answered(arrived: bool) -> None:
+            if arrived:
+                answer.sent()
+            else:
+                answer.failed(DeploymentError(f"{subtask} is gone, and an event for it with it"))
+
+        message = EventForOperator(operator_id, self._lanes.next_number(subtask), event)
+        self._lanes.put(attempt, subtask, message, answered)
 
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
@@ -197,23 +216,25 @@ class RayExecution:
 
     def _control(self, attempt: int, subtasks: Sequence[SubtaskId], message: SubtaskControl) -> None:
         for subtask in subtasks:
-            member = self._running.get(subtask)
-            if member is not None:
-                self._spawn(self._send_control(attempt, subtask, member, message))
+            self._spawn(self._send(attempt, subtask, message))
 
-    async def _send_control(
-        self, attempt: int, subtask: SubtaskId, member: FleetMember, message: SubtaskControl
-    ) -> None:
-        while attempt == self._attempts.get(subtask):
+    async def _send(self, attempt: int, subtask: SubtaskId, message: SubtaskControl) -> None:
+        await self._send_control(attempt, subtask, message)
+
+    async def _send_control(self, attempt: int, subtask: SubtaskId, message: SubtaskControl) -> bool:
+        """Send a message to a subtask that runs; whether it has it."""
+        member = self._running.get(subtask)
+        while member is not None and attempt == self._attempts.get(subtask):
             try:
                 await member.handle.control.remote(attempt, message)
             except ray.exceptions.ActorUnavailableError:
                 await asyncio.sleep(_RETRY_DELAY)
             except ray.exceptions.RayActorError:
                 # The open `run` call of this subtask fails at the same moment and tells the scheduler.
-                return
+                return False
             else:
-                return
+                return True
+        return False
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.actors.deliveries import Deliveries
 from penstock.actors.master_link import MasterLink
-from penstock.actors.messages import Acknowledged, Declined, ReachedEndOfData
+from penstock.actors.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
 from penstock.actors.remote_channels import RemoteChannels
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
@@ -44,6 +46,10 @@ class ActorGateway:
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         """Tell the JobMaster that this subtask can't take part."""
         self._master.report(Declined(self._subtask, checkpoint_id, reason, detail))
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """Tell the operator's coordinator, which lives in the JobMaster."""
+        self._master.report(EventForCoordinator(self._subtask, operator_id, event))
 
     def end_of_data(self) -> None:
         """Tell the JobMaster that this subtask has processed the end of its input."""

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from penstock.runtime.job.restart import FailureRate as FailureRate
     from penstock.runtime.job.restart import FixedDelay as FixedDelay
     from penstock.runtime.job.restart import NoRestart as NoRestart
+    from penstock.runtime.operators.on_request import OnRequest as OnRequest
     from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
     from penstock.runtime.operators.process_function import RuntimeContext as RuntimeContext
     from penstock.runtime.operators.protocols import ConnectorContext as ConnectorContext
@@ -61,6 +62,9 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.protocols import SinkWriter as SinkWriter
     from penstock.runtime.operators.protocols import Source as Source
     from penstock.runtime.operators.protocols import SourceReader as SourceReader
+    from penstock.runtime.operators.split_enumerator import EnumeratesSplits as EnumeratesSplits
+    from penstock.runtime.operators.split_enumerator import SplitEnumerator as SplitEnumerator
+    from penstock.runtime.operators.split_enumerator import SplitEnumeratorContext as SplitEnumeratorContext
     from penstock.runtime.record.elements import ArrowBatch as ArrowBatch
     from penstock.runtime.record.elements import Batch as Batch
     from penstock.runtime.record.elements import RowBatch as RowBatch
@@ -84,6 +88,7 @@ _HOME: Final = {
     "DeadLetter": "operators.protocols",
     "DeploymentError": "errors",
     "DiscardSink": "io.connectors.discard_sink",
+    "EnumeratesSplits": "operators.split_enumerator",
     "Executor": "graph.executor",
     "ExponentialBackoff": "job.restart",
     "FailureRate": "job.restart",
@@ -106,6 +111,7 @@ _HOME: Final = {
     "KeyedStream": "graph.keyed_stream",
     "LostInputError": "errors",
     "NoRestart": "job.restart",
+    "OnRequest": "operators.on_request",
     "OperatorError": "errors",
     "OperatorOptions": "graph.operator_options",
     "OperatorStatistics": "operators.protocols",
@@ -118,6 +124,8 @@ _HOME: Final = {
     "SinkWriter": "operators.protocols",
     "Source": "operators.protocols",
     "SourceReader": "operators.protocols",
+    "SplitEnumerator": "operators.split_enumerator",
+    "SplitEnumeratorContext": "operators.split_enumerator",
     "StorageError": "errors",
     "StreamEnvironment": "graph.stream_environment",
     "ValueState": "state.state_table",
@@ -140,6 +148,7 @@ __all__ = [
     "DeadLetter",
     "DeploymentError",
     "DiscardSink",
+    "EnumeratesSplits",
     "Executor",
     "ExponentialBackoff",
     "FailureRate",
@@ -162,6 +171,7 @@ __all__ = [
     "KeyedStream",
     "LostInputError",
     "NoRestart",
+    "OnRequest",
     "OperatorError",
     "OperatorOptions",
     "OperatorStatistics",
@@ -174,6 +184,8 @@ __all__ = [
     "SinkWriter",
     "Source",
     "SourceReader",
+    "SplitEnumerator",
+    "SplitEnumeratorContext",
     "StorageError",
     "StreamEnvironment",
     "ValueState",

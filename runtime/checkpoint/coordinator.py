@@ -167,10 +167,11 @@ class CheckpointCoordinator:
 
         Args:
             checkpoint: What the job starts from; `None` when it starts from nothing.
-            allow_non_restored: Whether state of a hook that is gone may be left behind.
+            allow_non_restored: Whether state of a hook or coordinator that is gone may be left behind.
 
         Raises:
             UnmatchedMasterStateError: There is such state and that is not allowed; nothing was restored.
+            UnmatchedCoordinatorStateError: The same for an operator coordinator.
         """
         if checkpoint is None:
             self._hooks.reset()
@@ -178,7 +179,9 @@ class CheckpointCoordinator:
             return
         checkpoint_id = checkpoint.checkpoint_id
         self._hooks.restore(checkpoint_id, checkpoint.master_states, allow_non_restored=allow_non_restored)
-        self._coordinators.reset_to_checkpoint(checkpoint_id, checkpoint.operators)
+        self._coordinators.reset_to_checkpoint(
+            checkpoint_id, checkpoint.operators, allow_non_restored=allow_non_restored
+        )
 
     def started(self) -> None:
         """All subtasks run: checkpoints may be taken."""

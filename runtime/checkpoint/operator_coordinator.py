@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
+from penstock.runtime.errors import PenstockError
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class OperatorCoordinatorContext(Protocol):
         """Run what blocks; nothing is told after the job was restored or the coordinator was closed."""
         ...
 
-    def fail_job(self, cause: str) -> None:
+    def fail_job(self, cause: str | PenstockError) -> None:
         """The coordinator can't go on: the job fails and restarts."""
         ...
 

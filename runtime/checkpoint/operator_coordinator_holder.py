@@ -21,6 +21,7 @@ from penstock.runtime.checkpoint.operator_event_valve import (
     OperatorEventValve,
     ValveStatistics,
 )
+from penstock.runtime.errors import PenstockError
 from penstock.runtime.ports import AsyncRunner
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class OperatorCoordinatorHolder:
         make: CoordinatorFactory,
         sender: EventSender,
         runner: AsyncRunner,
-        fail_job: Callable[[str], None],
+        fail_job: Callable[[str | PenstockError], None],
     ) -> None:
         self._operator_id = operator_id
         self._parallelism = parallelism
@@ -109,9 +110,12 @@ class OperatorCoordinatorHolder:
 
         self._runner.run(work, result, error)
 
-    def fail_job(self, cause: str) -> None:
-        """The coordinator can't go on."""
-        self._fail_job(f"the coordinator of operator {self._operator_id!r}: {cause}")
+    def fail_job(self, cause: str | PenstockError) -> None:
+        """The coordinator can't go on; an error of Penstock says by itself where it happened."""
+        if isinstance(cause, PenstockError):
+            self._fail_job(cause)
+        else:
+            self._fail_job(f"the coordinator of operator {self._operator_id!r}: {cause}")
 
     # -- its life -----------------------------------------------------------------------------------------
 
@@ -129,6 +133,10 @@ class OperatorCoordinatorHolder:
         self._forget()
         self._coordinator.reset_to_checkpoint(checkpoint_id, state)
 
+    def rescaled(self, parallelism: int) -> None:
+        """The operator has another number of subtasks from now on; a reset follows."""
+        self._parallelism = parallelism
+
     def subtask_failed(self, subtask: int, reason: str) -> None:
         """A subtask is gone: what waits for it is dropped, and the coordinator takes back what it gave it."""
         self._coordinator.subtask_failed(subtask, reason)
@@ -143,7 +151,7 @@ class OperatorCoordinatorHolder:
         try:
             self._coordinator.handle_event(subtask, event)
         except Exception as error:
-            self.fail_job(f"{type(error).__name__}: {error}")
+            self.fail_job(error if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}")
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
@@ -169,7 +177,8 @@ class OperatorCoordinatorHolder:
             if self._snapshot is snapshot:
                 self._snapshot = None
             on_error(error)
-            self.fail_job(f"checkpoint {checkpoint_id}: {type(error).__name__}: {error}")
+            what = f"checkpoint {checkpoint_id}: {type(error).__name__}: {error}"
+            self.fail_job(error if isinstance(error, PenstockError) else what)
 
     def after_barrier_injection(self, checkpoint_id: int) -> None:
         """The sources have their barriers: events go on."""

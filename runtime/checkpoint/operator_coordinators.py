@@ -8,7 +8,11 @@ from typing import Any
 from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_event_valve import ValveStatistics
 from penstock.runtime.checkpoint.snapshot import InlineHandle, OperatorState, StateHandle
-from penstock.runtime.errors import StorageError
+from penstock.runtime.errors import PenstockError, StorageError
+
+
+class UnmatchedCoordinatorStateError(PenstockError):
+    """A checkpoint holds the state of an operator coordinator that the job does not have."""
 
 
 class OperatorCoordinators:
@@ -55,17 +59,45 @@ class OperatorCoordinators:
         for holder in self._holders.values():
             holder.abort_current_triggering()
 
+    def rescaled(self, operator_id: str, parallelism: int) -> None:
+        """An operator has another number of subtasks from now on; a reset follows."""
+        self._holders[operator_id].rescaled(parallelism)
+
     def reset_to_checkpoint(
-        self, checkpoint_id: int | None, operators: Mapping[str, OperatorState] | None = None
+        self,
+        checkpoint_id: int | None,
+        operators: Mapping[str, OperatorState] | None = None,
+        *,
+        allow_non_restored: bool = False,
     ) -> None:
         """The whole job starts from a checkpoint, or from nothing.
 
+        An operator that the checkpoint does not know starts from nothing.
+
+        Args:
+            checkpoint_id: The checkpoint; `None` for none.
+            operators: Its states.
+            allow_non_restored: Whether the state of a coordinator that is gone may be left behind.
+
         Raises:
+            UnmatchedCoordinatorStateError: There is such state and that is not allowed; nothing was restored.
             StorageError: A coordinator's state is not in the metadata.
         """
+        known = operators or {}
+        unmatched = [o for o, s in known.items() if s.coordinator is not None and o not in self._holders]
+        if unmatched and not allow_non_restored:
+            msg = (
+                f"checkpoint {checkpoint_id} holds state of the coordinators of {', '.join(unmatched)}, but "
+                "in this job they have none: what they have not handed out yet would be lost. Keep these "
+                "sources as they were, or restore with allow_non_restored_state=True"
+            )
+            raise UnmatchedCoordinatorStateError(msg)
         for operator_id, holder in self._holders.items():
-            state = (operators or {}).get(operator_id)
-            handle = None if state is None else state.coordinator
+            state = known.get(operator_id)
+            if state is None:
+                holder.reset_to_checkpoint(None, None)
+                continue
+            handle = state.coordinator
             if handle is not None and not isinstance(handle, InlineHandle):
                 msg = f"the state of the coordinator of {operator_id!r} is not in the checkpoint's metadata"
                 raise StorageError(msg)

@@ -22,6 +22,7 @@ from penstock.runtime.job.restart import RestartAfter, RestartDecision, RestartS
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 
 if TYPE_CHECKING:
+    from penstock.runtime.job.job_operators import JobOperators
     from penstock.runtime.job.states.base import State
 
 
@@ -71,6 +72,7 @@ class JobContext:
         self.timers = timers
         self.runner = runner
         self.coordinator: CheckpointCoordinator | None = None
+        self.operators: JobOperators | None = None
         self.failures = FailureHistory()
         self.transitions = TransitionHistory()
         self.attempt = 0
@@ -129,6 +131,8 @@ class JobContext:
         self._begin(start)
         if self.coordinator is not None:
             self.coordinator.begin_region(start.attempt, start.store, start.highest_id)
+        if self.operators is not None:
+            self.operators.come_back(region, start.restore)
         if start.restore is None:
             return
         self.planner.restored(start.restore.operators, region)
@@ -159,6 +163,8 @@ class JobContext:
         self.planner.leave_out(region)
         if self.coordinator is not None:
             self.coordinator.abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, detail)
+        if self.operators is not None:
+            self.operators.failed(region, detail)
 
     def _begin(self, start: AttemptStart) -> None:
         self.attempt = start.attempt
@@ -171,6 +177,8 @@ class JobContext:
         self.graph = build_execution_graph(with_parallelism(self._submitted, parallelism))
         self._regions = self._regions_of(self.graph)
         self.planner.change_graph(self.graph)
+        if self.operators is not None:
+            self.operators.change_graph(self.graph)
         self.gateway.change_graph(self.graph)
 
     def may_start_older(self, cause: FailureCause) -> bool:
@@ -178,6 +186,15 @@ class JobContext:
         if not cause.is_damage or self.restored_id is None:
             return False
         return self.ledger.give_up_damaged(self.restored_id, str(cause))
+
+    def restore_operators(self, checkpoint: CompletedCheckpoint | None) -> None:
+        """Give what lives in the JobMaster its state back, before the subtasks are deployed.
+
+        Raises:
+            PenstockError: The checkpoint does not fit.
+        """
+        if self.operators is not None:
+            self.operators.restore(checkpoint)
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""

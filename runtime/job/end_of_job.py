@@ -48,6 +48,8 @@ class EndOfJob:
             if outcome is not None:
                 job.fence()
             else:
+                if job.operators is not None:
+                    job.operators.close()
                 self._delete_files(state, then)
 
         def failed(error: BaseException) -> None:

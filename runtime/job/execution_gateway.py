@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.job_state import JobState
@@ -67,6 +68,15 @@ class ExecutionGateway(Protocol):
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
         """Tell these subtasks that a checkpoint was given up."""
+        ...
+
+    def send_operator_event(
+        self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
+    ) -> None:
+        """Hand an event of an operator's coordinator to a subtask, and say what became of it.
+
+        Events and `trigger_checkpoint` of one subtask arrive in the order of the calls, and each once.
+        """
         ...
 
     def job_ended(self, state: JobState, cause: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.checkpoint.config import Checkpointing
@@ -35,6 +36,7 @@ from penstock.runtime.job.coordinator_link import CoordinatorLink
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import JobLedger
+from penstock.runtime.job.job_operators import JobOperators
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.regions import regions_of
 from penstock.runtime.job.rescale_request import OnRescaled, RescaleRefused, RescaleRequest
@@ -46,6 +48,7 @@ from penstock.runtime.job.states.running import Running
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
 
 
 class JobScheduler:
@@ -107,6 +110,9 @@ class JobScheduler:
             deploying=Deploying,
             running=Running,
         )
+        pickles = config.allow_pickle and (config.checkpointing is None or config.checkpointing.allow_pickle)
+        codec = ValueCodec(pickles, graph.job.classes)
+        self._operators = self._job.operators = JobOperators(self._job, graph, codec)
         if config.checkpointing is not None:
             self._job.coordinator = self._make_coordinator(config.checkpointing)
         self._stale = self._ignored = 0
@@ -223,6 +229,10 @@ class JobScheduler:
         """A subtask has processed the end of all its inputs."""
         self._deliver(attempt, lambda: self._job.state.end_of_data(subtask), subtask)
 
+    def on_operator_event(self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any) -> None:
+        """A subtask has sent an event to its operator's coordinator."""
+        self._deliver(attempt, lambda: self._operators.handle_event(subtask, operator_id, event), subtask)
+
     def acknowledge(
         self,
         attempt: int,
@@ -318,6 +328,7 @@ class JobScheduler:
             clock=job.clock,
             timers=job.timers,
             runner=job.runner,
+            coordinators=self._operators.coordinators,
         )
 
     def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:

@@ -56,8 +56,8 @@ class OnRequestEnumerator:
     def __init__(self, source: Source[Any], context: SplitEnumeratorContext, state: Any | None) -> None:
         self._source = source
         self._context = context
-        self._is_listed, splits = (False, ()) if state is None else state
-        self._unassigned: deque[Any] = deque(splits)
+        self._is_listed: bool = state is not None and state[0]
+        self._unassigned: deque[Any] = deque(() if state is None else state[1])
         self._waiting: dict[int, None] = {}
 
     def start(self) -> None:

@@ -99,8 +99,9 @@ class SourceCoordinator:
         self.close()
         if checkpoint_id is not None and state is None:
             msg = (
-                f"{self._location}: the checkpoint was taken when this source gave out all its splits at the "
-                "start, so what is left to read is not known. Start with the source as it was, or from nothing"
+                f"{self._location}: the checkpoint was taken when this source gave out all its splits at "
+                "the start, so what is left to read is not known. Start with the source as it was, or from "
+                "nothing"
             )
             raise PenstockError(msg)
         self._restored = (checkpoint_id, state)
@@ -134,13 +135,14 @@ class SourceCoordinator:
             OperatorError: The enumerator failed.
         """
         assert self._enumerator is not None, "start() comes first"
+        what = "snapshot"
         try:
             state = self._enumerator.snapshot()
             data = self._codec.dumps(state)
         except Exception as error:
-            raise self._error("snapshot", error) from error
+            raise self._error(what, error) from error
         if state is None:
-            raise self._error("snapshot", ValueError("an enumerator's state must not be None"))
+            raise self._error(what, ValueError("an enumerator's state must not be None"))
         self._assignments.checkpointed(checkpoint_id)
         answer.complete(data)
 

@@ -25,6 +25,7 @@ from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
+from penstock.runtime.task.operator_mail import OperatorMail
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.task_checkpoints import TaskCheckpoints
@@ -86,6 +87,8 @@ class Subtask:
             parts.chain, self._event_time, parts.outputs, gateway, takes_checkpoints=parts.takes_checkpoints
         )
         self._checkpoints = TaskCheckpoints(parts, self._work, self._end, gateway, runner, clock)
+        source, checkpoints = parts.source, self._checkpoints
+        self._mail = None if source is None else OperatorMail(source.handle_event, lambda: checkpoints.asked)
         self._source_ready_at: float | None = None
         self._has_begun = False
         self._records_in = 0
@@ -134,11 +137,10 @@ class Subtask:
         Raises:
             OperatorError: The operator failed over it.
         """
-        source = self._parts.source
-        if source is None or operator_id != self._parts.head_operator:
+        if self._mail is None or operator_id != self._parts.head_operator:
             msg = f"{self._parts.location} was sent an event for {operator_id!r}, which has no coordinator"
             raise ValueError(msg)
-        source.handle_event(event)
+        self._mail.receive(event)
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: commit what it covers.
@@ -198,6 +200,8 @@ class Subtask:
 
     def _piece_of_work(self, begun: float) -> bool:
         if self._checkpoints.take_asked():
+            if self._mail is not None:
+                self._mail.deliver_due()
             return True
         if not self._work.is_idle:
             if not self._outputs.are_available:

@@ -8,6 +8,7 @@ checkpoint.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
@@ -66,6 +67,11 @@ class TaskCheckpoints:
     def ask_for(self, barrier: CheckpointBarrier) -> None:
         """The JobMaster asks for a checkpoint; `take_asked` takes it when it can be taken."""
         self._asked.append(barrier)
+
+    @property
+    def asked(self) -> Collection[CheckpointBarrier]:
+        """Checkpoints that were asked for and not taken yet, oldest first."""
+        return self._asked
 
     def take_asked(self) -> bool:
         """Take the oldest checkpoint that was asked for, unless it has to wait; whether one was dealt with.

@@ -18,7 +18,7 @@ from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import FileHandle, StateHandle, SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.ports import Clock, SnapshotStorage
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
@@ -33,12 +33,14 @@ class RunningCheckpoint:
         plan: Who takes part.
         acknowledged: What came in.
         declined: Whether somebody can't take part.
+        coordinators: What operator coordinators gave.
     """
 
     barrier: CheckpointBarrier
     plan: CheckpointPlan
     acknowledged: dict[SubtaskId, SubtaskSnapshot] = field(default_factory=dict)
     declined: bool = False
+    coordinators: dict[str, StateHandle] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -134,6 +136,7 @@ class StepCheckpoints:
         assert running.is_complete, f"checkpoint {checkpoint_id} is not complete"
         previous = {} if self.newest is None else self.newest.operators
         operators = self._plan.collect(running.acknowledged, running.plan.finished, previous)
+        operators = self._plan.with_coordinators(operators, running.coordinators)
         now = self._clock.now()
         kind = running.barrier.options.kind
         self.newest = CompletedCheckpoint(

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TypeAlias
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.snapshot import StateHandle, SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
@@ -28,8 +28,9 @@ from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.choices import Choose, seeded
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.step_checkpoints import StepCheckpoints
+from penstock.runtime.testing.step_checkpoints import RunningCheckpoint, StepCheckpoints
 from penstock.runtime.testing.step_network import StepNetwork, StepNetworkStatistics
+from penstock.runtime.testing.step_operators import StepOperators
 from penstock.runtime.testing.step_task import StepTask
 
 Move: TypeAlias = Callable[[], None]
@@ -161,18 +162,22 @@ class StepJob:
         drain: bool = False,
         location: str | None = None,
     ) -> int | None:
-        """Begin a checkpoint; its id, or `None` when nobody is left to take it."""
-        started = self.checkpoints.start(kind, drain=drain, location=location)
+        """Begin a checkpoint; its id, or `None` when nobody is left to take it or another one is begun."""
+        started = (
+            None
+            if self._operators.is_starting
+            else self.checkpoints.start(kind, drain=drain, location=location)
+        )
         if started is None:
             return None
-        barrier = started.barrier
-        for subtask in started.plan.trigger:
-            self._mail(subtask, lambda s: s.trigger_checkpoint(barrier))
-        return barrier.checkpoint_id
+        checkpoint_id = started.barrier.checkpoint_id
+        self._operators.start_checkpoint(checkpoint_id, partial(self._tell_sources, started))
+        return checkpoint_id
 
     def give_up_checkpoint(self, checkpoint_id: int) -> None:
         """End a running checkpoint and tell everybody."""
         self._given_up += 1
+        self._operators.give_up(checkpoint_id)
         for subtask in self.checkpoints.give_up(checkpoint_id):
             self._mail(subtask, lambda s: s.notify_aborted(checkpoint_id))
 
@@ -230,12 +235,22 @@ class StepJob:
             moves.append(self._frame_arrives)
         if self._network.answers:
             moves.append(self._answer_arrives)
+        if self._operators.requests:
+            moves.append(self._request_arrives)
+        moves += [
+            partial(self._take_parcel, subtask) for subtask, lane in self._operators.lanes.items() if lane
+        ]
         moves += [partial(self._take_mail, task) for task in self.tasks.values() if task.mail]
         return moves
 
     def _background(self) -> list[Move]:
         tasks = self.tasks.values()
         waiting: list[Move] = [partial(self._do_work, task) for task in tasks if task.runner.waiting]
+        runner = self._operators.runner
+        if runner.waiting:
+            waiting.append(lambda: runner.do(self._choose(len(runner.waiting))))
+        if runner.done:
+            waiting.append(lambda: runner.done.pop(self._choose(len(runner.done))).tell())
         return waiting + [partial(self._tell_outcome, task) for task in tasks if task.runner.done]
 
     def _settlements(self) -> list[Move]:
@@ -265,6 +280,26 @@ class StepJob:
             self.checkpoints.finished(task.id)
             self._network.receiver_finished(task.id)
 
+    def _tell_sources(self, started: RunningCheckpoint, states: dict[str, StateHandle]) -> None:
+        barrier = started.barrier
+        started.coordinators = states
+        for subtask in started.plan.trigger:
+            trigger = partial(Subtask.trigger_checkpoint, barrier=barrier)
+            if subtask in self._operators.lanes:
+                self._operators.lanes[subtask].append((trigger, _nothing))
+            else:
+                self._mail(subtask, trigger)
+        self._operators.barriers_injected(barrier.checkpoint_id)
+
+    def _request_arrives(self) -> None:
+        self._operators.requests.pop(self._choose(len(self._operators.requests)))()
+
+    def _take_parcel(self, subtask: SubtaskId) -> None:
+        task = self.tasks[subtask]
+        deliver, arrived = self._operators.lanes[subtask].pop(0)
+        task.receive(lambda: deliver(task.subtask))
+        arrived()
+
     def _take_mail(self, task: StepTask) -> None:
         task.receive(task.mail.pop(self._choose(len(task.mail))))
 
@@ -289,7 +324,9 @@ class StepJob:
         sender.receive(lambda: sender.subtask.frame_consumed(frame.channel, frame.first))
 
     def _complete(self, checkpoint_id: int) -> None:
-        for subtask in self.checkpoints.complete(checkpoint_id):
+        told = self.checkpoints.complete(checkpoint_id)
+        self._operators.completed(checkpoint_id)
+        for subtask in told:
             self._mail(subtask, lambda s: s.notify_complete(checkpoint_id))
 
     def _mail(self, subtask: SubtaskId, message: Callable[[Subtask], None]) -> None:
@@ -301,18 +338,26 @@ class StepJob:
         self._attempt += 1
         self._network = StepNetwork(self._config.credits)
         self.checkpoints.begin_attempt(self._graph, self._attempt)
+        restore = self.checkpoints.newest or self._restore
+        self._operators = StepOperators(self._graph, restore)
         descriptors = describe_tasks(
             self._job_id,
             self._attempt,
             self._graph,
             self._config,
-            self.checkpoints.newest or self._restore,
+            restore,
             self.storage,
             open_location=self._open_location,
         )
         self.tasks = {
             descriptor.id: StepTask(
-                descriptor, self._network, self.checkpoints, self.clock, self.storage, self._open_location
+                descriptor,
+                self._network,
+                self.checkpoints,
+                self.clock,
+                self.storage,
+                self._open_location,
+                self._operators,
             )
             for descriptor in descriptors
         }
@@ -329,3 +374,7 @@ class StepJob:
         frames, answers = len(self._network.frames), len(self._network.answers)
         running = sorted(self.checkpoints.running)
         return f"{phases}; {frames} frames, {answers} answers, checkpoints {running} under way"
+
+
+def _nothing() -> None:
+    """Nobody waits for the arrival."""

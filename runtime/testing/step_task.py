@@ -29,6 +29,14 @@ class StepMaster(Protocol):
         ...
 
 
+class StepEvents(Protocol):
+    """Where the events of subtasks for coordinators go."""
+
+    def event_of(self, subtask: SubtaskId, operator_id: str, event: Any) -> None:
+        """A subtask sends something."""
+        ...
+
+
 class StepWork:
     """Work beside a task, whose outcome is told in a second move."""
 
@@ -104,6 +112,7 @@ class StepTask:
         clock: Time.
         storage: The checkpoint storage.
         open_location: Opens places of snapshots that are not in `storage`.
+        events: Where events for coordinators go.
 
     Raises:
         OperatorError: The subtask could not be built.
@@ -125,8 +134,10 @@ class StepTask:
         clock: Clock,
         storage: SnapshotStorage | None,
         open_location: StorageOpener | None = None,
+        events: StepEvents | None = None,
     ) -> None:
         self.id = descriptor.id
+        self._events = events
         self._network = network
         self._master = master
         self._clock = clock
@@ -194,6 +205,11 @@ class StepTask:
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         """Report."""
         self._master.decline(self.id, checkpoint_id, reason)
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """Put an event on its way."""
+        assert self._events is not None, f"{self.id} has no coordinator to talk with"
+        self._events.event_of(self.id, operator_id, event)
 
     def end_of_data(self) -> None:
         """Remember."""

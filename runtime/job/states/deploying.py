@@ -7,7 +7,7 @@ waits before it deploys, as after any other failure.
 
 from __future__ import annotations
 
-from penstock.runtime.errors import CorruptSnapshotError, RestoreError
+from penstock.runtime.errors import CorruptSnapshotError, PenstockError, RestoreError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
@@ -90,6 +90,13 @@ class Deploying(State):
 
     def _deploy(self, start: AttemptStart) -> None:
         self._deploying = True
+        try:
+            self.job.restore_operators(start.restore)
+        except Exception as error:  # whatever a hook raised, too
+            text = f"what runs in the JobMaster could not be restored: {error}"
+            self.failed(FailureCause(text, recoverable=not isinstance(error, PenstockError)))
+        if self.job.state is not self:
+            return  # that, or a coordinator that could not begin
         self.job.gateway.deploy(start.attempt, start.restore)
 
     def _on_error(self, error: BaseException) -> None:

@@ -1,0 +1,125 @@
+"""`JobOperators`: the parts of operators that live in the JobMaster, joined to their subtasks.
+
+A source with an enumerator has a coordinator. It is restored before the subtasks are deployed, told of the
+subtasks that fail, and closed with the job; its events carry the attempt of the subtask that they go to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.operator_coordinator import OperatorCoordinatorContext
+from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
+from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.operators.source_coordinator import SourceCoordinator
+from penstock.runtime.operators.split_enumerator import EnumeratesSplits
+from penstock.runtime.record.value_codec import ValueCodec
+
+if TYPE_CHECKING:
+    from penstock.runtime.job.context import JobContext
+
+
+class JobOperators:
+    """Makes and drives the operator coordinators of a job.
+
+    Args:
+        job: The job.
+        graph: Its operators.
+        codec: Encodes what coordinators keep in checkpoints.
+    """
+
+    def __init__(self, job: JobContext, graph: ExecutionGraph, codec: ValueCodec) -> None:
+        self._job = job
+        self._codec = codec
+        vertices = [v for v in graph.job.vertices if isinstance(v.operators[0].source, EnumeratesSplits)]
+        self._operator_of = {vertex.id: vertex.operators[0].id for vertex in vertices}
+        self.coordinators = OperatorCoordinators(map(self._holder, vertices))
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job has another parallelism from now on; `restore` follows."""
+        for vertex in graph.job.vertices:
+            if (operator_id := self._operator_of.get(vertex.id)) is not None:
+                self.coordinators.rescaled(operator_id, vertex.parallelism)
+
+    def restore(self, checkpoint: CompletedCheckpoint | None) -> None:
+        """The whole job starts from a checkpoint, or from nothing: restore coordinators, and hooks.
+
+        Raises:
+            PenstockError: The checkpoint does not fit.
+        """
+        if self._job.coordinator is not None:
+            self._job.coordinator.restore(checkpoint)
+        elif checkpoint is None:
+            self.coordinators.reset_to_checkpoint(None)
+        self.coordinators.start()
+
+    def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> bool:
+        """A subtask has sent an event; `False` when its operator has no coordinator."""
+        return self.coordinators.handle_event(operator_id, subtask.index, event)
+
+    def failed(self, subtasks: Iterable[SubtaskId], reason: str) -> None:
+        """These are gone, while others go on."""
+        for subtask in subtasks:
+            if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
+                self.coordinators.subtask_failed(operator_id, subtask.index, reason)
+
+    def come_back(self, subtasks: Iterable[SubtaskId], checkpoint: CompletedCheckpoint | None) -> None:
+        """These come back with the state of a checkpoint (`None`: with none), while others go on."""
+        checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
+        for subtask in subtasks:
+            if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
+                self.coordinators.subtask_reset(operator_id, subtask.index, checkpoint_id)
+
+    def close(self) -> None:
+        """The job has ended."""
+        self.coordinators.close()
+
+    def _holder(self, vertex: JobVertex) -> OperatorCoordinatorHolder:
+        operator_id = vertex.operators[0].id
+        return OperatorCoordinatorHolder(
+            operator_id,
+            vertex.parallelism,
+            partial(self._source_coordinator, vertex),
+            _EventLink(self._job, vertex.id, operator_id),
+            self._job.runner,
+            self._fail_job,
+        )
+
+    def _source_coordinator(
+        self, vertex: JobVertex, context: OperatorCoordinatorContext
+    ) -> SourceCoordinator:
+        spec = vertex.operators[0]
+        assert isinstance(spec.source, EnumeratesSplits), f"{spec.id} has no enumerator"
+        location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
+        return SourceCoordinator(spec.source, context, self._codec, location)
+
+    def _fail_job(self, cause: str | PenstockError) -> None:
+        """A coordinator can't go on; before anything was achieved no restart helps."""
+        job = self._job
+        trace = cause.cause_text if isinstance(cause, OperatorError) else ""
+        achieved = job.coordinator is not None and job.coordinator.latest_completed is not None
+        is_first = job.attempt == 1 and not achieved and isinstance(cause, OperatorError)
+        job.state.failed(FailureCause(str(cause), None, trace, recoverable=not is_first))
+
+
+class _EventLink:
+    """Carries a coordinator's events to its subtasks, with the attempt of each."""
+
+    def __init__(self, job: JobContext, vertex: str, operator_id: str) -> None:
+        self._job = job
+        self._vertex = vertex
+        self._operator_id = operator_id
+
+    def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
+        to = SubtaskId(self._vertex, subtask)
+        attempt = self._job.attempt_of(to)
+        self._job.gateway.send_operator_event(attempt, to, self._operator_id, event, answer)

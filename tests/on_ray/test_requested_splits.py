@@ -1,0 +1,59 @@
+"""Splits on request: whoever dies, a reader in the midst of a split or the JobMaster that has the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jobs.driving import after_checkpoints, finish, kill_master, kill_subtask, submit, wait_until
+from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
+from jobs.pieces import Pieces
+from jobs.words import environment, lines, word_count
+
+from penstock.actors import JobReport, RayJobHandle
+from penstock.runtime import FileSink, JobConfig, OnRequest, StreamEnvironment
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT, PIECES = 1_200, 48
+
+
+def started(env: StreamEnvironment) -> tuple[RayJobHandle, JobReport]:
+    """A job in which both readers have read some splits, and others are not handed out yet."""
+    job = submit(env)
+    after_checkpoints(job, 2)
+
+    def has_read(report: JobReport) -> bool:
+        return report.statistics.operators["lines"].records_out >= COUNT // 4
+
+    return job, wait_until(job, "some splits read", has_read)
+
+
+@pytest.mark.parametrize("who", ["reader", "master"])
+def test_every_split_is_read_once_whoever_is_killed(tmp_path: Path, who: str) -> None:
+    job, before = started(word_count(tmp_path, OnRequest(Pieces(COUNT, PIECES, attempt=2)), parallelism=2))
+    assert before.statistics.restarts == 0
+
+    killed = kill_subtask(job, "lines", 1) if who == "reader" else kill_master(job)
+
+    result = finish(job)
+    assert killed
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert (result.statistics.restarts, result.statistics.attempt) == (1, 2)
+
+
+def test_a_region_that_fails_gives_its_splits_back_while_the_other_reads_on(tmp_path: Path) -> None:
+    env = environment(tmp_path, parallelism=2, config=JobConfig(failover="region"))
+    stream = env.from_source("lines", OnRequest(Pieces(COUNT, PIECES, attempt=2)))
+    stream.map(str.upper).map(str.lower).sink("out", FileSink.json(tmp_path / "out"))
+    job, _ = started(env)
+    pids = {process.subtask.index: process.pid for process in job.processes()}
+
+    kill_subtask(job, "lines", 0)
+
+    wait_until(job, "a restart", lambda report: report.statistics.attempt == 2)
+    assert next(p.pid for p in job.processes() if p.subtask.index == 1) == pids[1]
+    result = finish(job)
+    assert sorted(committed_rows(tmp_path / "out")) == sorted(lines(COUNT))
+    assert result.statistics.restarts == 1
