@@ -17,9 +17,10 @@ The files, from the inside out:
 * `agenda`: everything that may happen next, and in which order it does
 * `records`, `external_system`, `operators`: the data, the world behind sinks, and the users' code of a job
 * `shape`, `scenario`: the graph, and all that a seed picks
-* `faulty_storage`, `frames`, `running_task`, `process`, `deployment`, `execution`, `master`: the world
+* `world`, `faulty_storage`, `frames`, `simulated_work`, `running_task`, `process`: where subtasks run
+* `master`, `deployment`, `execution`, `control_plane`: where the scheduler runs, and what it asks for
 * `injector`: makes planned faults happen; `simulation`: runs one seed
-* `expectation`, `oracle`: what must come out, computed from the input alone, and the comparison
+* `expectation`, `final_state`, `oracle`: what must come out, computed from the input alone, and the comparison
 * `stuck`: what a job that stands still waits for
 * `runs`, `stress`: many seeds, and Flink's stress test of unaligned checkpoints
 """

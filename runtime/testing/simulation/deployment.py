@@ -20,7 +20,7 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.faults import FaultKind
 from penstock.runtime.testing.simulation.frames import AttemptNetwork
-from penstock.runtime.testing.simulation.master import JOB_ID
+from penstock.runtime.testing.simulation.master import JOB_ID, Master
 from penstock.runtime.testing.simulation.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world import World
 
@@ -33,6 +33,7 @@ class Deployment:
         attempt: The attempt.
         graph: The job.
         restore: What it starts from.
+        master: Who deploys.
         processes: Where it is deployed: all processes, or those of one region.
         done: Told once: `None`, or why it failed.
     """
@@ -43,6 +44,7 @@ class Deployment:
         attempt: int,
         graph: ExecutionGraph,
         restore: CompletedCheckpoint | None,
+        master: Master,
         processes: Mapping[SubtaskId, SimulatedProcess],
         done: Callable[[FailureCause | None], None],
     ) -> None:
@@ -50,6 +52,7 @@ class Deployment:
         self._attempt = attempt
         self._graph = graph
         self._restore = restore
+        self._master = master
         self._processes = processes
         self._done = done
         self._open = 0
@@ -84,7 +87,7 @@ class Deployment:
         for process in self._processes.values():
             if not process.is_alive:
                 process.revive()
-        self._call("describe the tasks", self._read_descriptors)
+        self._call("describe the tasks", lambda: None if self._is_over else self._read_descriptors())
 
     def _read_descriptors(self) -> None:
         world = self._world
@@ -108,7 +111,7 @@ class Deployment:
         )
 
     def _deploy(self, descriptor: TaskDescriptor) -> None:
-        failure = self._processes[descriptor.id].deploy(descriptor, self.network)
+        failure = self._processes[descriptor.id].deploy(descriptor, self.network, self._master)
         self._failure = self._failure or failure
 
     def _all_answered(self) -> None:
@@ -132,8 +135,5 @@ class Deployment:
             self._call(what, lambda call=call: answered(call))
 
     def _call(self, what: str, act: Callable[[], None]) -> None:
-        def arrive() -> None:
-            if not self._is_over:
-                act()
-
-        self._world.send(Happening.OPERATION, arrive, f"attempt {self._attempt}:", what)
+        """A call that is on its way arrives, also when nobody waits for its answer any more."""
+        self._world.send(Happening.OPERATION, act, f"attempt {self._attempt}:", what)

@@ -31,25 +31,32 @@ class SimulatedExecution:
         world: Time, chance and storage.
         graph: The job.
         master: Whom it serves.
+        processes: All processes, by subtask; other JobMasters use them, too.
 
     Attributes:
-        processes: All processes, by subtask.
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
         end: How the job ended, and why; `None` while it lives.
     """
 
-    def __init__(self, world: World, graph: ExecutionGraph, master: Master) -> None:
+    def __init__(
+        self,
+        world: World,
+        graph: ExecutionGraph,
+        master: Master,
+        processes: dict[SubtaskId, SimulatedProcess],
+    ) -> None:
         self._world = world
         self._graph = graph
         self._master = master
         self._deployment: Deployment | None = None
         self._stopped_through: dict[SubtaskId, int] = {}
         self._refuse_next = False
-        self.processes = {s.id: SimulatedProcess(world, s.id, master) for s in graph.subtasks}
+        self._attempts: dict[SubtaskId, int] = {}
+        self.processes = processes
         self.running_checkpoints: list[int] = []
         self.end: tuple[JobState, str] | None = None
         for process in self.processes.values():
-            process.on_death = self._reporter_of_death(process)
+            process.on_end.append(self._reporter_of_end(process))
 
     @property
     def deployment(self) -> Deployment | None:
@@ -76,8 +83,8 @@ class SimulatedExecution:
     ) -> None:
         """Bring these subtasks up for this attempt."""
         restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
-        some = "" if len(subtasks) == len(self.processes) else f" for {len(subtasks)} subtasks"
-        self._world.trace.note(f"== attempt {attempt} begins{some} from {restored} ==")
+        part = "" if len(subtasks) == len(self.processes) else f" for {len(subtasks)} subtasks"
+        self._world.trace.note(f"== {self._master}: attempt {attempt} begins{part} from {restored} ==")
 
         def done(failure: FailureCause | None) -> None:
             if failure is None:
@@ -86,7 +93,9 @@ class SimulatedExecution:
                 text = f"the deployment failed: {failure}"
                 self._master.answer(attempt, lambda s: s.on_deployment_failed(attempt, failure), text)
 
-        deployment = Deployment(self._world, attempt, self._graph, restore, self._some(subtasks), done)
+        self._attempts.update(dict.fromkeys(subtasks, attempt))
+        some = self._some(subtasks)
+        deployment = Deployment(self._world, attempt, self._graph, restore, self._master, some, done)
         self._deployment = deployment
         deployment.begin()
         if self._refuse_next and not self._world.is_calm:
@@ -158,13 +167,19 @@ class SimulatedExecution:
         self.end = state, cause
 
     def fenced(self) -> None:
-        """There is no other JobMaster.
+        """Another JobMaster owns the job: this one leaves."""
+        self._world.trace.note(f"== {self._master} is fenced and leaves ==")
+        self.leave(work_goes_on=True)
 
-        Raises:
-            AssertionError: Always.
-        """
-        msg = "the JobMaster was fenced although there is no other one"
-        raise AssertionError(msg)
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: the next deployment is for this graph."""
+        self._graph = graph
+
+    def leave(self, *, work_goes_on: bool) -> None:
+        """The JobMaster is gone: calls on their way arrive, nothing follows them."""
+        self._master.die(work_goes_on=work_goes_on)
+        if self._deployment is not None:
+            self._deployment.give_up()
 
     # -- how it is done -----------------------------------------------------------------------------------
 
@@ -201,26 +216,25 @@ class SimulatedExecution:
     def _starter(self, attempt: int, process: SimulatedProcess) -> Callable[[], None]:
         def start() -> None:
             if not process.start(attempt) and attempt > self._stopped_through.get(process.id, 0):
-                self._report_death(process, attempt)
+                self._report_failure(process, attempt, "its process died")
 
         return start
 
-    def _reporter_of_death(self, process: SimulatedProcess) -> Callable[[FaultKind], None]:
-        def died(kind: FaultKind) -> None:
-            self._world.counts.happened(kind)
-            state = self._master.scheduler.state
-            if self._master.scheduler.attempt > 1 and state is not JobState.RUNNING:
-                self._world.counts.happened(FaultKind.CRASH_IN_RESTART)
-            if process.task is not None:
-                self._report_death(process, process.task.attempt)
+    def _reporter_of_end(self, process: SimulatedProcess) -> Callable[[int, str], None]:
+        def ended(attempt: int, why: str) -> None:
+            is_ours = self._attempts.get(process.id) == attempt
+            if is_ours and attempt > self._stopped_through.get(process.id, 0):
+                self._report_failure(process, attempt, why)
 
-        return died
+        return ended
 
-    def _report_death(self, process: SimulatedProcess, attempt: int) -> None:
-        cause = FailureCause("its process died", process.id)
-        what = f"the process of {process} has died"
+    def _report_failure(self, process: SimulatedProcess, attempt: int, why: str) -> None:
+        cause = FailureCause(why, process.id)
         self._master.answer(
-            attempt, lambda s: s.on_subtask_failed(attempt, process.id, cause), what, process.id
+            attempt,
+            lambda s: s.on_subtask_failed(attempt, process.id, cause),
+            f"{process}: {why}",
+            process.id,
         )
 
     def _ended(self, checkpoint_id: int) -> None:

@@ -27,6 +27,8 @@ class FaultKind(Enum):
     FRAME_REPEATED = "frame twice"
     MESSAGE_REPEATED = "message twice"
     REPORT_OF_OLD_ATTEMPT = "report of an old attempt"
+    MASTER_CRASH = "JobMaster crash"
+    TWO_MASTERS = "two JobMasters at once"
     SLOW_CHANNEL = "slow channel"
     JOB_CANCELLED = "job cancelled"
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from penstock.runtime.checkpoint.coordinator import MessageOutcome
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.testing.simulation.execution import SimulatedExecution
+from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
-from penstock.runtime.testing.simulation.master import Master
 from penstock.runtime.testing.simulation.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world import World
 
@@ -24,17 +23,13 @@ class FaultInjector:
     Args:
         world: Time, chance and storage.
         graph: The job.
-        master: The JobMaster.
-        execution: The processes.
+        control: Processes and JobMasters.
     """
 
-    def __init__(
-        self, world: World, graph: ExecutionGraph, master: Master, execution: SimulatedExecution
-    ) -> None:
+    def __init__(self, world: World, graph: ExecutionGraph, control: ControlPlane) -> None:
         self._world = world
         self._graph = graph
-        self._master = master
-        self._execution = execution
+        self._control = control
         padded = {operator.id for operator in world.scenario.shape.operators if operator.is_padded}
         self._uploading = {
             v.id for v in graph.job.vertices if any(operator.id in padded for operator in v.operators)
@@ -48,7 +43,9 @@ class FaultInjector:
             FaultKind.CRASH_IN_STEP: self._crash_in_step,
             FaultKind.CRASH_IN_UPLOAD: self._crash_in_upload,
             FaultKind.USER_ERROR: lambda: world.fail_user_code(world.draws.below(10)),
-            FaultKind.DEPLOYMENT_FAILED: execution.refuse_next_deployment,
+            FaultKind.DEPLOYMENT_FAILED: self._refuse_deployment,
+            FaultKind.MASTER_CRASH: control.crash_master,
+            FaultKind.TWO_MASTERS: control.doubt_master,
             FaultKind.WRITE_REFUSED: lambda: world.storage.fail_next(FaultKind.WRITE_REFUSED),
             FaultKind.WRITE_UNSURE: lambda: world.storage.fail_next(FaultKind.WRITE_UNSURE),
             FaultKind.READ_REFUSED: lambda: world.storage.fail_next(FaultKind.READ_REFUSED),
@@ -83,7 +80,7 @@ class FaultInjector:
         self._inject[fault.kind]()
 
     def _victim(self, *, uploads: bool = False) -> SimulatedProcess | None:
-        alive = [process for process in self._execution.processes.values() if process.may_die]
+        alive = [process for process in self._control.processes.values() if process.may_die]
         running = [process for process in alive if process.runs] or alive
         if uploads:
             running = [process for process in running if process.id.vertex in self._uploading] or running
@@ -105,10 +102,11 @@ class FaultInjector:
             victim.die_after_uploads(self._world.draws.between(0, 2))
 
     def _cancel_checkpoint(self) -> None:
-        if not self._execution.running_checkpoints:
+        newest, running = self._control.masters.newest, self._control.running_checkpoints
+        if newest is None or not running:
             return
-        draws, scheduler = self._world.draws, self._master.scheduler
-        checkpoint = draws.pick(self._execution.running_checkpoints)
+        draws, scheduler = self._world.draws, newest.scheduler
+        checkpoint = draws.pick(running)
         subtask = draws.pick(self._graph.subtasks).id
         reason = CheckpointFailureReason.CHECKPOINT_DECLINED
         outcome = scheduler.decline(
@@ -118,7 +116,12 @@ class FaultInjector:
         if outcome is MessageOutcome.ACCEPTED:
             self._world.counts.happened(FaultKind.CHECKPOINT_CANCELLED)
 
+    def _refuse_deployment(self) -> None:
+        if self._control.execution is not None:
+            self._control.execution.refuse_next_deployment()
+
     def _cancel_job(self) -> None:
-        if not self._master.scheduler.state.is_terminal:
+        newest = self._control.masters.newest
+        if newest is not None and not newest.scheduler.state.is_terminal:
             self._world.counts.happened(FaultKind.JOB_CANCELLED)
-            self._master.scheduler.cancel()
+            newest.scheduler.cancel()

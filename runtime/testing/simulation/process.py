@@ -13,10 +13,11 @@ from collections.abc import Callable
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.faults import FaultKind
 from penstock.runtime.testing.simulation.frames import AttemptNetwork, Frame
-from penstock.runtime.testing.simulation.master import Master
+from penstock.runtime.testing.simulation.master import Master, Masters
 from penstock.runtime.testing.simulation.running_task import ProcessDied, RunningTask, TaskState
 from penstock.runtime.testing.simulation.world import World
 
@@ -27,22 +28,22 @@ class SimulatedProcess:
     Args:
         world: Time, chance and storage.
         id: The subtask.
-        master: Takes reports.
+        masters: Take reports.
 
     Attributes:
         id: The subtask.
         is_alive: Whether the process lives.
         task: The newest attempt that was deployed.
-        on_death: Told when it dies, with the fault that killed it.
+        on_end: Told when an attempt in it has died or was stopped: the attempt, and why.
     """
 
-    def __init__(self, world: World, id: SubtaskId, master: Master) -> None:
+    def __init__(self, world: World, id: SubtaskId, masters: Masters) -> None:
         self.id = id
         self.is_alive = True
         self.task: RunningTask | None = None
-        self.on_death: Callable[[FaultKind], None] = lambda kind: None
+        self.on_end: list[Callable[[int, str], None]] = []
         self._world = world
-        self._master = master
+        self._masters = masters
         self._past = 0
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
@@ -69,9 +70,13 @@ class SimulatedProcess:
         self.is_alive = False
         self._dies_after_effects = self._dies_after_uploads = None
         self._world.trace.note("!!", self.id, "dies:", kind.value)
+        self._world.counts.happened(kind)
+        scheduler = self._masters.last.scheduler
+        is_restart = scheduler.attempt > 1 and scheduler.state is not JobState.RUNNING
+        self._world.counts.happened(FaultKind.CRASH_IN_RESTART, int(is_restart))
         if self.task is not None:
             self.task.die()
-        self.on_death(kind)
+            self._ended(self.task.attempt, "its process died")
 
     def revive(self) -> None:
         """A new process takes its place; it knows nothing."""
@@ -119,16 +124,17 @@ class SimulatedProcess:
 
     # -- calls of the JobMaster ---------------------------------------------------------------------------
 
-    def deploy(self, descriptor: TaskDescriptor, network: AttemptNetwork) -> FailureCause | None:
+    def deploy(
+        self, descriptor: TaskDescriptor, network: AttemptNetwork, master: Master
+    ) -> FailureCause | None:
         """Build the subtask of a new attempt; what went wrong, if anything did."""
         if not self.is_alive:
             return FailureCause("its process died while it was deployed", self.id)
         if descriptor.attempt <= self._past:
             return FailureCause(f"attempt {descriptor.attempt} is past", self.id)
         self._past = descriptor.attempt - 1
-        if self.task is not None:
-            self.task.stop()
-        supervisor = AttemptSupervisor(self, self._master, descriptor.attempt)
+        self._stop_task()
+        supervisor = AttemptSupervisor(self, self._masters, master, descriptor.attempt)
         self.task = task = RunningTask(self._world, descriptor, network, supervisor)
         try:
             failure = task.build()
@@ -150,12 +156,22 @@ class SimulatedProcess:
         """Stop this attempt, or an older one that still runs."""
         self._past = max(self._past, attempt)
         if self.is_alive and self.task is not None and self.task.attempt <= attempt:
-            self.task.stop()
+            self._stop_task()
 
     def control(self, attempt: int, message: Callable[[RunningTask], None]) -> None:
         """Take a message of the JobMaster; one for another attempt is ignored."""
         if self.is_alive and self.task is not None and self.task.attempt == attempt:
             message(self.task)
+
+    def _stop_task(self) -> None:
+        task = self.task
+        if task is not None and task.state.is_open:
+            task.stop()
+            self._ended(task.attempt, "it was stopped although the job runs: another attempt has its process")
+
+    def _ended(self, attempt: int, why: str) -> None:
+        for told in self.on_end:
+            told(attempt, why)
 
     # -- frames -------------------------------------------------------------------------------------------
 
@@ -175,12 +191,14 @@ class AttemptSupervisor:
 
     Args:
         process: Where it runs.
-        master: Takes reports.
+        masters: Take reports.
+        master: The one that has deployed it.
         attempt: The attempt.
     """
 
-    def __init__(self, process: SimulatedProcess, master: Master, attempt: int) -> None:
+    def __init__(self, process: SimulatedProcess, masters: Masters, master: Master, attempt: int) -> None:
         self._process = process
+        self._masters = masters
         self._master = master
         self._attempt = attempt
         self.before_effect = process.before_effect
@@ -190,7 +208,8 @@ class AttemptSupervisor:
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         """Report that a part of a checkpoint is durable."""
         attempt, subtask = self._attempt, self._process.id
-        self._master.report(
+        self._masters.report(
+            self._master,
             attempt,
             lambda scheduler: scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics),
             f"{subtask} acknowledges checkpoint {checkpoint_id}",
@@ -200,7 +219,8 @@ class AttemptSupervisor:
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         """Report that a checkpoint can't be taken."""
         attempt, subtask = self._attempt, self._process.id
-        self._master.report(
+        self._masters.report(
+            self._master,
             attempt,
             lambda scheduler: scheduler.decline(attempt, subtask, checkpoint_id, reason, detail),
             f"{subtask} declines checkpoint {checkpoint_id}: {reason.value} {detail}",
@@ -210,7 +230,8 @@ class AttemptSupervisor:
     def end_of_data(self) -> None:
         """Report the end of all inputs."""
         attempt, subtask = self._attempt, self._process.id
-        self._master.report(
+        self._masters.report(
+            self._master,
             attempt,
             lambda scheduler: scheduler.on_end_of_data(attempt, subtask),
             f"{subtask} has reached the end of its data",

@@ -191,6 +191,8 @@ _PLANNED: Final = (
     FaultKind.WRITE_UNSURE,
     FaultKind.READ_REFUSED,
     FaultKind.STORAGE_AWAY,
+    *(FaultKind.MASTER_CRASH,) * 2,
+    *(FaultKind.TWO_MASTERS,) * 2,
 )
 
 #: When it is due; moments of the checkpoints first, because that is where the difficulties are.

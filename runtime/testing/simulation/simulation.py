@@ -15,12 +15,11 @@ from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.agenda import Happening
-from penstock.runtime.testing.simulation.execution import SimulatedExecution
+from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.final_state import FinalState
 from penstock.runtime.testing.simulation.injector import FaultInjector
-from penstock.runtime.testing.simulation.master import JOB_ID, Master
+from penstock.runtime.testing.simulation.master import JOB_ID
 from penstock.runtime.testing.simulation.oracle import Oracle
 from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario
 from penstock.runtime.testing.simulation.stuck import describe_standstill
@@ -94,11 +93,9 @@ class Simulation:
         self.world = World(scenario, write)
         hooks = _Hooks(self)
         self.graph = build_execution_graph(scenario.shape.build(hooks, self.world.system))
-        self.master = Master(self.world)
-        self.execution = SimulatedExecution(self.world, self.graph, self.master)
-        self._injector = FaultInjector(self.world, self.graph, self.master, self.execution)
+        self.control = ControlPlane(self.world, self.graph)
+        self._injector = FaultInjector(self.world, self.graph, self.control)
         self._calm_since = (0, 0.0)
-        self._timer_at: float | None = None
         self.vertex_of = {
             operator.id: vertex.id for vertex in self.graph.job.vertices for operator in vertex.operators
         }
@@ -112,17 +109,17 @@ class Simulation:
         world = self.world
         for line in self.scenario.describe() if world.trace.is_on else ():
             world.trace.note(line)
-        self.master.begin(self.graph, self.execution)
-        while self.execution.end is None:
+        self.control.begin()
+        while (end := self.control.end) is None:
             self._injector.inject_due()
             self._calm_down_in_time()
             if not self._move():
                 raise StandstillError("nothing can happen any more: " + self.describe())
-        return self._result(self._check(*self.execution.end))
+        return self._result(self._check(*end), end[0])
 
     def describe(self) -> str:
         """What everybody waits for."""
-        return describe_standstill(self.world, self.graph, self.master, self.execution)
+        return describe_standstill(self.world, self.graph, self.control)
 
     def _check(self, state: JobState, cause: str) -> list[str]:
         oracle = Oracle(self.scenario, self.world.system)
@@ -138,8 +135,8 @@ class Simulation:
         except CorruptSnapshotError as error:
             return [f"the last checkpoint can't be read: {error}"]
 
-    def _result(self, problems: list[str]) -> SimulationResult:
-        status = self.master.scheduler.status()
+    def _result(self, problems: list[str], state: JobState) -> SimulationResult:
+        status = self.control.masters.last.scheduler.status()
         expired = sum(
             record.failure is CheckpointFailureReason.CHECKPOINT_EXPIRED
             for record in status.checkpoint_history
@@ -149,7 +146,7 @@ class Simulation:
             self.scenario.seed,
             tuple(problems),
             self.world.counts.by_kind(),
-            status.state,
+            state,
             self.world.trace.moves,
             self.world.clock.monotonic(),
             status.attempt,
@@ -164,7 +161,7 @@ class Simulation:
     def _move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""
         world = self.world
-        self._schedule_timers()
+        self.control.schedule_timers()
         entry = world.agenda.take(world.clock.monotonic())
         if entry is None:
             if world.agenda.next_time is None:
@@ -177,22 +174,6 @@ class Simulation:
         entry.act()
         world.clock.advance(world.draws.real(0.0, _CALM_TICK if world.is_calm else world.weather.tick))
         return True
-
-    def _schedule_timers(self) -> None:
-        """Put the JobMaster's next timer on the agenda, unless it stands there."""
-        due = self.master.timers.next_due
-        if due is not None and (self._timer_at is None or due < self._timer_at):
-            self._timer_at = due
-            self.world.agenda.add(
-                Happening.TIMER, lambda: self._fire(due), "JobMaster: a timer fires", at=due
-            )
-
-    def _fire(self, due: float) -> None:
-        if due == self._timer_at:
-            self._timer_at = None
-        next_due = self.master.timers.next_due
-        if next_due is not None and next_due <= self.world.clock.monotonic():
-            self.master.timers.fire_next()
 
     def _calm_down_in_time(self) -> None:
         world = self.world
@@ -221,7 +202,7 @@ class _Hooks:
     def effect(self, operator: str, subtask: int) -> None:
         """Something is about to happen outside."""
         vertex = self._simulation.vertex_of[operator]
-        for id, process in self._simulation.execution.processes.items():
+        for id, process in self._simulation.control.processes.items():
             if id.vertex == vertex and id.index == subtask:
                 process.before_effect()
 

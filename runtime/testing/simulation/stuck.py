@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.testing.simulation.execution import SimulatedExecution
-from penstock.runtime.testing.simulation.master import Master
+from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.running_task import RunningTask
 from penstock.runtime.testing.simulation.world import World
 
 
-def describe_standstill(
-    world: World, graph: ExecutionGraph, master: Master, execution: SimulatedExecution
-) -> str:
+def describe_standstill(world: World, graph: ExecutionGraph, control: ControlPlane) -> str:
     """Everything that somebody waits for."""
-    status = master.scheduler.status()
+    status = control.masters.last.scheduler.status()
     waiting = ", ".join(f"{kind} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"
     lines = [
         f"the job is {status.state.value} in attempt {status.attempt}; on the agenda: {waiting}; "
-        f"checkpoints under way: {execution.running_checkpoints}"
+        f"checkpoints under way: {control.running_checkpoints}"
     ]
     lines += [
         f"  checkpoint {record.checkpoint_id}: {record.status.value}, {record.acknowledged} of "
@@ -27,8 +24,8 @@ def describe_standstill(
         for record in status.checkpoint_history[-3:]
     ]
     for subtask in graph.subtasks:
-        task = execution.processes[subtask.id].task
-        if task is None or not execution.processes[subtask.id].is_alive:
+        task = control.processes[subtask.id].task
+        if task is None or not control.processes[subtask.id].is_alive:
             lines.append(f"  {subtask.id}: no process")
         elif task.state.is_open:
             lines.append(f"  {subtask.id}: {task.state.value}, {'; '.join(_waits(task, graph))}")
