@@ -40,6 +40,7 @@ class Rows:
     keys: int
 
     def __call__(self, number: int) -> Row:
+        """The row of a number."""
         return number % self.keys, number.to_bytes(8, "big") * (_VALUE_BYTES // 8)
 
 
@@ -51,6 +52,7 @@ class MarksFirst:
     seen: bool = field(default=False)
 
     def __call__(self, row: Row) -> Row:
+        """Hand the row on."""
         if not self.seen:
             self.seen = True
             now = time.monotonic()

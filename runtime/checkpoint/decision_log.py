@@ -10,8 +10,8 @@ Why it is right.
 
 1. *No gaps.* A writer asks for slot n only when it has seen slots up to n - 1.
 2. *One writer an attempt.* An attempt begins only when the storage has *said* that the put succeeded. Whoever
-   gets no answer, or finds the slot taken, does not look whether the record there might be its own; it begins
-   once more with a larger number. So nobody else has my number, and every record with it is mine.
+   gets no answer, or finds the slot taken (even by itself), begins once more with a larger number. So nobody
+   else has my number, and every record with it is mine.
 3. *Fencing.* A writer that has begun goes on from its own slot. The first record of anybody else behind it is
    therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the slot, reads
    it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that record.
@@ -283,9 +283,7 @@ class DecisionLog:
         except CorruptSnapshotError:
             raise
         except StorageError as error:
-            msg = (
-                f"slot {slot} of {self._storage.url}/{self._paths.log} is taken, by what is unknown: {error}"
-            )
+            msg = f"nobody knows what slot {slot} of {self._storage.url}/{self._paths.log} holds: {error}"
             raise OutcomeUnknownError(msg) from error
 
     def _compact(self, now: float) -> None:

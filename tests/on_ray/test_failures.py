@@ -1,0 +1,242 @@
+"""Failures in a row, in the midst of each other, and a storage that is away for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs.driving import (
+    PATIENCE,
+    after_checkpoints,
+    assert_no_subtasks,
+    eventually,
+    finish,
+    kill_master,
+    kill_subtask,
+    submit,
+    wait_until,
+    when_records_flow,
+)
+from jobs.faults import DeadlySink, RaisesFrom, SlowToOpen, first_time
+from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.words import NEVER, counted, environment, line, lines, paced_lines, word_count
+
+from penstock.runtime import FileSink, FixedDelay, JobFailedError, JobStatus
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT, RATE = 4_500, 3_000.0
+
+
+@dataclass(frozen=True)
+class RaisesTimes:
+    """A map function that raises at one record, so many times; each time leaves a file."""
+
+    record: Any
+    times: int
+    folder: str
+
+    def __call__(self, record: Any) -> Any:
+        if record == self.record:
+            for time in range(self.times):
+                if first_time(f"{self.folder}/raised-{time}"):
+                    msg = f"failure number {time + 1}"
+                    raise ValueError(msg)
+        return record
+
+
+# -- operators that fail ------------------------------------------------------------------------------------
+
+
+def test_three_failures_in_a_row_cost_nothing(tmp_path: Path) -> None:
+    """The same record fails three attempts, with no checkpoint in between."""
+    env = environment(tmp_path, every=60.0)
+    bad = RaisesTimes(line(500), 3, str(tmp_path))
+    counted(env.from_source("lines", paced_lines(1_500, RATE)).map(bad), FileSink.json(tmp_path / "out"))
+    job = submit(env)
+
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(1_500))
+    assert len(list(tmp_path.glob("raised-*"))) == 3
+    assert (result.statistics.restarts, result.statistics.attempt) == (3, 4)
+    failures = job.report().failures
+    assert [f"failure number {n}" in failure for n, failure in enumerate(failures, 1)] == [True] * 3
+    assert job.report().failure is None
+
+
+def test_an_operator_that_always_fails_ends_the_job_with_its_cause_first(tmp_path: Path) -> None:
+    env = environment(tmp_path, restart=FixedDelay(attempts=2, delay=0.1))
+    bad = RaisesFrom(str(tmp_path / "armed"), str(tmp_path / "raised"))
+    counted(
+        env.from_source("lines", paced_lines(COUNT, RATE, attempt=NEVER)).map(bad),
+        FileSink.json(tmp_path / "out"),
+    )
+    job = submit(env)
+    after_checkpoints(job, 1)
+    (tmp_path / "armed").touch()
+
+    with pytest.raises(JobFailedError) as caught:
+        job.wait(PATIENCE)
+
+    first = str(caught.value).splitlines()[0]
+    assert "can't stand" in str(caught.value)
+    assert "map" in first, f"the operator comes first: {first}"
+    assert (tmp_path / "raised").read_text() == "xxx", "the first attempt and two restarts"
+    report = job.report()
+    assert (report.status, report.statistics.restarts) == (JobStatus.FAILED, 2)
+    assert report.failure is not None
+    assert len(report.failures) == 3
+    assert report.history[-1].endswith("it has used its 2 restarts")
+    assert_no_subtasks(job)
+
+
+# -- failures in the midst of a restart ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("victim", ["lines", "count", "master"])
+def test_a_process_killed_while_state_is_restored(tmp_path: Path, victim: str) -> None:
+    """The second attempt is being opened, one subtask has not read its state yet, when a process dies."""
+    closed = tmp_path / "closed"
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, SlowToOpen(source, str(closed))))
+    after_checkpoints(job, 2)
+    closed.touch()
+    kill_subtask(job, "count")
+    before = wait_until(job, "the restore", lambda r: (tmp_path / "closed.reached").exists())
+    assert (before.status, before.statistics.attempt) == (JobStatus.DEPLOYING, 2)
+    if victim == "master":
+        kill_master(job)
+    else:
+        kill_subtask(job, victim)
+    closed.unlink()
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert result.statistics.restarts == 2
+
+
+def test_a_job_master_killed_while_the_job_waits_for_its_restart(tmp_path: Path) -> None:
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    restart = FixedDelay(attempts=5, delay=600.0)
+    job = submit(word_count(tmp_path, source, restart=restart))
+    after_checkpoints(job, 2)
+    kill_subtask(job, "count")
+    wait_until(job, "the pause", lambda r: r.status is JobStatus.RESTARTING and r.failure is not None)
+    kill_master(job)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert result.statistics.restarts == 1, "the JobMaster that came back did not wait ten minutes"
+
+
+def test_a_job_master_killed_in_the_midst_of_a_checkpoint(tmp_path: Path) -> None:
+    """A sink has pre-committed, and nobody has acknowledged yet."""
+    sink = DeadlySink(
+        FileSink.json(tmp_path / "out"),
+        "after prepare",
+        str(tmp_path / "killed"),
+        str(tmp_path / "armed"),
+        itself=False,
+    )
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, source, sink=sink, sink_parallelism=2))
+    before = after_checkpoints(job, 2)
+    assert before.master is not None
+    whole = tmp_path / "arming"
+    whole.write_text(str(before.master.pid))
+    whole.rename(tmp_path / "armed")
+    wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert (tmp_path / "killed").exists(), "nothing was killed: the test proves nothing"
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert result.statistics.restarts == 1
+
+
+# -- a storage that is away ---------------------------------------------------------------------------------
+
+
+def put_away(tmp_path: Path) -> None:
+    """Make the storage's folder one in which nothing can be read or written."""
+    (tmp_path / "checkpoints").rename(tmp_path / "away")
+    (tmp_path / "checkpoints").touch()
+
+
+def bring_back(tmp_path: Path) -> None:
+    """Put it back as it was."""
+    (tmp_path / "checkpoints").unlink()
+    (tmp_path / "away").rename(tmp_path / "checkpoints")
+
+
+def test_a_job_goes_on_while_its_storage_is_away(tmp_path: Path) -> None:
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, source, tolerable_failures=None))
+    before = after_checkpoints(job, 2).statistics
+    put_away(tmp_path)
+    wait_until(job, "failed checkpoints", lambda r: r.statistics.failed_checkpoints >= 3)
+    away = job.report()
+    assert away.status is JobStatus.RUNNING
+    bring_back(tmp_path)
+    after = after_checkpoints(job, away.statistics.completed_checkpoints + 2)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert after.statistics.completed_checkpoints >= before.completed_checkpoints + 2
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert result.statistics.restarts == 0
+    assert result.statistics.failed_checkpoints >= 3
+
+
+def test_a_restart_waits_for_a_storage_that_is_away(tmp_path: Path) -> None:
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    restart = FixedDelay(attempts=1_000, delay=0.2)
+    job = submit(word_count(tmp_path, source, restart=restart, tolerable_failures=None))
+    after_checkpoints(job, 2)
+    put_away(tmp_path)
+    kill_subtask(job, "count")
+    wait_until(
+        job,
+        "attempts that can't begin",
+        lambda r: sum("the attempt could not begin" in step for step in r.history) >= 2,
+    )
+    bring_back(tmp_path)
+    when_records_flow(job, "count")
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert result.statistics.restarts >= 1
+
+
+def test_a_job_master_that_comes_back_waits_for_a_storage_that_is_away(tmp_path: Path) -> None:
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, source, tolerable_failures=None))
+    before = after_checkpoints(job, 2)
+    assert before.master is not None
+    put_away(tmp_path)
+    killed = kill_master(job)
+    wait_until(job, "another process", lambda r: r.master is not None and r.master.pid != killed)
+    bring_back(tmp_path)
+    wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2)
+    (tmp_path / "go").touch()
+
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert result.statistics.restarts == 1
+    eventually("the commit", lambda: hidden_files(tmp_path / "out") == [])
