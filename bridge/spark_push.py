@@ -145,9 +145,11 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
     gathered: list[pa.RecordBatch] = []
     size = rows = 0
     for whole in batches:
-        for batch in cut(_fitted(whole, schema)):
+        fitted = _fitted(whole, schema)
+        bytes_a_row = row_size(fitted)
+        for batch in cut(fitted):
             gathered.append(batch)
-            size += batch.nbytes
+            size += int(batch.num_rows * bytes_a_row)
             rows += batch.num_rows
             if size >= FRAME_BYTES or rows >= FRAME_ROWS:
                 yield gathered
@@ -165,10 +167,22 @@ def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """
     if not batch.num_rows:
         return
-    pieces = -(-batch.nbytes // FRAME_BYTES)
-    step = max(1, min(FRAME_ROWS, batch.num_rows // max(1, pieces)))
+    step = max(1, min(FRAME_ROWS, int(FRAME_BYTES / row_size(batch))))
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
+
+
+def row_size(batch: pa.RecordBatch) -> float:
+    """Bytes of a row of a whole batch, on average; at least one.
+
+    `nbytes` would do, but it crashes on the empty maps that Spark writes (Arrow 26).
+
+    Example:
+        >>> row_size(pa.record_batch({"a": [1, 2]}))
+        8.0
+    """
+    size: int = batch.get_total_buffer_size()
+    return max(1.0, size / max(1, batch.num_rows))
 
 
 def encoded(batches: list[pa.RecordBatch]) -> bytes:
