@@ -143,17 +143,19 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
         HandOverError: A batch can't be cast to the schema.
     """
     gathered: list[pa.RecordBatch] = []
-    size = rows = 0
+    size = 0.0
+    rows = 0
     for whole in batches:
         fitted = _fitted(whole, schema)
         bytes_a_row = row_size(fitted)
         for batch in cut(fitted):
-            gathered.append(batch)
-            size += int(batch.num_rows * bytes_a_row)
-            rows += batch.num_rows
-            if size >= FRAME_BYTES or rows >= FRAME_ROWS:
+            more = batch.num_rows * bytes_a_row
+            if gathered and (size + more > FRAME_BYTES or rows + batch.num_rows > FRAME_ROWS):
                 yield gathered
-                gathered, size, rows = [], 0, 0
+                gathered, size, rows = [], 0.0, 0
+            gathered.append(batch)
+            size += more
+            rows += batch.num_rows
     if gathered:
         yield gathered
 
@@ -181,8 +183,8 @@ def row_size(batch: pa.RecordBatch) -> float:
         >>> row_size(pa.record_batch({"a": [1, 2]}))
         8.0
     """
-    size: int = batch.get_total_buffer_size()
-    return max(1.0, size / max(1, batch.num_rows))
+    size, rows = int(batch.get_total_buffer_size()), int(batch.num_rows)
+    return max(1.0, size / max(1, rows))
 
 
 def encoded(batches: list[pa.RecordBatch]) -> bytes:
