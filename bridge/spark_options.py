@@ -47,8 +47,9 @@ JVM_SETTINGS: Final = (
 
 _QUIET_LOG: Final = Path(__file__).with_name("quiet-log4j2.properties")
 
-#: Rows of the Arrow batches that Spark hands to Python workers.
-ARROW_BATCH_ROWS: Final = 65_536
+#: Rows of the Arrow batches that Spark hands to Python workers: more are little faster, and each batch is
+#: held in memory whole, however wide its rows are.
+ARROW_BATCH_ROWS: Final = 16_384
 
 
 def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:

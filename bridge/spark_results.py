@@ -124,8 +124,7 @@ class BlockWriter:
         self._holder = holder
         self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._batches = ReadableBatches(schema)
-        self._open: list[pa.RecordBatch] = []
-        self._open_bytes = 0
+        self._block = _OpenBlock()
         #: Blocks on their way to the holder.
         self._calls: deque[Any] = deque()
         self._number = self._staged = 0
@@ -134,10 +133,8 @@ class BlockWriter:
         """Add rows to the open block."""
         if not len(batch):
             return
-        converted = self._batches.convert(batch)
-        self._open.append(converted)
-        self._open_bytes += converted.nbytes
-        if self._open_bytes >= BLOCK_BYTES:
+        self._block.add(self._batches.convert(batch))
+        if self._block.size >= BLOCK_BYTES:
             self._close_block()
 
     def prepare_commit(self) -> Sequence[TransactionKey]:
@@ -173,23 +170,17 @@ class BlockWriter:
 
     def close(self) -> None:
         """Drop what is open."""
-        self._open = []
+        self._block = _OpenBlock()
         self._calls.clear()
 
     def _close_block(self) -> None:
-        if not self._open:
+        block, self._block = self._block, _OpenBlock()
+        if block.schema is None:
             return
-        schema = self._open[0].schema
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as stream:
-            for batch in self._open:
-                stream.write_batch(batch)
-        data: bytes = sink.getvalue().to_pybytes()
-        rows = sum(batch.num_rows for batch in self._open)
         self._settle(_OUTSTANDING - 1)
-        self._calls.append(self._holder.stage.remote(self._key, data, rows, schema.serialize().to_pybytes()))
+        schema: bytes = block.schema.serialize().to_pybytes()
+        self._calls.append(self._holder.stage.remote(self._key, block.close(), block.rows, schema))
         self._staged += 1
-        self._open, self._open_bytes = [], 0
 
     @property
     def _key(self) -> TransactionKey:
@@ -206,6 +197,35 @@ class BlockWriter:
             return ray.get(call, timeout=_TIMEOUT)
         except ray.exceptions.RayActorError as error:
             raise _blocks_lost() from error
+
+
+class _OpenBlock:
+    """An Arrow IPC stream that is being written."""
+
+    def __init__(self) -> None:
+        self.schema: pa.Schema | None = None
+        self.rows = 0
+        self._sink = pa.BufferOutputStream()
+        self._stream: Any = None
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return int(self._sink.tell())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
+        if self._stream is None:
+            self.schema = batch.schema
+            self._stream = pa.ipc.new_stream(self._sink, batch.schema)
+        self._stream.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def close(self) -> bytes:
+        """End it; the whole of it."""
+        self._stream.close()
+        data: bytes = self._sink.getvalue().to_pybytes()
+        return data
 
 
 def _blocks_lost() -> ConnectorError:

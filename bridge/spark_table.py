@@ -80,6 +80,7 @@ class SparkTable:
         Raises:
             PenstockError: Nothing is committed, and the table was given no schema.
         """
+        self._make_folder(spark)
         return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
@@ -88,7 +89,14 @@ class SparkTable:
         Raises:
             PenstockError: Nothing is committed, and the table was given no schema.
         """
+        self._make_folder(spark)
         return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
+
+    def _make_folder(self, spark: SparkSession) -> None:
+        """A table that nobody has written yet is empty; Spark wants its folder all the same."""
+        context: Any = spark.sparkContext
+        folder = context._jvm.org.apache.hadoop.fs.Path(str(self.path))
+        folder.getFileSystem(context._jsc.hadoopConfiguration()).mkdirs(folder)
 
     def _schema_for(self, spark: SparkSession) -> Any:
         if self.schema is not None:

@@ -95,11 +95,15 @@ def expected(count: int) -> dict[str, tuple[int, int, int]]:
 
 def kill_in_the_middle(job: RayJobHandle) -> None:
     """End the subtask that reads, when a checkpoint is complete and rows flow."""
-    while job.statistics().completed_checkpoints < 1 or not job.processes():
-        if job.status().is_terminal:
+    while True:
+        seen = job.report()
+        read = seen.statistics.operators.get("orders")
+        if read is not None and read.records_out > 0 and seen.statistics.completed_checkpoints > 0:
+            break
+        if seen.status.is_terminal:
             print("the job was too fast to be hurt")
             return
-        time.sleep(0.05)
+        time.sleep(0.02)
     victim = next(process for process in job.processes() if process.subtask.vertex == "orders")
     kill_process(victim)
     print(f"killed {victim.subtask} (pid {victim.pid})")

@@ -18,7 +18,7 @@ if str(EXAMPLES) not in sys.path:
     sys.path.append(str(EXAMPLES))
 
 #: Seconds that an example may take, the start of a local cluster included.
-_PATIENCE = 200
+_PATIENCE = 280
 
 
 @pytest.fixture

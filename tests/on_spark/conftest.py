@@ -34,6 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(_HERE) in item.path.parents:
             item.add_marker(pytest.mark.spark)
+            # The first test's time holds the start of the session.
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="package")
@@ -59,6 +61,8 @@ def spark() -> Iterator[SparkSession]:
                     "spark.sql.shuffle.partitions": 2,
                     "spark.driver.memory": "600m",
                     "spark.task.maxFailures": 3,
+                    # Small batches, so that rows do not wait for others on their way through a task.
+                    "spark.sql.execution.arrow.maxRecordsPerBatch": 8_192,
                 },
             ) as session:
                 yield session

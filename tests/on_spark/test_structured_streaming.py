@@ -94,7 +94,7 @@ def test_micro_batches_survive_kills_of_subtask_master_executor_and_query(
     arrive(tmp_path, 0)
     broken = tmp_path / "broken"
     df = watched(spark, tmp_path).mapInArrow(RaisesWhile(str(broken)), "id long")
-    job, table = stream_into_table(spark, tmp_path, df)
+    job, table = stream_into_table(spark, tmp_path, df, query_restarts=100)
     eventually("the first micro-batch", lambda: committed_rows(tmp_path) >= ROWS)
 
     kill_subtask(job, "rows")
@@ -110,12 +110,13 @@ def test_micro_batches_survive_kills_of_subtask_master_executor_and_query(
     broken.touch()
     before = {query.runId for query in spark.streams.active}
     arrive(tmp_path, 5, 6)
-    eventually("the failure of the query", lambda: (tmp_path / "broken.raised").exists())
+    eventually(
+        "another run of the query",
+        lambda: bool(now := {query.runId for query in spark.streams.active}) and before.isdisjoint(now),
+    )
+    assert (tmp_path / "broken.raised").exists()
     broken.unlink()
     eventually("rows after the failure", lambda: committed_rows(tmp_path) >= 7 * ROWS)
-    assert before.isdisjoint({query.runId for query in spark.streams.active}), (
-        "it is another run of the query"
-    )
 
     os.kill(executor_pids()[0], signal.SIGKILL)
     arrive(tmp_path, 7, 8)

@@ -1,0 +1,83 @@
+"""A program that stops Spark sessions after a hand-over and in the middle of one; see test_session.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+from pipelines.jobs import (
+    PATIENCE,
+    Slowed,
+    after_rows,
+    assert_each_once,
+    copied,
+    finish,
+    kill_subtask,
+)
+
+from penstock import bridge
+from penstock.actors import start_local
+from penstock.bridge.java import find_java, use_java
+from penstock.runtime import DeploymentError, JobFailedError
+
+COUNT = 200_000
+SHARE = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}
+
+
+def session() -> Any:
+    return bridge.spark_session(
+        "stopped", executors=1, cores=2, memory="600m", configs=SHARE, start_timeout=250
+    )
+
+
+def too_many_executors() -> None:
+    try:
+        bridge.spark_session("large", executors=500)
+    except DeploymentError as error:
+        print("refused:", error)
+
+
+def stopped_after_the_hand_over(folder: Path) -> None:
+    spark = session()
+    job = copied(folder, spark.range(0, COUNT, 1, 4), slow=Slowed(40_000, folder / "go"), window=1 << 30)
+    bridge.wait_for_hand_over(job, PATIENCE)
+    spark.stop()
+    after_rows(job, 20_000)
+    kill_subtask(job, "rows", 0)
+    (folder / "go").touch()
+    result = finish(job)
+    assert_each_once(folder, COUNT)
+    print("went on without Spark, restarts:", result.statistics.restarts)
+
+
+def stopped_in_the_middle(folder: Path) -> None:
+    spark = session()
+    wide = spark.range(0, 4_000_000, 1, 40)
+    job = copied(folder, wide, slow=Slowed(20_000, folder / "go"), window=1 << 10)
+    after_rows(job, 20_000)
+    spark.stop()
+    (folder / "go").touch()
+    try:
+        job.wait(PATIENCE)
+    except JobFailedError as error:
+        print("failed:", str(error).splitlines()[0])
+        print("restarts:", job.statistics().restarts)
+
+
+def main(folder: Path) -> None:
+    import os
+
+    use_java(find_java(os.environ), os.environ)
+    start_local(num_cpus=6)
+    too_many_executors()
+    for scene in (stopped_after_the_hand_over, stopped_in_the_middle):
+        place = folder / scene.__name__
+        place.mkdir()
+        scene(place)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,86 @@
+"""The session itself: asked for twice, taken over, too large, stopped at bad moments."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pipelines.jobs import environment
+
+from penstock import bridge
+from penstock.runtime import ConfigurationError, GraphError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def test_asking_again_gives_the_same_session_and_other_settings_are_an_error(spark: SparkSession) -> None:
+    from penstock.bridge import session
+
+    running = session._running
+    assert running is not None
+    had = running.settings
+    same = bridge.spark_session(
+        had.app_name, executors=had.executors, cores=had.cores, memory=had.memory, configs=had.options
+    )
+    assert same is spark
+    with pytest.raises(ConfigurationError, match=r"the Spark session 'tests' \(executors=2, cores=1"):
+        bridge.spark_session("tests", executors=1)
+
+
+def test_an_existing_session_is_taken_as_it_is(spark: SparkSession) -> None:
+    assert bridge.spark_session(existing=spark) is spark
+
+
+def test_python_workers_run_this_interpreter_and_nothing_listens_on_all_interfaces(
+    spark: SparkSession,
+) -> None:
+    def interpreter(numbers: object) -> object:
+        yield sys.executable
+
+    assert spark.sparkContext.parallelize([1], 1).mapPartitions(interpreter).collect() == [sys.executable]
+    assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.sparkContext.uiWebUrl is None
+
+
+@pytest.mark.parametrize("wrong", [{"executors": 0}, {"cores": -1}, {"app_name": " "}, {"executors": True}])
+def test_arguments_that_can_not_be_meant_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        bridge.spark_session(**wrong)  # type: ignore[arg-type]
+
+
+def test_arguments_of_a_hand_over_that_can_not_be_meant_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(GraphError, match="format must be 'arrow' or 'rows', not 'pandas'"):
+        bridge.from_spark(environment(tmp_path), spark.range(1), format="pandas")  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="window=0 is not allowed"):
+        bridge.from_spark(environment(tmp_path), spark.range(1), window=0)
+    with pytest.raises(GraphError, match="several columns called 'a'"):
+        bridge.from_spark(environment(tmp_path), spark.sql("SELECT 1 AS a, 2 AS a"))
+
+
+def test_sessions_that_are_stopped_after_and_in_a_hand_over(tmp_path: Path) -> None:
+    pytest.importorskip("raydp")
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
+        done = subprocess.run(
+            [sys.executable, HERE / "pipelines" / "stopped_sessions.py", tmp_path],
+            env={**os.environ, "PYTHONPATH": str(HERE), "RAY_TMPDIR": ray_folder},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=280,
+        )
+    assert done.returncode == 0, done.stdout
+    assert "refused: 500 executor(s) of 1 CPU(s) need 500 CPUs, and the Ray cluster has 6" in done.stdout
+    assert "went on without Spark, restarts: 1" in done.stdout
+    assert "failed: operator 'rows'" in done.stdout
+    assert "the Spark session was stopped" in done.stdout or "or stopped it, before" in done.stdout
+    assert "restarts: 0" in done.stdout
