@@ -25,6 +25,11 @@ class Gate:
         return record
 
 
+def long_number(i: int) -> str:
+    """A number of 200 digits, for data in flight that is too large for a checkpoint's metadata."""
+    return f"{i:0200d}"
+
+
 def text_of(record: dict[str, str]) -> str:
     return record["text"]
 
