@@ -17,7 +17,7 @@ The model is Flink's `AlternatingCheckpointBarrierHandler`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
@@ -25,6 +25,7 @@ from penstock.runtime.barrier.handler import (
     BarrierHandlerStatistics,
     CheckpointBarrierHandler,
     CheckpointListener,
+    always_ready,
 )
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
@@ -56,10 +57,14 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         self._last_seen_id = -1
         self._cancelled_id = -1
 
-    def set_listener(self, listener: CheckpointListener) -> None:
+    def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
         """Say whom to tell; once, before the first event."""
-        self._savepoints.set_listener(listener)
-        self._checkpoints.set_listener(listener)
+        self._savepoints.set_listener(listener, is_ready)
+        self._checkpoints.set_listener(listener, is_ready)
+
+    def trigger_if_due(self) -> None:
+        """The task can take a checkpoint now, after it could not."""
+        self._checkpoints.trigger_if_due()
 
     @property
     def watches_arrivals(self) -> bool:

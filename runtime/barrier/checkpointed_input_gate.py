@@ -10,13 +10,14 @@ The model is Flink's class of the same name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.runtime.barrier.handler import (
     BarrierHandlerStatistics,
     CheckpointBarrierHandler,
     CheckpointListener,
+    always_ready,
 )
 from penstock.runtime.network.input_gate import InputGate, InputGateStatistics
 from penstock.runtime.record.elements import (
@@ -55,9 +56,13 @@ class CheckpointedInputGate:
         if handler.watches_arrivals:
             gate.watch_arrivals(handler)
 
-    def set_listener(self, listener: CheckpointListener) -> None:
-        """Say who takes and aborts checkpoints; once, before the first element."""
-        self.handler.set_listener(listener)
+    def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
+        """Say who takes and aborts checkpoints, and whether it can; once, before the first element."""
+        self.handler.set_listener(listener, is_ready)
+
+    def trigger_if_due(self) -> None:
+        """The task can take a checkpoint now, after it could not."""
+        self.handler.trigger_if_due()
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
         """Take a frame that arrived on a channel; nothing of it is consumed yet.

@@ -20,7 +20,7 @@ The model is Flink's `CheckpointBarrierHandler`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -61,6 +61,11 @@ class CheckpointListener(Protocol):
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         """This checkpoint will not be triggered."""
         ...
+
+
+def always_ready() -> bool:
+    """For tasks that are never in the middle of a call when a handler hears of something."""
+    return True
 
 
 class ChannelBlocking(Protocol):
@@ -124,13 +129,24 @@ class CheckpointBarrierHandler(ABC):
         self._policy = end_of_partition
         self._open = set(range(channels))
         self._listener: CheckpointListener | None = None
+        self._is_ready: Callable[[], bool] = always_ready
         self._latest_id = -1
         self._triggered = self._aborted = self._ignored = 0
         self._start_delay = self._alignment_duration = 0.0
 
-    def set_listener(self, listener: CheckpointListener) -> None:
-        """Say whom to tell; once, before the first event."""
+    def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
+        """Say whom to tell; once, before the first event.
+
+        Args:
+            listener: The task.
+            is_ready: Whether it can take a checkpoint at this moment. Asked when one is due that did not
+                wait for its barriers to be consumed; whoever says no calls `trigger_if_due` later.
+        """
         self._listener = listener
+        self._is_ready = is_ready
+
+    def trigger_if_due(self) -> None:  # noqa: B027
+        """The task can take a checkpoint now, after it could not."""
 
     @abstractmethod
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:

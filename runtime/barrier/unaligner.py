@@ -16,7 +16,8 @@ some of them, as frames do: then it is announced, which triggers, and they are c
 Channels that must be aligned: in-flight data of a forward or broadcast exchange can't be dealt out to another
 number of subtasks. Their barriers stay where they are, and the checkpoint waits until they were consumed on
 all of them. Until then a channel whose barrier was consumed is blocked, whichever it is: nothing behind a
-barrier may reach the task before its snapshot.
+barrier may reach the task before its snapshot. In the same way it waits for a task that is in the middle of
+a call and says so.
 
 What it must never do: capture an element that was consumed before the snapshot or stands behind the barrier,
 capture one twice, leave a channel blocked when no checkpoint waits, or report a checkpoint as complete while
@@ -119,6 +120,11 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
                 running = self._running
                 if running is not None and self._captures(running, channel):
                     self._writer.add_input(running.id, channel, (element,))
+
+    def trigger_if_due(self) -> None:
+        """Take the checkpoint that has begun, if it waits for nothing but the task."""
+        if self._running is not None:
+            self._trigger_if_due(self._running)
 
     def capture_waiting(self, checkpoint_id: int) -> None:
         """Persist what waits in front of this checkpoint's barriers; what comes later is captured then.
@@ -244,7 +250,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         waits_for = running.unconsumed
         if running.is_unaligned:
             waits_for = waits_for & self._aligned_channels
-        if running.is_triggered or waits_for:
+        if running.is_triggered or waits_for or not self._is_ready():
             return
         running.is_triggered = True
         self._release(running)

@@ -9,7 +9,7 @@ A checkpoint is taken only when no operator is in the middle of a call: nothing 
 channel is then anywhere but in state, in an output, or in the rest of a batch. An aligned barrier is met
 exactly there, because it stands between buffers; a source's trigger waits for that moment. An unaligned one
 comes at any time between two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`),
-so a subtask all of whose outputs are blocked still serves it.
+so a subtask all of whose outputs are blocked still serves it; only a call that emits very much is awaited.
 
 How a subtask ends is told in `penstock.runtime.task.end_of_input`.
 """
@@ -94,7 +94,7 @@ class Subtask:
         self._records_in = 0
         self._time = TimeAccount()
         if parts.network is not None:
-            parts.network.gate.set_listener(self._checkpoints)
+            parts.network.gate.set_listener(self._checkpoints, self._checkpoints.is_ready)
 
     @property
     def phase(self) -> Phase:

@@ -58,6 +58,7 @@ class TaskCheckpoints:
         self._asked: deque[CheckpointBarrier] = deque()
         self._completed_id = -1
         self._is_closed = False
+        self._is_deferred = False
         writer = parts.channel_state
         in_flight = None if writer is None else InFlight(OutputCapture(self, writer, parts.timers), writer)
         self._coordinator = SubtaskCheckpointCoordinator(self, responder, runner, clock, in_flight)
@@ -80,6 +81,9 @@ class TaskCheckpoints:
         they have ended: a barrier may still come, and if it does, nothing needs to be done here, not even
         when the request comes after it.
         """
+        if self._is_deferred and self.is_ready() and self._parts.network is not None:
+            self._parts.network.gate.trigger_if_due()
+            return True
         for barrier in [b for b in self._asked if self._coordinator.has_dealt_with(b.checkpoint_id)]:
             self._asked.remove(barrier)
         if not self._asked:
@@ -93,6 +97,8 @@ class TaskCheckpoints:
                 self._work.then(self._end.finish(self._asked[0].options.drain))
                 return True
         elif not network.is_exhausted:
+            return False
+        if not self.is_ready():
             return False
         self._take(self._asked.popleft(), is_input_empty=True)
         return True
@@ -117,6 +123,17 @@ class TaskCheckpoints:
 
     # -- what the barrier handler says ---------------------------------------------------------------------
 
+    def is_ready(self) -> bool:
+        """Whether a checkpoint can be taken now: what has begun is brought to its end, unless that is far.
+
+        A source can't give the rest of a batch back, so it works off the whole of it.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        self._is_deferred = not self._work.settle(whole_batch=self._parts.network is None)
+        return not self._is_deferred
+
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
         """The input is aligned at this barrier, or the barrier does not wait for that."""
         self._take(barrier, start_delay, alignment_duration)
@@ -128,14 +145,13 @@ class TaskCheckpoints:
     # -- what the coordinator asks for ---------------------------------------------------------------------
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Leave no operator in the middle of a call; does nothing when a batch boundary has been met.
-
-        A source can't give the rest of a batch back, so it works off the whole of it.
+        """Make sure that no operator is in the middle of a call; `is_ready` has been asked before.
 
         Raises:
             OperatorError: An operator failed.
         """
-        self._work.settle(whole_batch=self._parts.network is None)
+        is_settled = self._work.settle(whole_batch=self._parts.network is None)
+        assert is_settled, f"checkpoint {checkpoint_id} is taken in the middle of a call"
 
     def broadcast_event(self, event: Event) -> None:
         """Put an event on all outputs in one step, unless their end is behind them."""

@@ -10,15 +10,27 @@ generator under way to its end whatever the credits say. That is at most a slice
 the outputs, from where it goes into the checkpoint. The slices that were not begun go into the checkpoint as
 they are. Settling again before the outputs have moved does nothing, so checkpoints that follow each other do
 not pile data up.
+
+A user's function may emit without end for one record. What is settled of a batch is therefore bounded. Work
+that goes on beyond that goes on in its turn, as credits allow, and pauses when it has come to its end: the
+checkpoint waits for that.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.slicing import MOST_ROWS, BatchRemainder, SliceSizer, SlicingStatistics
+
+#: Most records that settling may emit for one batch; every output batch counts as some of them.
+MOST_SETTLED: Final = 65_536
+_LEAST_OF_A_BATCH: Final = 64
+
+_END: Final = object()
 
 
 class WorkInProgress:
@@ -42,6 +54,8 @@ class WorkInProgress:
         self._spent = 0.0
         self._remainder: BatchRemainder | None = None
         self._following: Work | None = None
+        self._settled = 0
+        self._is_awaited = False
 
     @property
     def is_idle(self) -> bool:
@@ -55,6 +69,7 @@ class WorkInProgress:
 
     def begin_batch(self, batch: Batch) -> None:
         """Take a batch on; nothing else may be in progress."""
+        self._settled = 0
         if len(batch):
             self._remainder = BatchRemainder(batch)
 
@@ -63,7 +78,7 @@ class WorkInProgress:
         self._following = work
 
     def go_on(self, begun: float) -> None:
-        """Work until everything is done, the time is over, or an output has no credit.
+        """Work until everything is done, the time is over, an output has no credit, or a checkpoint can come.
 
         Args:
             begun: Monotonic time at which the step began.
@@ -82,14 +97,17 @@ class WorkInProgress:
                     return
             now = monotonic()
             self._ended(now - resumed)
-            if now >= deadline:
+            if now >= deadline or self._is_awaited:
                 return
 
-    def settle(self, *, whole_batch: bool = False) -> None:
-        """Bring what has begun to its end now, whatever time and credits say.
+    def settle(self, *, whole_batch: bool = False) -> bool:
+        """Bring what has begun to its end now, whatever time and credits say, unless it emits too much.
 
         Args:
             whole_batch: The slices that were not begun, too.
+
+        Returns:
+            Whether it has come to its end. If not, it goes on in its turn; ask again in a later step.
 
         Raises:
             OperatorError: An operator failed.
@@ -98,9 +116,13 @@ class WorkInProgress:
         while self._work is not None or (whole_batch and self._remainder is not None):
             work, resumed = self._current(), monotonic()
             assert work is not None
-            for _ in work:
-                pass
+            if not self._exhaust(work):
+                self._spent += monotonic() - resumed
+                self._is_awaited = True
+                return False
             self._ended(monotonic() - resumed)
+        self._is_awaited = False
+        return True
 
     def rest(self) -> Batch | None:
         """The slices of the batch that were not begun; `None` when there are none."""
@@ -134,6 +156,15 @@ class WorkInProgress:
             else:
                 self._work, self._following = self._following, None
         return self._work
+
+    def _exhaust(self, work: Work) -> bool:
+        """Bring work to its end; whether that is within what may be emitted."""
+        while self._settled < MOST_SETTLED:
+            before = self._outputs.records
+            if next(work, _END) is _END:
+                return True
+            self._settled += max(_LEAST_OF_A_BATCH, self._outputs.records - before)
+        return False
 
     def _ended(self, seconds: float) -> None:
         self._sizer.observe(self._slice_rows, self._spent + seconds)
