@@ -7,9 +7,10 @@ waits for that. A JobMaster that dies meanwhile answers nobody; handles ask the 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.actors.job_report import JobReport
 from penstock.actors.savepoint_answers import (
@@ -25,6 +26,18 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.stop_request import StopRequest
+
+#: Seconds for which a request waits for a job that comes up or restarts, and between two looks at it.
+_PATIENCE: Final = 60.0
+_POLL: Final = 0.1
+_COMING_UP: Final = (
+    JobState.CREATED,
+    JobState.DEPLOYING,
+    JobState.INITIALISING,
+    JobState.FAILING,
+    JobState.RESTARTING,
+    JobState.RESCALING,
+)
 
 #: Runs what touches the scheduler.
 Guard: TypeAlias = Callable[[Callable[[], None]], None]
@@ -60,11 +73,13 @@ class JobRequests:
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""
+        await self._settled()
         return await self._save(target, lambda put: self._scheduler.take_savepoint(target, put))
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; returns when it has ended, or why it goes on."""
-        if self._scheduler.state is not JobState.STOPPING:
+        await self._settled()
+        if self._scheduler.state is not JobState.STOPPING and not self._ended.is_set():
             request = StopRequest(drain, target)
             answer = await self._save(target, lambda put: self._scheduler.stop_with_savepoint(request, put))
             if isinstance(answer, SavepointRefused):
@@ -74,11 +89,18 @@ class JobRequests:
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
         """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        await self._settled()
         if self._ended.is_set():
             return RescaleRefused(f"the job has ended: {self._report().status.value}")
         answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: self._scheduler.rescale(parallelism, answered.set_result))
         return await asyncio.shield(answered)
+
+    async def _settled(self) -> None:
+        """Wait while the job comes up or restarts: what is asked of it then would only be refused."""
+        deadline = time.monotonic() + _PATIENCE
+        while self._scheduler.state in _COMING_UP and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL)
 
     async def _save(self, target: str | None, ask: Callable[[OnAnswer], None]) -> SavepointAnswer:
         if self._ended.is_set():

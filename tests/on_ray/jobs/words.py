@@ -97,6 +97,7 @@ def counted(
     *,
     update: Callable[[tuple[str, int]], dict[str, Any]] = as_update,
     sink_parallelism: int | None = None,
+    sink_id: str = "updates",
 ) -> None:
     """lines -> words -> running count per word -> one record per update -> sink.
 
@@ -104,9 +105,9 @@ def counted(
     """
     updates = stream.flat_map(str.split).map(with_one).key_by(word_of).reduce("count", add).map(update)
     if sink_parallelism is None:
-        updates.sink("updates", sink)
+        updates.sink(sink_id, sink)
     else:
-        updates.rebalance().sink("updates", sink, parallelism=sink_parallelism)
+        updates.rebalance().sink(sink_id, sink, parallelism=sink_parallelism)
 
 
 def word_count(
