@@ -103,17 +103,6 @@ class SimulatedExecution:
             self._fail_deployment(deployment)
         self._world.on_moment(Moment.DEPLOYING)
 
-    def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job was rescaled: some processes go, others come."""
-        before, self._graph = self.processes, graph
-        self.processes = {}
-        for subtask in graph.subtasks:
-            process = before.get(subtask.id)
-            if process is None:
-                process = SimulatedProcess(self._world, subtask.id, self._master)
-                process.on_death = self._reporter_of_death(process)
-            self.processes[subtask.id] = process
-
     def start(self, attempt: int) -> None:
         """Let all subtasks run."""
         self.start_region(attempt, self.processes.keys())
