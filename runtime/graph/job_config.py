@@ -137,13 +137,14 @@ class JobConfig:
             raise ConfigurationError(msg)
 
     def _check_end_of_partition(self) -> None:
-        """Flink 1.11 goes on waiting for channels that have ended when it does not align; a job never ends so."""
+        """Without alignment Flink 1.11 goes on waiting for channels that have ended: a job never ends."""
         if self.checkpointing is None or self.end_of_partition == "counts_as_barrier":
             return
         if self.checkpointing.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
             msg = (
-                "end_of_partition='aborts' with mode='at_least_once': a checkpoint would wait for channels that "
-                "have ended, so none would complete once a subtask has finished; use 'counts_as_barrier'"
+                "end_of_partition='aborts' with mode='at_least_once': a checkpoint would wait for channels "
+                "that have ended, so none would complete once a subtask has finished; use "
+                "'counts_as_barrier'"
             )
             raise ConfigurationError(msg)
 
