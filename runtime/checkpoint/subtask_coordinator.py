@@ -24,89 +24,18 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
 from penstock.runtime.checkpoint.output_capture import InFlight
 from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.subtask_checkpoint_ports import CheckpointedTask, CheckpointResponder
+from penstock.runtime.checkpoint.subtask_checkpoint_statistics import SubtaskCheckpointStatistics
 from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
-from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, Event
+from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 
 #: How many abort notices of checkpoints that have not come yet are remembered.
 MAX_RECORDED_ABORTED = 128
-
-
-class CheckpointedTask(Protocol):
-    """What the coordinator needs of its subtask."""
-
-    def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Do what must happen in front of the barrier."""
-        ...
-
-    def broadcast_event(self, event: Event) -> None:
-        """Put an event on all outputs in one step; barriers are sent by `OutputCapture` if there is one."""
-        ...
-
-    def capture_input(self, checkpoint_id: int) -> None:
-        """Hand what is in flight in the inputs to the channel state writer."""
-        ...
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether operators are closed, so that their state can't be taken any more."""
-        ...
-
-    def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
-        """The synchronous half."""
-        ...
-
-    def tell_operators_complete(self, checkpoint_id: int) -> None:
-        """Let operators commit what a checkpoint covers."""
-        ...
-
-    def confirm_state(self, checkpoint_id: int) -> None:
-        """Later checkpoints may name the files of this one again."""
-        ...
-
-    def tell_operators_aborted(self, checkpoint_id: int) -> None:
-        """Tell operators that a checkpoint was given up."""
-        ...
-
-    def forget_state(self, checkpoint_id: int) -> None:
-        """No later checkpoint may name the files of this one."""
-        ...
-
-
-class CheckpointResponder(Protocol):
-    """Where acknowledgements go."""
-
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """The subtask's part is durable."""
-        ...
-
-    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """The subtask can't take part."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskCheckpointStatistics:
-    """Counters of a subtask's checkpoints.
-
-    Attributes:
-        taken: Checkpoints of which the synchronous half was done.
-        acknowledged: Checkpoints that were acknowledged.
-        declined: Checkpoints that were declined.
-        running: Asynchronous halves that run now.
-        remembered_aborts: Abort notices of checkpoints that have not come yet.
-    """
-
-    taken: int
-    acknowledged: int
-    declined: int
-    running: int
-    remembered_aborts: int
 
 
 @dataclass(slots=True)

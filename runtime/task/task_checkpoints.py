@@ -14,11 +14,9 @@ from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
 from penstock.runtime.checkpoint.output_capture import InFlight, OutputCapture
 from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
-from penstock.runtime.checkpoint.subtask_coordinator import (
-    CheckpointResponder,
-    SubtaskCheckpointCoordinator,
-    SubtaskCheckpointStatistics,
-)
+from penstock.runtime.checkpoint.subtask_checkpoint_ports import CheckpointResponder
+from penstock.runtime.checkpoint.subtask_checkpoint_statistics import SubtaskCheckpointStatistics
+from penstock.runtime.checkpoint.subtask_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, Event, SnapshotKind
