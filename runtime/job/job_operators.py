@@ -1,7 +1,8 @@
 """`JobOperators`: the parts of operators that live in the JobMaster, joined to their subtasks.
 
-A source with an enumerator has a coordinator. It is restored before the subtasks are deployed, told of the
-subtasks that fail, and closed with the job; its events carry the attempt of the subtask that they go to.
+A source may have a master hook, which takes part in checkpoints; one with an enumerator has a coordinator.
+Both are restored before the subtasks are deployed. The coordinator is told of subtasks that fail, and each of
+its events carries the attempt of the subtask that it goes to.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.runtime.checkpoint.background_hook import BackgroundHook
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinator import OperatorCoordinatorContext
 from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.operators.externally_induced import HasMasterHook
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.record.value_codec import ValueCodec
@@ -43,6 +47,9 @@ class JobOperators:
         vertices = [v for v in graph.job.vertices if isinstance(v.operators[0].source, EnumeratesSplits)]
         self._operator_of = {vertex.id: vertex.operators[0].id for vertex in vertices}
         self.coordinators = OperatorCoordinators(map(self._holder, vertices))
+        self.hooks = MasterHooks(codec)
+        for vertex in graph.job.vertices:
+            self._add_hook(vertex)
 
     def change_graph(self, graph: ExecutionGraph) -> None:
         """The job has another parallelism from now on; `restore` follows."""
@@ -78,6 +85,15 @@ class JobOperators:
         for subtask in subtasks:
             if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
                 self.coordinators.subtask_reset(operator_id, subtask.index, checkpoint_id)
+
+    def _add_hook(self, vertex: JobVertex) -> None:
+        spec = vertex.operators[0]
+        if isinstance(spec.source, HasMasterHook):
+            hook = spec.source.master_hook()
+            if not self.hooks.add(BackgroundHook(hook, self._job.runner)):
+                location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
+                msg = f"{location}: another source has a master hook with the identifier {hook.identifier!r}"
+                raise ConfigurationError(msg)
 
     def close(self) -> None:
         """The job has ended."""

@@ -328,6 +328,7 @@ class JobScheduler:
             clock=job.clock,
             timers=job.timers,
             runner=job.runner,
+            hooks=self._operators.hooks,
             coordinators=self._operators.coordinators,
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.externally_induced import ExternallyInducedReader
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.operator import ListState, OperatorContext
 from penstock.runtime.operators.protocols import (
@@ -32,12 +33,16 @@ class SourceOperator:
 
     Args:
         source: The user's source.
+
+    Attributes:
+        mark: The checkpoint whose mark the reader has met, as long as it is neither taken nor given up.
     """
 
     def __init__(self, source: Source[Any]) -> None:
         self._source = source
         self._context: OperatorContext | None = None
         self._reader: SourceReader[Any] | None = None
+        self.mark: int | None = None
         self._requested: RequestedSplits[Any] | None = None
         self._records = self._dead_letters = self._skipped = 0
 
@@ -85,10 +90,17 @@ class SourceOperator:
         """
         reader = self._opened_reader
         polled = self._guarded("poll", lambda: _checked(reader.poll(max_rows)))
+        if isinstance(reader, ExternallyInducedReader):
+            self.mark = self._guarded("should_trigger_checkpoint", reader.should_trigger_checkpoint)
         self._records += 0 if polled.batch is None else len(polled.batch)
         self._dead_letters += len(polled.dead_letters)
         self._skipped += polled.skipped
         return polled
+
+    @property
+    def is_externally_induced(self) -> bool:
+        """Whether the reader says when checkpoints are taken."""
+        return isinstance(self._reader, ExternallyInducedReader)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
         """The unfinished splits, positioned after the last record that `poll` returned.

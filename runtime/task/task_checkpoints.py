@@ -20,7 +20,7 @@ from penstock.runtime.checkpoint.subtask_coordinator import SubtaskCheckpointCoo
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, Event, SnapshotKind
-from penstock.runtime.task.end_of_input import EndOfInput
+from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.work_in_progress import WorkInProgress
 
@@ -87,6 +87,8 @@ class TaskCheckpoints:
         if not self._asked:
             return False
         network = self._parts.network
+        if self._is_induced:
+            return self._take_marked()
         if network is None:
             if not (self._work.is_idle or self._asked[0].options.may_overtake):
                 return False
@@ -100,6 +102,34 @@ class TaskCheckpoints:
             return False
         self._take(self._asked.popleft(), is_input_empty=True)
         return True
+
+    @property
+    def _is_induced(self) -> bool:
+        """Whether the reader says when a checkpoint is taken: not when its data has ended."""
+        source = self._parts.source
+        return source is not None and source.is_externally_induced and self._end.phase is Phase.RUNNING
+
+    def _take_marked(self) -> bool:
+        """Take the checkpoint whose mark the reader has met, if it was asked for; whether one was taken."""
+        source = self._parts.source
+        assert source is not None, "only a source has marks"
+        if source.mark is None or not self._work.is_idle:
+            return False
+        marked = next((b for b in self._asked if b.checkpoint_id == source.mark), None)
+        if marked is None:
+            if any(b.checkpoint_id > source.mark for b in self._asked):
+                source.mark = None  # the mark of a checkpoint that is past
+            return False
+        self._forget_asked(marked.checkpoint_id)
+        self._take(marked, is_input_empty=True)
+        return True
+
+    def _forget_asked(self, checkpoint_id: int) -> None:
+        """A checkpoint was taken or given up: its mark stops the reader no longer."""
+        self._asked = deque(b for b in self._asked if b.checkpoint_id != checkpoint_id)
+        source = self._parts.source
+        if source is not None and source.mark == checkpoint_id:
+            source.mark = None
 
     def notify_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: commit what it covers.
@@ -117,6 +147,8 @@ class TaskCheckpoints:
         Raises:
             OperatorError: An operator failed.
         """
+        if self._is_induced:
+            self._forget_asked(checkpoint_id)
         self._coordinator.notify_aborted(checkpoint_id)
 
     # -- what the barrier handler says ---------------------------------------------------------------------
