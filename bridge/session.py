@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL: Final = 0.1
+#: Seconds, for a local cluster that is started here.
+_REGISTER_TIMEOUT: Final = "240"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ def _prepare_environment() -> None:
             "spark_session first, or put its bin folder on the PATH",
             os.environ["JAVA_HOME"],
         )
+    # Ray ends a worker that has not registered after a minute; a JVM on a busy machine may need longer.
+    os.environ.setdefault("RAY_worker_register_timeout_seconds", _REGISTER_TIMEOUT)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 

@@ -48,6 +48,7 @@ def spark() -> Iterator[SparkSession]:
             patch.setenv(name, os.environ.get(name, ""))  # put back what the session sets
             if not os.environ[name]:
                 del os.environ[name]
+        patch.setenv("RAY_worker_register_timeout_seconds", "240")  # busy machines start JVMs slowly
         use_java(find_java(os.environ), os.environ)
         start_local(num_cpus=6)
         try:

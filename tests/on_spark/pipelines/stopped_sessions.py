@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,7 @@ def stopped_in_the_middle(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    import os
-
+    os.environ["RAY_worker_register_timeout_seconds"] = "240"
     use_java(find_java(os.environ), os.environ)
     start_local(num_cpus=6)
     too_many_executors()
