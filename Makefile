@@ -5,13 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-long check bench dist lint types help clean
+# Two processes share the test files: most tests on a cluster wait more than they work.
+BESIDE := -n 2 --dist loadfile
+SEEDS ?= 50000
+
+.PHONY: demo test test-long simulate check bench dist lint types help clean
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
 	@echo "make test       all tests (unit, properties, conformance, real Ray, real Spark)"
 	@echo "make check      what a developer runs all the time: ruff, mypy, the fast tests"
 	@echo "make test-long  the long versions of the tests"
+	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
 
@@ -25,10 +30,13 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: lint types
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(BESIDE)
+
+simulate: $(READY)
+	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -q --run-long
+	$(BIN)/python -m pytest -q --run-long $(BESIDE)
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -12,6 +14,14 @@ settings.load_profile("busy machine")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-long", action="store_true", help="also run the tests marked 'long'")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what tests want to be seen with `record_property("shown", ...)`, wherever they ran."""
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, text in getattr(report, "user_properties", ()):
+            if name == "shown":
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}:\n{text}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

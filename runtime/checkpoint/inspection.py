@@ -1,8 +1,8 @@
 """What a checkpoint or savepoint contains, found without running the job.
 
 Keys are counted and the positions of sources are shown as far as the values can be decoded here: values of
-the user's own classes may need modules that only the job has. What can't be decoded is counted from the metadata
-and said to be so; nothing is imported or unpickled unless the codec that is given allows it.
+the user's own classes may need modules that only the job has. What can't be decoded is counted from the
+metadata and said to be so; nothing is imported or unpickled unless the codec that is given allows it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -31,7 +32,7 @@ def test_nothing_is_lost_and_nothing_counts_twice_whatever_fails(number: int) ->
     assert summary.passed == SEEDS_IN_A_PART
 
 
-def test_every_kind_of_failure_has_really_happened(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kind_of_failure_has_really_happened(record_property: Callable[[str, object], None]) -> None:
     total = Summary()
     for number in range(PARTS):
         summary, _ = part(number)
@@ -41,8 +42,7 @@ def test_every_kind_of_failure_has_really_happened(capsys: pytest.CaptureFixture
         total.captured += summary.captured
         total.restored += summary.restored
         total.counts.add(summary.counts.by_kind())
-    with capsys.disabled():
-        print("\n" + "\n".join(total.lines()))
+    record_property("shown", "\n".join(total.lines()))
     assert total.missing_kinds == []
     assert total.captured > 1000
     assert total.restored > 100
