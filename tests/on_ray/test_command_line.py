@@ -165,7 +165,8 @@ def test_a_job_that_fails_shows_its_cause_and_its_way(tmp_path: Path) -> None:
     assert "failed because of" in text
     assert "operator 'explode' (subtask" in text
     assert "ZeroDivisionError" in text
-    assert "running -> failing" in text
+    assert "running -> restarting: the region of zeros[" in text, "the rest of the job goes on"
+    assert "restarting -> failing" in text
     assert "2 (1 restarts)" in text
 
 

@@ -37,10 +37,13 @@ SMALL = JobConfig(buffer_rows=10, credits=2)
 
 
 def blocked(folder: Path, shut: Path, **how: Any) -> StreamEnvironment:
-    """A fast source, an exchange, and a sink that lets a record through every fifth of a second."""
+    """A fast source, an exchange, and a sink that lets a record through now and then.
+
+    What waits in front of an aligned barrier keeps the sink busy for longer than the test waits for anything.
+    """
     env = environment(folder, every=0.2, config=SMALL, **how)
     source = env.from_source("lines", GeneratorSource(line))
-    source.rebalance().sink("out", Throttled(FileSink.json(folder / "out"), str(shut), seconds=0.2))
+    source.rebalance().sink("out", Throttled(FileSink.json(folder / "out"), str(shut), seconds=0.6))
     return env
 
 
