@@ -2,8 +2,8 @@
 
 A job under back pressure: slow users' code, few credits, small buffers, every exchange all to all. Five
 failures are placed by the count of completed checkpoints: users' code that fails, a process that dies in the
-recovery from that, two that die between two steps, and one that dies in the middle of a step. Nothing may be lost, nothing twice, nothing out of order; and all
-five must have happened.
+recovery from that, two that die between two steps, and one that dies in the middle of a step. Nothing may be
+lost, nothing twice, nothing out of order; and all five must have happened.
 """
 
 from __future__ import annotations
