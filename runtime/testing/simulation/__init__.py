@@ -20,7 +20,7 @@ The files, from the inside out:
 * `world`, `faulty_storage`, `frames`, `simulated_work`, `running_task`, `process`: where subtasks run
 * `master`, `deployment`, `execution`, `control_plane`: where the scheduler runs, and what it asks for
 * `injector`: makes planned faults happen; `simulation`: runs one seed
-* `expectation`, `final_state`, `oracle`: what must come out, computed from the input alone, and the comparison
+* `expectation`, `final_state`, `oracle`: what must come out, by the input alone, and the comparison
 * `stuck`: what a job that stands still waits for
 * `runs`, `stress`: many seeds, and Flink's stress test of unaligned checkpoints
 """

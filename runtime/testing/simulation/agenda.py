@@ -1,9 +1,9 @@
 """`Agenda`: everything that may happen next, and which of it does.
 
 A *happening* is the smallest thing that is told apart: one step of a subtask, one frame that arrives, one
-credit that comes back, one piece of background work. Some have a time before which they can't happen. Of those
-whose time has come the draws choose: first a kind, by weight, then one of that kind. So a seed may starve the
-network, hold credits back, or let uploads take for ever, and another one does the opposite.
+credit that comes back, one piece of background work. Some have a time before which they can't happen. Of
+those whose time has come the draws choose: first a kind, by weight, then one of that kind. So a seed may
+starve the network, hold credits back, or let uploads take for ever, and another one does the opposite.
 
 In an orderly agenda the oldest of a kind goes first; the less orderly, the more often it is any other.
 """

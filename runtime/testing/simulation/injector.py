@@ -17,8 +17,8 @@ from penstock.runtime.testing.simulation.world import World
 class FaultInjector:
     """Watches moments and injects what was planned for them.
 
-    A fault that can't happen when it is due (nothing runs that could crash) is left out and not counted. Those
-    that wait for something, such as the next write, count when they strike.
+    A fault that can't happen when it is due (nothing runs that could crash) is left out and not counted.
+    Those that wait for something, such as the next write, count when they strike.
 
     Args:
         world: Time, chance and storage.

@@ -78,8 +78,8 @@ class Summary:
     def lines(self) -> list[str]:
         """In words, for the end of a run."""
         return [
-            f"{self.moves} moves; subtasks that put data in flight into a checkpoint: {self.captured}, that began "
-            f"with such data: {self.restored}",
+            f"{self.moves} moves; subtasks that put data in flight into a checkpoint: {self.captured}, "
+            f"that began with such data: {self.restored}",
             f"failures injected that really happened: {self.counts.total} ({self.counts})",
             f"{self.passed} passed, {len(self.failed)} failed",
         ]

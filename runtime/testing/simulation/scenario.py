@@ -106,7 +106,7 @@ class Scenario:
         if checkpointing is not None:
             lines.append(
                 f"  a checkpoint every {checkpointing.every_seconds:g} s, "
-                f"timeout {checkpointing.timeout_seconds:g} s, at most {checkpointing.max_concurrent} at a time"
+                f"timeout {checkpointing.timeout_seconds:g} s, {checkpointing.max_concurrent} at a time"
             )
         return lines + [f"  planned: {fault}" for fault in self.faults]
 

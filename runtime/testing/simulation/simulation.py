@@ -1,8 +1,9 @@
 """`Simulation`: runs one seed from its first move to the oracle's word.
 
-A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background work,
-one timer. The draws choose among all that are possible; when nothing is, time passes until something is. In
-the first part of a run there is weather and faults strike; then the world calms down, and the job must end.
+A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
+work, one timer. The draws choose among all that are possible; when nothing is, time passes until something
+is. In the first part of a run there is weather and faults strike; then the world calms down, and the job must
+end.
 """
 
 from __future__ import annotations
