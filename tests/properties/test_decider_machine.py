@@ -1,0 +1,109 @@
+"""The request decider against a plain list of what waits: order, limits, pauses, and one answer a request."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.request_decider import (
+    CheckpointRequest,
+    CheckpointRequestDecider,
+    Decision,
+    Situation,
+)
+from penstock.runtime.record.elements import SnapshotKind
+
+LIMIT, PAUSE, ROOM = 2, 5.0, 4
+
+
+class DeciderMachine(RuleBasedStateMachine):
+    """A coordinator around the decider: what it is told is what its decisions have led to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decider = CheckpointRequestDecider(max_concurrent=LIMIT, min_pause=PAUSE, max_queued=ROOM)
+        self.waiting: dict[int, CheckpointRequest] = {}
+        self.answered: dict[int, str] = {}
+        self.running: list[CheckpointRequest] = []
+        self.starting: CheckpointRequest | None = None
+        self.now, self.completed_at, self.numbers = 0.0, float("-inf"), 0
+
+    def situation(self) -> Situation:
+        return Situation(self.starting is not None, len(self.running), self.now, self.completed_at)
+
+    def follow(self, decision: Decision) -> None:
+        for refused in decision.refused:
+            request = self.waiting.pop(refused.request.number)
+            assert request.number not in self.answered
+            self.answered[request.number] = refused.reason.value
+            if refused.reason is Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS:
+                assert request.periodic
+                assert not request.forced
+                assert decision.next_periodic_in == self.completed_at + PAUSE - self.now > 0
+        request = decision.execute
+        if request is None:
+            return
+        first = min([*self.waiting.values()], key=CheckpointRequest.rank)
+        assert request == first, "the first in the queue is served, and nobody else"
+        assert self.starting is None
+        assert request.forced or len(self.running) < LIMIT
+        assert request.forced or request.urgent or self.now >= self.completed_at + PAUSE
+        del self.waiting[request.number]
+        self.starting = request
+
+    @rule(
+        kind=st.sampled_from(SnapshotKind), periodic=st.booleans(), forced=st.booleans(), urgent=st.booleans()
+    )
+    def submit(self, kind: SnapshotKind, periodic: bool, forced: bool, urgent: bool) -> None:
+        self.numbers += 1
+        request = CheckpointRequest(self.numbers, kind, periodic, forced, urgent, self.now)
+        self.waiting[request.number] = request
+        self.follow(self.decider.submit(request, self.situation()))
+
+    @rule()
+    def poll(self) -> None:
+        self.follow(self.decider.poll(self.situation()))
+
+    @precondition(lambda self: self.starting is not None)
+    @rule(works=st.booleans())
+    def started(self, works: bool) -> None:
+        assert self.starting is not None
+        if works:
+            self.running.append(self.starting)
+        self.answered[self.starting.number] = "started"
+        self.starting = None
+
+    @precondition(lambda self: self.running)
+    @rule(index=st.integers(0, 9), completes=st.booleans())
+    def end(self, index: int, completes: bool) -> None:
+        self.running.pop(index % len(self.running))
+        if completes:
+            self.completed_at = self.now
+
+    @rule(seconds=st.floats(0, 7))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def abort_all(self) -> None:
+        refused = self.decider.abort_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND)
+        assert {r.request.number for r in refused} == set(self.waiting)
+        for number in self.waiting:
+            self.answered[number] = "aborted"
+        self.waiting.clear()
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        queued = self.decider.queued
+        assert [r.number for r in queued] == [
+            r.number for r in sorted(self.waiting.values(), key=CheckpointRequest.rank)
+        ]
+        assert len(queued) <= ROOM
+        under_way = 0 if self.starting is None else 1
+        assert len(self.answered) + len(queued) + under_way == self.numbers
+
+
+TestDecider = DeciderMachine.TestCase
+TestDecider.settings = settings(deadline=None, max_examples=40, stateful_step_count=40)
