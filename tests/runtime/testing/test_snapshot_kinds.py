@@ -1,0 +1,212 @@
+"""The table in docs/savepoints.md: each cell is tried, and the document must say what came out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from penstock.runtime.checkpoint import state_files
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metadata import encode_metadata, write_state_file
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.errors import RestoreError, StorageError
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "savepoints.md"
+COUNT, KEYS = 900, 60
+
+
+def graph(
+    target: InMemoryCollector, parallelism: int = 2, max_parallelism: int = 16, what: str = "same"
+) -> ExecutionGraph:
+    """Numbers -> counts by key -> counts of counts -> sink; `what` says how it differs from that."""
+    env = StreamEnvironment("kinds", parallelism=parallelism, max_parallelism=max_parallelism)
+    stream = env.from_source("numbers", GeneratorSource(lambda i: i, count=COUNT, rate=20_000.0))
+    pairs = stream.map(lambda i: (i % KEYS, 1), id="pair")
+    counts = pairs.key_by(lambda p: p[0]).reduce("count", lambda a, b: (a[0], a[1] + b[1]))
+    if what in ("same", "with one more"):
+        counts = counts.key_by(lambda p: -p[0]).reduce("largest", max)
+    if what == "with one more":
+        pairs.key_by(lambda p: p[0]).reduce("more", max).sink("nowhere", CollectSink(InMemoryCollector()))
+    out = "largest" if what == "another kind" else "out"
+    counts.sink(out, CollectSink(target))
+    return build_execution_graph(env.build())
+
+
+EXPECTED = Counter((key, n + 1) for key in range(KEYS) for n in range(len(range(key, COUNT, KEYS))))
+
+
+@dataclass
+class Taken:
+    """A snapshot of some kind, and the job that it was taken of."""
+
+    kind: str
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.places, self.target = MemoryPlaces(), InMemoryCollector()
+        self.storage = self.places("/data", create=True)
+        self.config = JobConfig(
+            checkpointing=Checkpointing(every=1, unaligned=self.kind == "unaligned checkpoint"),
+            buffer_rows=4,
+            credits=3,
+        )
+        self.job = StepJob(
+            graph(self.target),
+            self.config,
+            self.storage,
+            Random(self.seed).randrange,
+            open_location=self.places,
+        )
+        self.job.run(150)
+        self.base = self.another_checkpoint(0)
+        self.job.run(4)
+        if self.kind == "savepoint":
+            take_savepoint(self.job, self.places, "/saved")
+            self.url = "/saved"
+            self.snapshot = found_at(self.places, self.url)
+        else:
+            self.snapshot = self.another_checkpoint(0)
+            paths = SnapshotPaths("step-job")
+            metadata = paths.metadata(self.snapshot.kind, self.snapshot.checkpoint_id, 1)
+            sized = replace(self.snapshot, size=state_size(self.snapshot.operators))
+            write_state_file(self.storage, metadata, encode_metadata(sized, metadata))
+            self.url = "/data/" + metadata.removesuffix("/metadata")
+
+    @property
+    def has_in_flight(self) -> bool:
+        states = self.snapshot.operators.values()
+        return any(s.channels is not None for state in states for s in state.subtasks.values())
+
+    def another_checkpoint(self, moves: int = 4) -> CompletedCheckpoint:
+        """The job's next checkpoint, after so many moves."""
+        self.job.run(moves)
+        self.job.complete_checkpoint()
+        assert self.job.checkpoints.newest is not None
+        return self.job.checkpoints.newest
+
+    def starts(self, *, exactly: bool = True, allow: bool = False, **changes: object) -> bool:
+        """Whether a job of this graph starts from it and comes to its end, with the right results."""
+        target = self.target if exactly else InMemoryCollector()
+        config = replace(self.config, allow_non_restored_state=allow)
+        try:
+            job = StepJob(
+                graph(target, **changes),  # type: ignore[arg-type]
+                config,
+                MemoryStorage(),
+                job_id="another",
+                restore=found_at(self.places, self.url),
+                open_location=self.places,
+            )
+        except (RestoreError, StorageError):
+            return False
+        job.finish()
+        assert not exactly or Counter(target.rows()) == EXPECTED
+        return True
+
+    def starts_when_moved(self, old: str, new: str) -> bool:
+        if old in self.places.storages:
+            self.places.move(old, new)
+        else:  # a folder within a storage
+            within = old.removeprefix("/data/") + "/"
+            moved = self.places(new, create=True)
+            for path in self.storage.list(within):
+                moved.put(path.removeprefix(within), self.storage.get(path))
+                self.storage.delete([path])
+        self.url = self.url.replace(old, new, 1)
+        return self.starts()
+
+
+def take(kind: str) -> Taken:
+    """A snapshot; an unaligned one with data in flight."""
+    for seed in range(50):
+        taken = Taken(kind, seed)
+        if kind != "unaligned checkpoint" or taken.has_in_flight:
+            return taken
+    raise AssertionError("nothing was in flight in any of them")
+
+
+def files(checkpoint: CompletedCheckpoint) -> set[str]:
+    return {handle.path for handle in replace(checkpoint, metadata=None).files()}
+
+
+def is_whole(taken: Taken) -> bool:
+    folder = f"{taken.url.removeprefix('/data/')}/"
+    if taken.kind == "savepoint":
+        return files(taken.snapshot) <= set(taken.places(taken.url).list(""))
+    return all(path.startswith(folder) for path in files(taken.snapshot))
+
+
+def names_earlier_files(taken: Taken) -> bool:
+    return bool(files(taken.snapshot) & files(taken.base))
+
+
+def is_built_upon(taken: Taken) -> bool:
+    """Whether a later checkpoint names a file of it; whether one does depends on how much has changed."""
+    several = [taken, *(Taken(taken.kind, seed) for seed in range(1, 9))]
+    return any(files(each.another_checkpoint()) & files(each.snapshot) for each in several)
+
+
+def moves(taken: Taken, *, whole_storage: bool) -> bool:
+    if not whole_storage:
+        return taken.starts_when_moved(taken.url, "/elsewhere")
+    return taken.starts_when_moved("/saved" if taken.kind == "savepoint" else "/data", "/other")
+
+
+CHECKS: dict[str, Callable[[Taken], bool]] = {
+    "start another job from it": lambda t: t.starts(),
+    "at another parallelism": lambda t: t.starts(parallelism=3),
+    "with another `max_parallelism` of keyed state": lambda t: t.starts(max_parallelism=32),
+    "with a stateful operator more": lambda t: t.starts(what="with one more"),
+    "without one of its stateful operators (`allow_non_restored_state`)": lambda t: t.starts(
+        what="without", allow=True, exactly=False
+    ),
+    "with an id given to another kind of operator": lambda t: t.starts(
+        what="another kind", allow=True, exactly=False
+    ),
+    "whole in its own folder": is_whole,
+    "its folder can be moved": partial(moves, whole_storage=False),
+    "its whole storage can be moved": partial(moves, whole_storage=True),
+    "names files of earlier snapshots (incremental)": names_earlier_files,
+    "later snapshots may name its files": is_built_upon,
+}
+
+
+def table() -> dict[tuple[str, str], str]:
+    """The cells of the document's table, by row and column."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    found = re.search(r"^\| \| (checkpoint \|.*)\n\| ---.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    assert found is not None
+    kinds = [cell.strip() for cell in found[1].strip("| ").split("|")]
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in found[2].splitlines()]
+    return {(row[0], kind): cell for row in rows for kind, cell in zip(kinds, row[1:], strict=True)}
+
+
+CELLS = table()
+
+
+def test_every_row_of_the_table_is_tried() -> None:
+    assert {row for row, _ in CELLS} == set(CHECKS)
+    assert {kind for _, kind in CELLS} == {"checkpoint", "unaligned checkpoint", "savepoint"}
+    assert set(CELLS.values()) == {"yes", "no"}
+
+
+@pytest.mark.parametrize(("row", "kind"), CELLS)
+def test_a_cell_says_what_is_so(row: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_files, "INLINE_LIMIT", 20)
+    assert CHECKS[row](take(kind)) == (CELLS[row, kind] == "yes")
