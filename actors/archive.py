@@ -7,12 +7,17 @@ where their checkpoints are, and beside the checkpoints, so that it outlives the
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from ray.experimental import internal_kv
 
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.ports import SnapshotStorage
+
+logger = logging.getLogger(__name__)
 
 _NAMESPACE: Final = b"penstock"
 _PREFIX: Final = b"job:"
@@ -49,6 +54,25 @@ def list_cluster() -> list[dict[str, Any]]:
 def save_to_storage(storage: SnapshotStorage, job_id: str, record: JobRecord) -> None:
     """Keep the record beside the job's checkpoints; blocks."""
     storage.put(f"{job_id}/{_FILE}", json.dumps(record, indent=2).encode())
+
+
+def keep_beside_checkpoints(storage: SnapshotStorage, job_id: str, record: JobRecord) -> None:
+    """As `save_to_storage`; a record that can't be kept there is logged, for it is in the cluster as well."""
+    try:
+        save_to_storage(storage, job_id, record)
+    except Exception:
+        logger.exception("the record of job %s could not be kept beside its checkpoints", job_id)
+
+
+def open_proven(url: str, job_id: str) -> SnapshotStorage:
+    """Open the storage of a job, and leave the proof there by which its nodes see that it is the same.
+
+    Raises:
+        StorageError: It can't be opened or written.
+    """
+    storage = open_storage(url)
+    write_proof(storage, SnapshotPaths(job_id).same_storage, job_id)
+    return storage
 
 
 def load_from_storage(storage: SnapshotStorage, job_id: str) -> dict[str, Any]:

@@ -8,8 +8,6 @@ Without checkpoints nothing is in storage: what the job had done is not known, n
 run, so a JobMaster that comes back fails such a job instead of beginning it again over its own output.
 
 Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads.
-An error in the scheduler itself leaves it in an unknown state: the process ends, and Ray brings up another
-one that reads the log. Anything else would leave a job that says it runs and does nothing.
 """
 
 from __future__ import annotations
@@ -18,42 +16,38 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import ray
 
-from penstock.actors.archive import JobRecord, load_from_cluster, save_to_cluster, save_to_storage
+from penstock.actors.archive import keep_beside_checkpoints, load_from_cluster, open_proven, save_to_cluster
 from penstock.actors.background import BackgroundRunner
 from penstock.actors.deployment import Deployment
 from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
+from penstock.actors.guarded_loop import GuardedLoop
 from penstock.actors.job_report import JobReport
 from penstock.actors.job_reporter import JobReporter
 from penstock.actors.job_requests import JobRequests
 from penstock.actors.loop_timers import LoopTimers
-from penstock.actors.messages import (
-    Acknowledged,
-    Declined,
-    EventForCoordinator,
-    ReachedEndOfData,
-    SubtaskReport,
-)
+from penstock.actors.messages import SubtaskReport
 from penstock.actors.output_capture import capture_job_master
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.subtask_fleet import SubtaskFleet
+from penstock.actors.subtask_reports import hand_to_scheduler
 from penstock.actors.subtask_watch import SubtaskWatch
 from penstock.actors.system_clock import SystemClock
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_handle import JobStatus
-from penstock.runtime.io.storage import open_location, open_storage, write_proof
+from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
@@ -83,7 +77,7 @@ class JobMaster:
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="job-master")
         self._ended = asyncio.Event()
         self._prepared = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._guarded = GuardedLoop(self._loop, job_id)
         #: Tells this process from others of the same actor, which share its name and its calls.
         self._incarnation = secrets.token_hex(8)
         process = JobMasterProcess(os.getpid(), ray.get_runtime_context().get_node_id())
@@ -95,7 +89,7 @@ class JobMaster:
         self._scheduler: JobScheduler | None = None
         self._requests: JobRequests | None = None
         self._storage: SnapshotStorage = MemoryStorage()
-        self._spawn(self._begin(chunks))
+        self._guarded.spawn(self._begin(chunks))
 
     # -- calls of clients -----------------------------------------------------------------------------------
 
@@ -165,18 +159,7 @@ class JobMaster:
         scheduler = self._scheduler
         if scheduler is None:
             return
-        self._guard(lambda: self._take(scheduler, attempt, report))
-
-    def _take(self, scheduler: JobScheduler, attempt: int, report: SubtaskReport) -> None:
-        match report:
-            case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
-                scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)
-            case Declined(subtask, checkpoint_id, reason, detail):
-                scheduler.decline(attempt, subtask, checkpoint_id, reason, detail)
-            case EventForCoordinator(subtask, operator_id, event):
-                scheduler.on_operator_event(attempt, subtask, operator_id, event)
-            case ReachedEndOfData(subtask):
-                scheduler.on_end_of_data(attempt, subtask)
+        self._guarded.guard(lambda: hand_to_scheduler(scheduler, attempt, report))
 
     # -- the job's life -------------------------------------------------------------------------------------
 
@@ -213,8 +196,8 @@ class JobMaster:
         self._reporter.describe(job, config)
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
-            url = checkpointing.storage
-            self._storage = await self._loop.run_in_executor(self._pool, self._open_storage, url)
+            opened = partial(open_proven, checkpointing.storage, self._job_id)
+            self._storage = await self._loop.run_in_executor(self._pool, opened)
         self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
         await fleet.adopt()
         if not self._reporter.has_storage and ray.get_runtime_context().was_current_actor_reconstructed:
@@ -237,8 +220,8 @@ class JobMaster:
             execution,
             self._storage,
             clock,
-            LoopTimers(self._loop, self._guard),
-            BackgroundRunner(self._pool, self._post),
+            LoopTimers(self._loop, self._guarded.guard),
+            BackgroundRunner(self._pool, self._guarded.post),
             known_attempt=0 if earlier is None else earlier.statistics.attempt,
             open_location=open_location,
         )
@@ -246,13 +229,13 @@ class JobMaster:
         self._requests = JobRequests(
             self._scheduler,
             self._storage.url,
-            self._guard,
+            self._guarded.guard,
             self._pool,
             self._ended,
             self._reporter.report,
         )
         self._watch = SubtaskWatch(self._job_id, fleet, self._reporter, self._ended, config.lease_timeout)
-        self._spawn(self._watch.run())
+        self._guarded.spawn(self._watch.run())
         self._scheduler.start()
         if earlier is not None and earlier.status is JobStatus.CANCELLING:
             self._scheduler.cancel()
@@ -271,14 +254,9 @@ class JobMaster:
             await self._fleet.leave()
         self._leave_at_once()
 
-    def _open_storage(self, url: str) -> SnapshotStorage:
-        storage = open_storage(url)
-        write_proof(storage, SnapshotPaths(self._job_id).same_storage, self._job_id)
-        return storage
-
     def _on_end(self, cause: str) -> None:
         self._reporter.ended(cause)
-        self._spawn(self._end())
+        self._guarded.spawn(self._end())
 
     async def _look(self) -> None:
         if self._watch is not None:
@@ -293,7 +271,7 @@ class JobMaster:
             await self._keep_record()
         finally:
             self._ended.set()
-            self._spawn(self._leave_later())
+            self._guarded.spawn(self._leave_later())
 
     async def _keep_record(self) -> None:
         record = self._reporter.report().to_record()
@@ -301,20 +279,15 @@ class JobMaster:
             save_to_cluster(self._job_id, record)
         finally:
             if self._reporter.has_storage:
-                await self._keep_beside_checkpoints(record)
-
-    async def _keep_beside_checkpoints(self, record: JobRecord) -> None:
-        try:
-            await self._loop.run_in_executor(self._pool, save_to_storage, self._storage, self._job_id, record)
-        except Exception:
-            logger.exception("the record of job %s could not be kept beside its checkpoints", self._job_id)
+                keep = partial(keep_beside_checkpoints, self._storage, self._job_id, record)
+                await self._loop.run_in_executor(self._pool, keep)
 
     async def _leave_later(self) -> None:
         await asyncio.sleep(_FAREWELL)
         self._leave_at_once()
 
     def _leave_at_once(self) -> None:
-        self._spawn(self._leave())
+        self._guarded.spawn(self._leave())
 
     async def _leave(self) -> None:
         try:
@@ -324,24 +297,3 @@ class JobMaster:
         if left is False:
             logger.error("another process is the JobMaster of %s: this one ends", self._job_id)
             os._exit(1)
-
-    def _post(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(self._guard, callback)
-
-    def _guard(self, callback: Callable[[], None]) -> None:
-        """Run what touches the scheduler; its failure ends the process (see the module's text)."""
-        try:
-            callback()
-        except Exception:
-            logger.critical("the scheduler of job %s failed: its JobMaster ends", self._job_id, exc_info=True)
-            os._exit(1)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("a part of the JobMaster of %s failed", self._job_id, exc_info=task.exception())

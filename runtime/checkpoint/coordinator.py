@@ -367,7 +367,7 @@ class CheckpointCoordinator:
             return self._ended
         if request.periodic and not self._requests.is_periodic:
             return Refusal(Reason.PERIODIC_SCHEDULER_SHUTDOWN)
-        waiting = self._planner.plan()
+        waiting = self._planner.plan(is_last=request.urgent)
         if isinstance(waiting, NotAllRunning):
             return Refusal(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(waiting))
         return None

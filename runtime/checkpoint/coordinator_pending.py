@@ -178,7 +178,7 @@ class PendingCheckpoints:
             coordinators: Operators whose coordinators take part.
             masters: Master hooks that take part.
         """
-        plan = self._planner.plan()
+        plan = self._planner.plan(is_last=request.urgent)
         if isinstance(plan, NotAllRunning):
             return plan
         checkpoint_id, now = self._next_id, self._clock.now()

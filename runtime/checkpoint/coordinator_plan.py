@@ -157,8 +157,12 @@ class CheckpointPlanner:
         """A subtask has processed the end of all its inputs: the ends of its channels follow."""
         self._data_ended.add(subtask)
 
-    def plan(self) -> CheckpointPlan | NotAllRunning:
-        """Who takes part in a checkpoint that starts now."""
+    def plan(self, *, is_last: bool = False) -> CheckpointPlan | NotAllRunning:
+        """Who takes part in a checkpoint that starts now.
+
+        Args:
+            is_last: Whoever is left waits for it to be able to leave, so it is taken in any case.
+        """
         by_status: dict[SubtaskStatus, list[SubtaskId]] = {status: [] for status in SubtaskStatus}
         for subtask, status in self._status.items():
             by_status[status].append(subtask)
@@ -167,7 +171,7 @@ class CheckpointPlanner:
             return NotAllRunning(tuple(by_status[SubtaskStatus.CREATED]))
         if self._leaving:
             return NotAllRunning(tuple(sorted(self._leaving)))
-        if not running or (finished and not self._after_finish):
+        if not running or (finished and not self._after_finish and not is_last):
             return NotAllRunning(())
         gone = frozenset(finished)
         trigger = tuple(s for s in running if self._senders[s] <= gone or s in self._data_ended)

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping
 
 from penstock.runtime.checkpoint.snapshot import (
     OperatorState,
+    OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
     SubtaskId,
@@ -85,12 +86,14 @@ def kept_after_the_end(state: OperatorSubtaskState, *, is_sink: bool) -> Operato
     Transactions of a sink, which must be committed, and lists that every subtask sees; whatever else was
     there has had its effect.
     """
-    lists = tuple(
-        handle
-        for handle in state.operator
-        if is_sink or handle.mode is not RedistributionMode.SPLIT_DISTRIBUTE
+
+    def concerns_others(handle: OperatorStateHandle) -> bool:
+        return is_sink or handle.mode is not RedistributionMode.SPLIT_DISTRIBUTE
+
+    return OperatorSubtaskState(
+        operator=tuple(filter(concerns_others, state.operator)),
+        raw_operator=tuple(filter(concerns_others, state.raw_operator)),
     )
-    return OperatorSubtaskState((), lists)
 
 
 def _finished_indices(vertex: JobVertex, operators: Mapping[str, OperatorState]) -> frozenset[int]:

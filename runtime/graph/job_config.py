@@ -68,7 +68,8 @@ class JobConfig:
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier:
             `counts_as_barrier`, or `aborts` as in Flink 1.11 (not with at least once).
-        checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished.
+        checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished. Otherwise
+            only the last one of the job is still taken: its sinks commit with it.
         restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
         allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from penstock.runtime.checkpoint.coordinator import MessageOutcome
+from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.testing.simulation.control_plane import ControlPlane

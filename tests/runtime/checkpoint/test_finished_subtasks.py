@@ -10,6 +10,7 @@ from penstock.runtime.checkpoint.finished_subtasks import (
     StateMismatchError,
     finished_in_checkpoint,
     finished_on_restore,
+    kept_after_the_end,
 )
 from penstock.runtime.checkpoint.metadata import decode_metadata, encode_metadata
 from penstock.runtime.checkpoint.operator_snapshot import encode_atoms
@@ -180,6 +181,13 @@ def test_what_a_finished_subtask_has_emitted_is_not_shared_out_again() -> None:
     restored = restore(graph, finished("read", 2, 0), finished("sum", 2, 0, _0=had))
     for i in range(3):
         assert restored[f"sum{i}"][1] == {"seen": [b"u"]}, "union list state stays known to everybody"
+
+
+def test_raw_state_of_a_finished_subtask_is_kept_by_the_same_rule() -> None:
+    handles = lists(pieces=(SPLIT, [b"p"]), seen=(UNION, [b"u"])).operator
+    state = OperatorSubtaskState(raw_operator=handles)
+    assert kept_after_the_end(state, is_sink=True) == state
+    assert [handle.name for handle in kept_after_the_end(state, is_sink=False).raw_operator] == ["seen"]
 
 
 def test_a_new_operator_in_a_finished_chain_is_refused() -> None:

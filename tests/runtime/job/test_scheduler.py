@@ -122,7 +122,7 @@ class Cluster:
 class Run:
     """One JobMaster's scheduler; several may share a storage."""
 
-    def __init__(self, *, restart=None, storage=None, checkpointing=True, clock=None, **settings):
+    def __init__(self, *, restart=None, storage=None, checkpointing=True, clock=None, job=None, **settings):
         config = Checkpointing(**{"every": 10, **settings}) if checkpointing else None
         self.clock = clock or ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -133,7 +133,7 @@ class Run:
         self.scheduler = JobScheduler(
             "job",
             word_count(),
-            JobConfig(checkpointing=config, restart=restart),
+            JobConfig(checkpointing=config, restart=restart, **(job or {})),
             self.cluster,
             self.storage if checkpointing else None,
             self.clock,
@@ -876,6 +876,23 @@ def test_checkpoints_go_on_after_a_source_has_finished():
     latest = run.scheduler.latest_completed
     assert latest.operators["read"].subtasks.keys() == {0, 1}
     assert run.scheduler.status().subtasks[READS[1]] is SubtaskStatus.FINISHED
+
+
+def test_where_checkpoints_stop_with_the_first_finished_subtask_the_last_one_is_taken_all_the_same():
+    run = Run(job={"checkpoints_after_tasks_finish": False}).start()
+    run.checkpoint()
+    run.scheduler.on_subtask_finished(1, READ)
+    run.timers.advance(30)
+    assert len(run.cluster.barriers) == 1, "no periodic one any more"
+    for subtask in ALL[1:]:
+        run.scheduler.on_end_of_data(1, subtask)
+    assert len(run.cluster.barriers) == 2, "whoever is left waits for it"
+    run.acknowledge(2, ALL[1:])
+    run.runner.run_all()
+    for subtask in ALL[1:]:
+        run.scheduler.on_subtask_finished(1, subtask)
+    run.runner.run_all()
+    assert run.state is JobState.FINISHED
 
 
 def test_a_request_is_answered_with_its_checkpoint():

@@ -1,0 +1,55 @@
+"""The event loop of a JobMaster, and what becomes of errors in it.
+
+An error in the scheduler leaves it in an unknown state: the process ends, and Ray brings up another one that
+reads the log. An error in anything else is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class GuardedLoop:
+    """Runs the parts of a JobMaster on its event loop.
+
+    Args:
+        loop: The loop.
+        job_id: The job, for messages.
+
+    Attributes:
+        loop: The loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, job_id: str) -> None:
+        self.loop = loop
+        self._job_id = job_id
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside everything else; on the loop."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Run what touches the scheduler, soon; from any thread."""
+        self.loop.call_soon_threadsafe(self.guard, callback)
+
+    def guard(self, callback: Callable[[], None]) -> None:
+        """Run what touches the scheduler, now; its failure ends the process."""
+        try:
+            callback()
+        except Exception:
+            logger.critical("the scheduler of job %s failed: its JobMaster ends", self._job_id, exc_info=True)
+            os._exit(1)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a part of the JobMaster of %s failed", self._job_id, exc_info=task.exception())
