@@ -127,7 +127,7 @@ class PendingMachine(RuleBasedStateMachine):
     @invariant()
     def it_knows_who_is_missing(self) -> None:
         assert self.pending.is_fully_acknowledged == self.is_full
-        assert len(self.pending.waits_for()) == 6 - len(self.tasks) - len(self.coordinators) - len(
+        assert len(self.pending.missing_names()) == 6 - len(self.tasks) - len(self.coordinators) - len(
             self.masters
         )
         assert bool(self.timers.pending) == (self.pending.state is PendingState.COLLECTING)

@@ -84,7 +84,7 @@ class GivenTasks(CheckpointPlanner):
         gone = {"none": SubtaskStatus.FINISHED}
         return {task_id(name): gone.get(state, SubtaskStatus.RUNNING) for name, state in self.states.items()}
 
-    def plan(self) -> CheckpointPlan | NotAllRunning:
+    def plan(self, *, is_last: bool = False) -> CheckpointPlan | NotAllRunning:
         idle = [task for task in self.roles["trigger"] if self.states[task.vertex] != "running"]
         lost = [task for task in self.roles["ack"] if self.states[task.vertex] == "none"]
         if idle or lost:
