@@ -10,13 +10,13 @@ import pytest
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.task.task_checkpoints import TaskCheckpoints
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
 
-pytestmark = pytest.mark.simulation
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1500)]
 
 #: No bug may hide from more seeds.
 MOST_SEEDS = 1000
@@ -68,7 +68,10 @@ def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def fence_no_attempt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(JobScheduler, "_is_current", lambda self, attempt, subtask=None: True)
+    def follow(self: DecisionLog, slot: int, found: Any) -> None:
+        self._view = self._view.after(found)
+
+    patch.setattr(DecisionLog, "_follow", follow)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ class FaultKind(Enum):
     WRITE_UNSURE = "write done, answer lost"
     READ_REFUSED = "read refused"
     STORAGE_AWAY = "storage away"
+    SAVEPOINT = "savepoint in between"
     CHECKPOINT_CANCELLED = "checkpoint cancelled"
     CHECKPOINT_EXPIRED = "checkpoint timed out"
     FRAME_OVERTAKEN = "frame out of order"

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.process import SimulatedProcess
@@ -51,6 +53,7 @@ class FaultInjector:
             FaultKind.READ_REFUSED: lambda: world.storage.fail_next(FaultKind.READ_REFUSED),
             FaultKind.STORAGE_AWAY: lambda: world.storage.go_away(world.draws.real(0.01, 0.5)),
             FaultKind.CHECKPOINT_CANCELLED: self._cancel_checkpoint,
+            FaultKind.SAVEPOINT: self._take_savepoint,
             FaultKind.JOB_CANCELLED: self._cancel_job,
         }
         world.on_moment = self.occurred
@@ -119,6 +122,12 @@ class FaultInjector:
     def _refuse_deployment(self) -> None:
         if self._control.execution is not None:
             self._control.execution.refuse_next_deployment()
+
+    def _take_savepoint(self) -> None:
+        newest = self._control.masters.newest
+        if newest is not None and newest.scheduler.state is JobState.RUNNING:
+            self._world.counts.happened(FaultKind.SAVEPOINT)
+            newest.scheduler.trigger_checkpoint(SnapshotKind.SAVEPOINT)
 
     def _cancel_job(self) -> None:
         newest = self._control.masters.newest

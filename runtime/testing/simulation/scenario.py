@@ -191,6 +191,7 @@ _PLANNED: Final = (
     FaultKind.WRITE_UNSURE,
     FaultKind.READ_REFUSED,
     FaultKind.STORAGE_AWAY,
+    *(FaultKind.SAVEPOINT,) * 3,
     *(FaultKind.MASTER_CRASH,) * 2,
     *(FaultKind.TWO_MASTERS,) * 2,
 )

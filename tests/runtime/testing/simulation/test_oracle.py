@@ -1,0 +1,103 @@
+"""The oracle finds what is wrong with the output of a job, and only that."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import Partitioning
+from penstock.runtime.testing.simulation.agenda import Happening
+from penstock.runtime.testing.simulation.external_system import ExternalSystem, ProtocolViolation
+from penstock.runtime.testing.simulation.oracle import Oracle
+from penstock.runtime.testing.simulation.records import Record, digest_after, key_of
+from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario, Weather
+from penstock.runtime.testing.simulation.shape import OperatorKind, OperatorShape, Shape, VertexShape
+
+SOURCE, KEYED, SINK = 0, 1, 2
+RECORDS = 4
+
+
+def scenario(mode: HandlerMode = HandlerMode.ALIGNED) -> Scenario:
+    """One source of four records, one keyed operator with one key, one sink."""
+    source = VertexShape((OperatorShape(SOURCE, OperatorKind.SOURCE),), 1, counts=(RECORDS,))
+    chain = (OperatorShape(KEYED, OperatorKind.KEYED, keys=1), OperatorShape(SINK, OperatorKind.SINK))
+    keyed = VertexShape(chain, 1, ((0, Partitioning.KEY_GROUP),))
+    weather = Weather(dict.fromkeys(Happening, 1), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
+    return Scenario(0, mode, Shape((source, keyed), 7), JobConfig(), weather, ())
+
+
+def output(order: list[int]) -> list[Record]:
+    """What the keyed operator makes of the records in this order."""
+    records: list[Record] = []
+    digest = 0
+    for number, index in enumerate(order, 1):
+        origin, way = (SOURCE, 0, index), ((SOURCE, 0, 0),)
+        digest = digest_after(digest, origin, way)
+        key = key_of(origin, KEYED, 1, text=False)
+        records.append((origin, (*way, (KEYED, 0, 0, key, number, digest))))
+    return records
+
+
+def problems(*transactions: list[Record], mode: HandlerMode = HandlerMode.ALIGNED) -> str:
+    system = ExternalSystem()
+    for number, rows in enumerate(transactions):
+        key = (f"sink-{SINK}", 0, 1, number)
+        system.stage(key, rows)
+        system.commit(key)
+    return "; ".join(Oracle(scenario(mode), system).check_finished(None))
+
+
+def test_right_output_has_no_problems() -> None:
+    records = output([0, 1, 2, 3])
+    assert problems(records[:2], records[2:]) == ""
+
+
+def test_lost_record_is_found() -> None:
+    assert "sink-2 lost 1 records" in problems(output([0, 1, 3]))
+
+
+def test_record_that_counts_twice_is_found() -> None:
+    records = output([0, 1, 2, 3])
+    assert "committed twice 2 records" in problems(records, records[2:])
+
+
+def test_at_least_once_allows_what_counts_twice_and_nothing_lost() -> None:
+    records = output([0, 1, 2, 3])
+    assert problems(records, records, mode=HandlerMode.AT_LEAST_ONCE) == ""
+    assert "lost" in problems(records[1:], mode=HandlerMode.AT_LEAST_ONCE)
+
+
+def test_disorder_within_a_channel_is_found() -> None:
+    assert "behind" in problems(output([0, 2, 1, 3]))
+
+
+def test_state_that_forgot_a_record_is_found() -> None:
+    right, wrong = output([0, 1, 2, 3]), output([1, 2, 3])
+    assert "is not the recomputed one" in problems(
+        right[:1]
+        + [
+            (origin, (*route[:-1], (*route[-1][:4], route[-1][4] + 1, route[-1][5])))
+            for origin, route in wrong
+        ]
+    )
+
+
+def test_record_that_nobody_sent_is_found() -> None:
+    assert "committed what nobody sent" in problems(output([0, 1, 2, 3, 4]))
+
+
+def test_committing_what_was_removed_is_a_violation() -> None:
+    system = ExternalSystem()
+    system.stage(("out", 0, 1, 0), [])
+    system.remove_older_than("out", attempt=2)
+    with pytest.raises(ProtocolViolation, match="never staged or has been removed"):
+        system.commit(("out", 0, 1, 0))
+
+
+def test_committing_again_changes_nothing() -> None:
+    system = ExternalSystem()
+    system.stage(("out", 0, 1, 0), output([0]))
+    system.commit(("out", 0, 1, 0))
+    system.commit(("out", 0, 1, 0))
+    assert system.rows("out") == output([0])
+    assert system.statistics().repeated == 1
