@@ -39,10 +39,19 @@ class JobOperators:
         job: The job.
         graph: Its operators.
         codec: Encodes what coordinators keep in checkpoints.
+        allow_non_restored: Whether state of coordinators and hooks that are gone may be left behind.
     """
 
-    def __init__(self, job: JobContext, graph: ExecutionGraph, codec: ValueCodec) -> None:
+    def __init__(
+        self,
+        job: JobContext,
+        graph: ExecutionGraph,
+        codec: ValueCodec,
+        *,
+        allow_non_restored: bool = False,
+    ) -> None:
         self._job = job
+        self._allow_non_restored = allow_non_restored
         self._codec = codec
         vertices = [v for v in graph.job.vertices if isinstance(v.operators[0].source, EnumeratesSplits)]
         self._operator_of = {vertex.id: vertex.operators[0].id for vertex in vertices}
@@ -64,7 +73,7 @@ class JobOperators:
             PenstockError: The checkpoint does not fit.
         """
         if self._job.coordinator is not None:
-            self._job.coordinator.restore(checkpoint)
+            self._job.coordinator.restore(checkpoint, allow_non_restored=self._allow_non_restored)
         elif checkpoint is None:
             self.coordinators.reset_to_checkpoint(None)
         self.coordinators.start()

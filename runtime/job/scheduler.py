@@ -112,7 +112,9 @@ class JobScheduler:
         )
         pickles = config.allow_pickle and (config.checkpointing is None or config.checkpointing.allow_pickle)
         codec = ValueCodec(pickles, graph.job.classes)
-        self._operators = self._job.operators = JobOperators(self._job, graph, codec)
+        self._operators = self._job.operators = JobOperators(
+            self._job, graph, codec, allow_non_restored=config.allow_non_restored_state
+        )
         if config.checkpointing is not None:
             self._job.coordinator = self._make_coordinator(config.checkpointing)
         self._stale = self._ignored = 0

@@ -38,6 +38,11 @@ READ = SubtaskId("read", 0)
 CONFIG = Checkpointing(every=10, retain=2, max_concurrent=3)
 
 
+#: Which attempt: mostly the newest, for which 0 stands.
+WHICH = st.sampled_from([0, 0, 0, 1, 2])
+SAVEPOINT = st.sampled_from([False, False, True])
+
+
 class Death(BaseException):
     """The process is gone."""
 
@@ -121,6 +126,12 @@ class Attempt:
     def fenced(self) -> None:
         self.is_fenced = True
 
+    def acknowledge_one(self, index: int) -> None:
+        """Acknowledge one of the checkpoints that run; -1 for the newest."""
+        running = [i for i in self.coordinator.pending_ids if i not in self.snapshots]
+        if running:
+            self.acknowledge(running[index % len(running)])
+
     def acknowledge(self, checkpoint_id: int) -> None:
         barrier = self.barriers[checkpoint_id]
         base = self.snapshots.get(barrier.confirmed_id)
@@ -150,6 +161,7 @@ class AttemptsMachine(RuleBasedStateMachine):
         self.alive: list[Attempt] = [Attempt(self.storage, self.told)]
         self.newest = self.alive[0].number
 
+    @precondition(lambda self: len(self.alive) < 3)
     @rule()
     def another_attempt_begins(self) -> None:
         self.alive = [*self.alive[-2:], Attempt(self.storage, self.told)]
@@ -159,37 +171,41 @@ class AttemptsMachine(RuleBasedStateMachine):
         restored = self.alive[-1].restored
         assert newest_told is None or (restored is not None and restored >= newest_told)
 
-    @precondition(lambda self: self.alive)
-    @rule(which=st.integers(0, 2), savepoint=st.booleans())
+    def one(self, which: int) -> Attempt:
+        """One of those that live; 0 for the newest."""
+        return self.alive[-1 - which % len(self.alive)]
+
+    @rule(which=WHICH, savepoint=SAVEPOINT)
     def trigger(self, which: int, savepoint: bool) -> None:
         kind = SnapshotKind.SAVEPOINT if savepoint else SnapshotKind.CHECKPOINT
-        self.alive[which % len(self.alive)].coordinator.trigger(kind)
+        self.one(which).coordinator.trigger(kind)
 
-    @precondition(lambda self: self.alive)
-    @rule(which=st.integers(0, 2), index=st.integers(0, 3))
+    @rule(which=WHICH, index=st.integers(0, 3))
     def acknowledge(self, which: int, index: int) -> None:
-        attempt = self.alive[which % len(self.alive)]
-        running = [i for i in attempt.coordinator.pending_ids if i not in attempt.snapshots]
-        if running:
-            attempt.acknowledge(running[index % len(running)])
+        self.one(which).acknowledge_one(index)
 
-    @precondition(lambda self: self.alive)
-    @rule(which=st.integers(0, 2), index=st.integers(0, 3))
+    @rule(which=WHICH, savepoint=SAVEPOINT)
+    def take_a_whole_checkpoint(self, which: int, savepoint: bool) -> None:
+        self.trigger(which, savepoint)
+        self.one(which).acknowledge_one(-1)
+        self.one(which).runner.run_all()
+
+    @rule(which=WHICH, index=st.integers(0, 3))
     def decline(self, which: int, index: int) -> None:
-        attempt = self.alive[which % len(self.alive)]
+        attempt = self.one(which)
         for checkpoint_id in attempt.coordinator.pending_ids[index : index + 1]:
             attempt.coordinator.decline(attempt.number, READ, checkpoint_id)
 
-    @precondition(lambda self: self.alive)
-    @rule(which=st.integers(0, 2))
+    @rule(which=WHICH)
     def work(self, which: int) -> None:
-        self.alive[which % len(self.alive)].runner.run_all()
+        self.one(which).runner.run_all()
 
-    @precondition(lambda self: self.alive)
-    @rule(which=st.integers(0, 2), calls=st.integers(0, 8))
+    @rule(which=WHICH, calls=st.integers(0, 5))
     def dies_at_work(self, which: int, calls: int) -> None:
         """A death between any two storage calls of a record that is written or of files that are deleted."""
-        attempt = self.alive[which % len(self.alive)]
+        attempt = self.one(which)
+        attempt.coordinator.trigger()
+        attempt.acknowledge_one(-1)
 
         def die() -> None:
             raise Death
@@ -204,18 +220,19 @@ class AttemptsMachine(RuleBasedStateMachine):
         if not self.alive:
             self.another_attempt_begins()
 
-    @precondition(lambda self: self.alive)
-    @rule(which=st.integers(0, 2), calls=st.integers(0, 8), completes=st.booleans())
+    @rule(which=WHICH, calls=st.integers(0, 5), completes=st.booleans())
     def is_overtaken_at_work(self, which: int, calls: int, completes: bool) -> None:
         """A newer attempt begins, and may complete a checkpoint, between two storage calls of this one."""
-        attempt = self.alive[which % len(self.alive)]
+        attempt = self.one(which)
+        attempt.coordinator.trigger()
+        attempt.acknowledge_one(-1)
 
         def overtake() -> None:
             self.another_attempt_begins()
             if completes:
                 newer = self.alive[-1]
                 newer.coordinator.trigger()
-                newer.acknowledge(newer.coordinator.pending_ids[-1])
+                newer.acknowledge_one(-1)
                 newer.runner.run_all()
                 assert newer.coordinator.latest_completed is not None
 

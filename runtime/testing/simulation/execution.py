@@ -7,18 +7,22 @@ late, in any order, and repeated when its answer was lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.deployment import Deployment
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.master import Master
+from penstock.runtime.testing.simulation.ordered_messages import OrderedMessages
 from penstock.runtime.testing.simulation.process import SimulatedProcess
 from penstock.runtime.testing.simulation.running_task import RunningTask
 from penstock.runtime.testing.simulation.world import World
@@ -49,6 +53,7 @@ class SimulatedExecution:
         self._graph = graph
         self._master = master
         self._deployment: Deployment | None = None
+        self._ordered = OrderedMessages(world)
         self._stopped_through: dict[SubtaskId, int] = {}
         self._refuse_next = False
         self._attempts: dict[SubtaskId, int] = {}
@@ -128,9 +133,15 @@ class SimulatedExecution:
     ) -> None:
         """Tell subtasks to start a checkpoint."""
         self.running_checkpoints.append(barrier.checkpoint_id)
-        self._control(
-            attempt, subtasks, lambda s: s.trigger_checkpoint(barrier), f"trigger {barrier.checkpoint_id}"
-        )
+        what = f"trigger {barrier.checkpoint_id}"
+
+        def trigger(subtask: Subtask) -> None:
+            subtask.trigger_checkpoint(barrier)
+
+        for subtask in subtasks:
+            self._in_order(attempt, subtask, trigger, what)
+            if self._world.repeats(FaultKind.MESSAGE_REPEATED):
+                self._send_control(attempt, self.processes[subtask], trigger, f"{what} (again)")
         self._world.on_moment(Moment.TRIGGERED)
 
     def notify_checkpoint_complete(
@@ -149,6 +160,16 @@ class SimulatedExecution:
         self._ended(checkpoint_id)
         what = f"checkpoint {checkpoint_id} is given up"
         self._control(attempt, subtasks, lambda s: s.notify_aborted(checkpoint_id), what)
+
+    def send_operator_event(
+        self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
+    ) -> None:
+        """Hand an event of a coordinator to a subtask; one that comes twice is known there by its number."""
+
+        def deliver(task: Subtask) -> None:
+            task.operator_event(operator_id, event)
+
+        self._in_order(attempt, subtask, deliver, f"{type(event).__name__} of {operator_id}", answer.sent)
 
     def job_ended(self, state: JobState, cause: str) -> None:
         """The job is over."""
@@ -237,6 +258,23 @@ class SimulatedExecution:
             self._send_control(attempt, self.processes[subtask], message, what)
             if self._world.repeats(FaultKind.MESSAGE_REPEATED):
                 self._send_control(attempt, self.processes[subtask], message, f"{what} (again)")
+
+    def _in_order(
+        self,
+        attempt: int,
+        subtask: SubtaskId,
+        message: Callable[[Subtask], None],
+        what: str,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Send a message behind all others of its lane; `then` is called at this JobMaster, if it lives."""
+
+        def arrive() -> None:
+            self.processes[subtask].control(attempt, lambda task: task.receive(message))
+            if then is not None and self._master.is_alive:
+                then()
+
+        self._ordered.put(subtask, arrive, what)
 
     def _send_control(
         self, attempt: int, process: SimulatedProcess, message: Callable[..., None], what: str

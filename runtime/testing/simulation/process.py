@@ -9,6 +9,7 @@ it dies; what it had sent is on its way all the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
@@ -235,6 +236,17 @@ class AttemptSupervisor:
             attempt,
             lambda scheduler: scheduler.on_end_of_data(attempt, subtask),
             f"{subtask} has reached the end of its data",
+            subtask,
+        )
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """Hand an event on to the operator's coordinator."""
+        attempt, subtask = self._attempt, self._process.id
+        self._masters.report(
+            self._master,
+            attempt,
+            lambda scheduler: scheduler.on_operator_event(attempt, subtask, operator_id, event),
+            f"{subtask} sends {event}",
             subtask,
         )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
@@ -82,6 +82,10 @@ class TaskSupervisor(Protocol):
         ...
 
     def end_of_data(self) -> None:
+        """A report."""
+        ...
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
         """A report."""
         ...
 
@@ -251,6 +255,11 @@ class RunningTask:
         self._supervisor.before_effect()
         self._supervisor.end_of_data()
         self._world.on_moment(Moment.END_OF_DATA)
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """Report."""
+        self._supervisor.before_effect()
+        self._supervisor.operator_event(operator_id, event)
 
     # -- inside -------------------------------------------------------------------------------------------
 
