@@ -115,11 +115,11 @@ def test_a_running_job_is_rescaled_up_and_down(tmp_path: Path) -> None:
     assert_exactly_once(tmp_path / "out", lines(COUNT))
 
 
-def test_a_job_that_was_stopped_stays_stopped_when_everything_dies_before_the_commit(tmp_path: Path) -> None:
+def test_a_stopped_job_stays_stopped_when_everything_dies_before_the_commit(tmp_path: Path) -> None:
     """The savepoint is complete; the JobMaster and a sink die; what comes back commits and ends."""
     arm, marker = tmp_path / "arm", tmp_path / "killed"
     sink = DeadlySink(FileSink.json(tmp_path / "out"), "before commit", str(marker), str(arm))
-    job = submit(held(tmp_path, every=600.0, sink=sink))
+    job = submit(held(tmp_path, parallelism=1, every=600.0, sink=sink))
     when_records_flow(job, "count", 500)
     master = job.report().master
     assert master is not None
@@ -134,7 +134,7 @@ def test_a_job_that_was_stopped_stays_stopped_when_everything_dies_before_the_co
     assert_exactly_once(tmp_path / "out", lines(COUNT))
 
 
-# -- what can't be --------------------------------------------------------------------------------------------
+# -- what can't be ------------------------------------------------------------------------------------------
 
 
 def test_what_is_refused_leaves_the_job_as_it_is(tmp_path: Path) -> None:
