@@ -146,7 +146,7 @@ def _operator(state: OperatorState, read: Read, codec: ValueCodec) -> OperatorSu
         len({handle.path for handle in handles if isinstance(handle, FileHandle)}),
         len(state.finished),
         sum(subtask.channels.elements for subtask in subtasks if subtask.channels is not None),
-        (*_keyed(subtasks, read, codec), *_lists(subtasks, read, codec)),
+        (*_keyed(subtasks, read, codec), *_lists(subtasks, read, codec), *_raw(subtasks)),
     )
 
 
@@ -190,6 +190,16 @@ def _lists(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
             values = [_as_text(atom, codec) for _, atom in zip(range(MOST_VALUES), atoms, strict=False)]
         entries = sum(handle.count for handle in handles)
         yield StateSummary(name, handles[0].mode.value, entries, values=tuple(values))
+
+
+def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
+    """State that an operator has encoded itself: nobody else can look into it."""
+    keyed = [handle.entries for subtask in subtasks for handle in subtask.raw_keyed]
+    pieces = [handle.count for subtask in subtasks for handle in subtask.raw_operator]
+    if keyed:
+        yield StateSummary("(raw)", "keyed", sum(keyed))
+    if pieces:
+        yield StateSummary("(raw)", "list", sum(pieces))
 
 
 def _as_text(atom: bytes, codec: ValueCodec) -> str:

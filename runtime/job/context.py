@@ -10,6 +10,7 @@ from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.state_assignment import unknown_operators
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.rescaling import with_parallelism
 from penstock.runtime.job.end_of_job import EndOfJob
@@ -169,8 +170,15 @@ class JobContext:
     def _begin(self, start: AttemptStart) -> None:
         self.attempt = start.attempt
         self.restored_id = None if start.restore is None else start.restore.checkpoint_id
-        self.warning = start.warning
+        self.warning = start.warning or self._left_out(start.restore)
         self.restart.attempt_begun(self.clock.monotonic())
+
+    def _left_out(self, restore: CompletedCheckpoint | None) -> str | None:
+        """What a snapshot holds that the job has no operator for; without leave the deployment refuses it."""
+        unknown = () if restore is None else unknown_operators(self.graph, restore)
+        if not unknown:
+            return None
+        return f"state of {', '.join(map(repr, unknown))} is left out: the job has no such operators"
 
     def _change_parallelism(self, parallelism: Mapping[str, int]) -> None:
         self.parallelism = parallelism

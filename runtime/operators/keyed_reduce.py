@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from operator import is_not
 from typing import Any, ClassVar, Final
 
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.errors import PenstockError, StateMismatchError
 from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.function_operator import FunctionOperator, check_function, rows_of
 from penstock.runtime.operators.operator import OperatorContext, Output
@@ -50,10 +50,18 @@ class KeyedReduceOperator(FunctionOperator):
 
         Raises:
             ConfigurationError: One of the functions can't work.
+            StateMismatchError: The restored state is another kind of operator's.
         """
         super().open(context)
         check_function("key_by", self._select)
         assert context.keyed_state is not None, "a keyed operator is given keyed state"
+        foreign = [name for name in context.keyed_state.table_names if name != REDUCE_STATE]
+        if foreign:
+            msg = (
+                f"the restored state holds {', '.join(map(repr, foreign))}: it belonged to another kind of "
+                "operator with this id, not to a reduce. Give the operator a new id"
+            )
+            raise StateMismatchError(msg)
         self._table = context.keyed_state.table(REDUCE_STATE)
 
     @property

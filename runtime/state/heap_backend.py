@@ -105,6 +105,11 @@ class HeapKeyedStateBackend:
             table = self._tables[name] = StateTable(name)
         return table
 
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """Names of the tables that hold anything."""
+        return tuple(name for name, table in self._tables.items() if table.entries)
+
     def value_state(self, name: str, default: Any = None) -> ValueState:
         """A view of one table for the current key."""
         return ValueState(self.table(name), self, default)

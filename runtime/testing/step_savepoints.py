@@ -9,6 +9,7 @@ from penstock.runtime.checkpoint.finalize import complete_elsewhere
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
 from penstock.runtime.errors import StorageError
+from penstock.runtime.ports import StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.testing.step_job import JobStuckError, StepJob
 
@@ -45,7 +46,7 @@ class MemoryPlaces:
         self.storages[new] = moved
 
 
-def take_savepoint(job: StepJob, places: MemoryPlaces, url: str) -> None:
+def take_savepoint(job: StepJob, places: StorageOpener, url: str) -> None:
     """Move until a savepoint at `url` is complete; the job goes on.
 
     Raises:
@@ -57,7 +58,7 @@ def take_savepoint(job: StepJob, places: MemoryPlaces, url: str) -> None:
     _complete(job, places, url, checkpoint_id)
 
 
-def stop_with_savepoint(job: StepJob, places: MemoryPlaces, url: str, *, drain: bool = False) -> None:
+def stop_with_savepoint(job: StepJob, places: StorageOpener, url: str, *, drain: bool = False) -> None:
     """Move until the job has been stopped with a savepoint at `url`, as its master would do it.
 
     Raises:
@@ -72,7 +73,7 @@ def stop_with_savepoint(job: StepJob, places: MemoryPlaces, url: str, *, drain: 
     _complete(job, places, url, checkpoint_id)
 
 
-def found_at(places: MemoryPlaces, url: str) -> CompletedCheckpoint:
+def found_at(places: StorageOpener, url: str) -> CompletedCheckpoint:
     """The snapshot at `url`, for a job to start from.
 
     Raises:
@@ -81,7 +82,7 @@ def found_at(places: MemoryPlaces, url: str) -> CompletedCheckpoint:
     return open_snapshot(url, places).checkpoint
 
 
-def _complete(job: StepJob, places: MemoryPlaces, url: str, checkpoint_id: int | None) -> None:
+def _complete(job: StepJob, places: StorageOpener, url: str, checkpoint_id: int | None) -> None:
     newest = job.checkpoints.newest
     if newest is None or newest.checkpoint_id != checkpoint_id:
         msg = f"savepoint {checkpoint_id} did not complete"

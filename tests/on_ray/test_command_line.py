@@ -22,7 +22,9 @@ from jobs.driving import (
     submit,
     when_records_flow,
 )
+from jobs.oracle import assert_exactly_once
 from jobs.talking import talking_job
+from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
@@ -178,7 +180,7 @@ def submit_failing(env: StreamEnvironment) -> RayJobHandle:
     return job
 
 
-@pytest.mark.parametrize("command", ["status", "cancel", "logs"])
+@pytest.mark.parametrize("command", ["status", "cancel", "logs", "savepoint", "stop", "checkpoints"])
 def test_a_job_that_nobody_knows_is_one_clear_line(command: str) -> None:
     assert "this cluster knows no job 'nobody'" in error_of(command, "nobody")
 
@@ -189,3 +191,46 @@ def test_a_name_of_several_jobs_is_not_guessed(tmp_path: Path) -> None:
         finish(job)
     message = error_of("status", "twins")
     assert all(f"{job.job_id} (finished)" in message for job in jobs)
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+from jobs.words import lines, paced_lines, word_count
+
+handle = word_count(Path(sys.argv[2]), paced_lines(3_000, 3_000.0), parallelism=1).submit()
+print(handle.wait(120).status.value)
+"""
+
+
+def test_a_job_is_saved_rescaled_stopped_and_started_again_from_another_shell(tmp_path: Path) -> None:
+    source = paced_lines(3_000, 3_000.0, attempt=NEVER)
+    job = submit(word_count(tmp_path, source, parallelism=2))
+    when_records_flow(job, "count", 300)
+
+    first = run("savepoint", job.job_id).stdout.strip()
+    assert first.startswith(f"{tmp_path / 'checkpoints'}/{job.job_id}/savepoint-")
+    assert "runs with count=3 after" in run("rescale", job.job_id, "count=3").stdout
+    assert {o.id: o.parallelism for o in job.report().operators}["count"] == 3
+    assert "no operator 'cuont'" in error_of("rescale", job.job_id, "cuont=3")
+    told = json.loads(run("checkpoints", job.job_id, "--json").stdout)
+    assert "savepoint" in [each["kind"] for each in told]
+    assert {s["vertex"] for s in told[0]["by_subtask"]} == {"lines", "count"}
+    assert "alignment" in run("checkpoints", job.job_id).stdout
+    path = run("stop", job.job_id, str(tmp_path / "saved")).stdout.strip()
+    assert job.status() is JobStatus.FINISHED
+
+    (tmp_path / "program.py").write_text(PROGRAM)
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [*COMMAND, "restore", path, sys.executable, str(tmp_path / "program.py"), here, str(tmp_path)],
+        env={**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "finished"), done.stderr
+    assert_exactly_once(tmp_path / "out", lines(3_000))

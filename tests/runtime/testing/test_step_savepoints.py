@@ -11,13 +11,14 @@ import pytest
 from penstock.runtime.checkpoint import state_files
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.errors import RestoreError, StateMismatchError, StorageError
+from penstock.runtime.errors import OperatorError, RestoreError, StateMismatchError, StorageError
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import (
@@ -213,6 +214,30 @@ def test_an_id_that_belonged_to_another_kind_of_operator_is_refused(
         StateMismatchError, match=r"'count' holds keys with values, but sink.*has no such state"
     ):
         StepJob(graph, config, MemoryStorage(), restore=found_at(places, saved), open_location=places)
+
+
+class Seen(KeyedProcessFunction[int, tuple[int, int], tuple[int, int]]):
+    def process(self, value: tuple[int, int], ctx: RuntimeContext) -> list[tuple[int, int]]:
+        seen = ctx.value_state("seen", default=0)
+        seen.update(seen.value() + 1)
+        return [(value[0], seen.value())]
+
+
+def test_the_state_of_a_process_function_is_not_taken_for_that_of_a_reduce(
+    target: InMemoryCollector, places: MemoryPlaces
+) -> None:
+    def processed(pairs: DataStream[tuple[int, int]]) -> None:
+        pairs.key_by(lambda p: p[0]).process("count", Seen()).sink("out", CollectSink(target))
+
+    job = StepJob(counting(target, change=processed), CONFIG, MemoryStorage(), open_location=places)
+    job.run(60)
+    stop_with_savepoint(job, places, "/saved")
+    with pytest.raises(
+        OperatorError, match=r"'count'.*holds 'seen'.*not to a reduce. Give the operator a new"
+    ):
+        start(target, places, "/saved")
+    start(target, places, "/saved", counting(target, change=processed)).finish()
+    assert Counter(target.rows()) == expected()
 
 
 def test_another_number_of_key_groups_is_refused_with_what_to_do(
