@@ -16,12 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointFailed, OnAnswer
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
@@ -31,24 +27,15 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.rescaling import parallelism_of_vertices
-from penstock.runtime.job.context import JobContext
-from penstock.runtime.job.coordinator_link import CoordinatorLink
+from penstock.runtime.job.assembly import Surroundings, assemble
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_ledger import JobLedger
-from penstock.runtime.job.job_operators import JobOperators
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.regions import regions_of
 from penstock.runtime.job.rescale_request import OnRescaled, RescaleRefused, RescaleRequest
-from penstock.runtime.job.restart_strategies import restart_strategy
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
-from penstock.runtime.job.states.created import Created
-from penstock.runtime.job.states.deploying import Deploying
-from penstock.runtime.job.states.running import Running
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.record.value_codec import ValueCodec
 
 
 class JobScheduler:
@@ -90,33 +77,8 @@ class JobScheduler:
             raise ConfigurationError(msg)
         self._job_id = job_id
         self._storage = storage if storage is not None else MemoryStorage()
-        self._open_location = open_location
-        self._ledger = JobLedger(
-            job_id, self._storage, config.checkpointing, known_attempt, open_location, config.restore_from
-        )
-        self._job = JobContext(
-            graph=graph,
-            gateway=gateway,
-            ledger=self._ledger,
-            planner=CheckpointPlanner(
-                graph, checkpoints_after_tasks_finish=config.checkpoints_after_tasks_finish
-            ),
-            regions_of=regions_of if config.failover == "region" else lambda graph: {},
-            restart=restart_strategy(config.restart_or_default, job_id),
-            clock=clock,
-            timers=timers,
-            runner=runner,
-            created=Created,
-            deploying=Deploying,
-            running=Running,
-        )
-        pickles = config.allow_pickle and (config.checkpointing is None or config.checkpointing.allow_pickle)
-        codec = ValueCodec(pickles, graph.job.classes)
-        self._operators = self._job.operators = JobOperators(
-            self._job, graph, codec, allow_non_restored=config.allow_non_restored_state
-        )
-        if config.checkpointing is not None:
-            self._job.coordinator = self._make_coordinator(config.checkpointing)
+        around = Surroundings(gateway, self._storage, clock, timers, runner, open_location)
+        self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
         self._stale = self._ignored = 0
 
     def start(self) -> None:
@@ -318,21 +280,6 @@ class JobScheduler:
     def status(self) -> SchedulerStatistics:
         """The same as `statistics`, by the name that users know."""
         return self.statistics()
-
-    def _make_coordinator(self, checkpointing: Checkpointing) -> CheckpointCoordinator:
-        job, ledger = self._job, self._ledger
-        return CheckpointCoordinator(
-            checkpointing,
-            job.planner,
-            CoordinatorLink(job),
-            CheckpointFiles(self._storage, ledger.paths, job.runner, self._open_location),
-            ledger.finalize,
-            clock=job.clock,
-            timers=job.timers,
-            runner=job.runner,
-            hooks=self._operators.hooks,
-            coordinators=self._operators.coordinators,
-        )
 
     def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:
         current = self._job.attempt if subtask is None else self._job.attempt_of(subtask)

@@ -1,0 +1,104 @@
+"""Puts a job together from its settings: what its scheduler drives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.job.context import JobContext
+from penstock.runtime.job.coordinator_link import CoordinatorLink
+from penstock.runtime.job.execution_gateway import ExecutionGateway
+from penstock.runtime.job.job_ledger import JobLedger
+from penstock.runtime.job.job_operators import JobOperators
+from penstock.runtime.job.regions import regions_of
+from penstock.runtime.job.restart_strategies import restart_strategy
+from penstock.runtime.job.states.created import Created
+from penstock.runtime.job.states.deploying import Deploying
+from penstock.runtime.job.states.running import Running
+from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
+from penstock.runtime.record.value_codec import ValueCodec
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a job lives in.
+
+    Attributes:
+        gateway: Subtasks and the world.
+        storage: Checkpoints and the log of decisions.
+        clock: Time.
+        timers: Delays and timeouts.
+        runner: Runs what blocks.
+        open_location: Opens places of snapshots that are not in `storage`.
+    """
+
+    gateway: ExecutionGateway
+    storage: SnapshotStorage
+    clock: Clock
+    timers: TimerService
+    runner: AsyncRunner
+    open_location: StorageOpener | None
+
+
+def assemble(
+    job_id: str, graph: ExecutionGraph, config: JobConfig, known_attempt: int, around: Surroundings
+) -> tuple[JobContext, JobOperators]:
+    """The job before its start, and its operators' coordinators."""
+    ledger = JobLedger(
+        job_id,
+        around.storage,
+        config.checkpointing,
+        known_attempt,
+        around.open_location,
+        config.restore_from,
+    )
+    job = JobContext(
+        graph=graph,
+        gateway=around.gateway,
+        ledger=ledger,
+        planner=CheckpointPlanner(
+            graph, checkpoints_after_tasks_finish=config.checkpoints_after_tasks_finish
+        ),
+        regions_of=regions_of if config.failover == "region" else lambda graph: {},
+        restart=restart_strategy(config.restart_or_default, job_id),
+        clock=around.clock,
+        timers=around.timers,
+        runner=around.runner,
+        created=Created,
+        deploying=Deploying,
+        running=Running,
+    )
+    pickles = config.allow_pickle and (config.checkpointing is None or config.checkpointing.allow_pickle)
+    codec = ValueCodec(pickles, graph.job.classes)
+    operators = job.operators = JobOperators(
+        job, graph, codec, allow_non_restored=config.allow_non_restored_state
+    )
+    if config.checkpointing is not None:
+        job.coordinator = _coordinator(config.checkpointing, job, operators, ledger, around)
+    return job, operators
+
+
+def _coordinator(
+    checkpointing: Checkpointing,
+    job: JobContext,
+    operators: JobOperators,
+    ledger: JobLedger,
+    around: Surroundings,
+) -> CheckpointCoordinator:
+    return CheckpointCoordinator(
+        checkpointing,
+        job.planner,
+        CoordinatorLink(job),
+        CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
+        ledger.finalize,
+        clock=around.clock,
+        timers=around.timers,
+        runner=around.runner,
+        hooks=operators.hooks,
+        coordinators=operators.coordinators,
+    )
