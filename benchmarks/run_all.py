@@ -30,6 +30,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
         *("--checkpoints", "2", "--aligned-checkpoints", "1", "--buffer-rows", "20", "--credits", "2"),
         *("--warm-up", "100"),
     ],
+    "spark_handoff": ["--rows", "200000", "--rounds", "1", "--warm-up", "0"],
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],
     "recovery": ["--largest", "1", "--kills", "1"],

@@ -86,18 +86,26 @@ class DepotActor:
         self._announced = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
 
-    async def hello(self) -> bool:
-        """A reader has come: tell the desk that frames are wanted; false when there is no desk."""
-        if self._announced or self._depot.is_complete:
-            return True
+    async def hello(self, position: int) -> None:
+        """A reader has come, and goes on at this frame: tell the desk that frames are wanted.
+
+        The first reader of a depot begins with its first frame. Another position was taken in a depot that is
+        gone; where frames of this one would go is not known, so the hand-over fails.
+        """
+        if self._announced or self._depot.failure is not None:
+            return
+        self._announced = True
+        if position > 0:
+            await self.fail(_OTHER_DEPOT)
+            return
         try:
             desk = ray.get_actor(desk_name(self._hand_over), namespace=NAMESPACE)
-        except ValueError:
+            first = await desk.announce.remote(self._job_id, self._index, self._of)
+        except (ValueError, ray.exceptions.RayActorError):
             await self.fail(_NO_PROGRAM)
-            return False
-        await desk.announce.remote(self._job_id, self._index, self._of)
-        self._announced = True
-        return True
+            return
+        if not first:
+            await self.fail(_LOST)
 
     async def begin(self, epoch: int, run: str) -> bool:
         """Begin to hand an epoch over; see `Depot.begin`."""
@@ -231,6 +239,10 @@ def _actor_exists(name: str) -> bool:
 _NO_PROGRAM: Final = (
     "the program with the Spark session ended, or stopped it, before all partitions were handed over; keep "
     "both until bridge.wait_for_hand_over(job) returns, and start the job again"
+)
+_OTHER_DEPOT: Final = (
+    "the position in the checkpoint is one in rows that are not kept any more: their process died, or they "
+    "belonged to the job that the savepoint is of. Start the job without it"
 )
 _LOST: Final = (
     "the process that held the rows between Spark and the job died, and rows that it held are in no "

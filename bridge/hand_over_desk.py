@@ -35,14 +35,19 @@ class HandOverDesk:
         self._come: dict[str, set[int]] = {}
         self._orders: deque[Order] = deque()
 
-    def announce(self, job_id: str, index: int, of: int) -> None:
-        """A depot waits for rows; the order is complete with the last one of its job."""
+    def announce(self, job_id: str, index: int, of: int) -> bool:
+        """A depot waits for rows; the order is complete with the last one of its job.
+
+        Returns:
+            False when one of this index has come before: its rows went to a depot that is gone.
+        """
         come = self._come.setdefault(job_id, set())
         if index in come:
-            return
+            return False
         come.add(index)
         if len(come) == of:
             self._orders.append(Order(job_id, of))
+        return True
 
     def next_order(self) -> Order | None:
         """The next order, if there is one."""

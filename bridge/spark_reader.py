@@ -140,7 +140,7 @@ class _ShareReader:
         self._depot = depot_actor(
             job_id, source.hand_over, share.index, share.of, source.window, source.staged
         )
-        self._depot.hello.remote()
+        self._depot.hello.remote(share.frame)
         # What it was restored with is covered by a completed checkpoint.
         self._depot.confirm.remote(share.frame)
         self._asked = share.frame

@@ -151,3 +151,17 @@ def test_figures_without_a_place_are_an_error_that_names_the_marks() -> None:
 
 def headings(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("#")]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_way_from_spark_and_back_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("raydp")
+    figures = run_tiny("spark_handoff", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {
+        "from_spark_vs_to_pandas",
+        "from_spark_vs_plain_push",
+        "results_vs_create_data_frame",
+    }

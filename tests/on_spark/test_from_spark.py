@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import ray
 from pipelines.jobs import (
     PATIENCE,
     Slowed,
@@ -23,9 +24,11 @@ from pipelines.jobs import (
     finish,
     kill_subtask,
 )
+from ray.util import list_named_actors
 
 from penstock import bridge
 from penstock.actors import RayCollector, RayJobHandle, kill_process
+from penstock.actors.names import NAMESPACE
 from penstock.runtime import CollectSink, GraphError, JobFailedError
 
 if TYPE_CHECKING:
@@ -208,6 +211,19 @@ def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
     df = numbers(spark, 100).mapInArrow(raise_always, "id long, text string")
     job = copied(tmp_path, df)
     with pytest.raises(JobFailedError, match=r"operator 'rows'.*ValueError: no luck with these rows"):
+        job.wait(PATIENCE)
+    assert job.statistics().restarts == 0
+
+
+def test_a_depot_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    job = copied(tmp_path, numbers(spark), slow=Slowed(40_000, tmp_path / "go"), window=1 << 18)
+    after_rows(job, 20_000)
+    name = next(a["name"] for a in list_named_actors(all_namespaces=True) if a["name"].startswith("depot:"))
+    ray.kill(ray.get_actor(name, namespace=NAMESPACE))
+    slow_release(tmp_path)
+    with pytest.raises(
+        JobFailedError, match="the process that holds the rows between Spark and the job died"
+    ):
         job.wait(PATIENCE)
     assert job.statistics().restarts == 0
 

@@ -68,7 +68,7 @@ def stopped_in_the_middle(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    os.environ["RAY_worker_register_timeout_seconds"] = "240"
+    os.environ["RAY_worker_register_timeout_seconds"] = "240"  # noqa: SIM112 # Ray's name
     use_java(find_java(os.environ), os.environ)
     start_local(num_cpus=6)
     too_many_executors()
