@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.file_sink import FileSink as FileSink
     from penstock.runtime.io.connectors.file_source import FileSource as FileSource
     from penstock.runtime.io.connectors.generator_source import GeneratorSource as GeneratorSource
+    from penstock.runtime.io.state_frames import read_state as read_state
+    from penstock.runtime.io.state_frames import write_state as write_state
     from penstock.runtime.job.restart import ExponentialBackoff as ExponentialBackoff
     from penstock.runtime.job.restart import FailureRate as FailureRate
     from penstock.runtime.job.restart import FixedDelay as FixedDelay
@@ -129,6 +131,8 @@ _HOME: Final = {
     "StorageError": "errors",
     "StreamEnvironment": "graph.stream_environment",
     "ValueState": "state.state_table",
+    "read_state": "io.state_frames",
+    "write_state": "io.state_frames",
 }
 
 __all__ = [
@@ -189,6 +193,8 @@ __all__ = [
     "StorageError",
     "StreamEnvironment",
     "ValueState",
+    "read_state",
+    "write_state",
 ]
 
 

@@ -158,8 +158,34 @@ def write_chunk(
         _check_own(block, groups, key_groups)
         keys = codec.dumps(list(block.keys))
         packed.append((block.table, len(block.keys), groups.astype("<u2").tobytes(), keys, block.values))
+    return _pack(max_parallelism, packed)
+
+
+def _pack(max_parallelism: int, packed: Sequence[Any]) -> bytes:
     body = msgpack.packb((max_parallelism, packed))
     return b"".join((_MAGIC, xxh3_64_digest(body), body))
+
+
+def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes | None, int]:
+    """A chunk without one of its tables; nothing in it is decoded.
+
+    Args:
+        data: The chunk's bytes.
+        handle: Where they come from, for messages.
+        table: The table that is left out.
+
+    Returns:
+        The rest, `None` when nothing is left, and how many keys were left out.
+
+    Raises:
+        CorruptSnapshotError: The bytes are damaged; names the file.
+    """
+    max_parallelism, packed = _unpack(data, _place(handle))
+    rest = [block for block in packed if block[0] != table]
+    left_out = sum(block[1] for block in packed) - sum(block[1] for block in rest)
+    if len(rest) == len(packed):
+        return data, 0
+    return (_pack(max_parallelism, rest) if rest else None), left_out
 
 
 def _check_own(block: Block, groups: NDArray[np.uint16], own: KeyGroupRange) -> None:
@@ -175,7 +201,7 @@ def _check_own(block: Block, groups: NDArray[np.uint16], own: KeyGroupRange) -> 
 
 
 def read_chunk(
-    data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec
+    data: bytes, handle: StateHandle, max_parallelism: int, codec: ValueCodec, table: str | None = None
 ) -> list[DecodedBlock]:
     """The blocks of a chunk, decoded, in order.
 
@@ -184,6 +210,7 @@ def read_chunk(
         handle: Where they come from, for messages.
         max_parallelism: Number of key groups now.
         codec: Decodes keys and values.
+        table: The only table that is wanted; the others are not decoded. `None` for all.
 
     Raises:
         CorruptSnapshotError: The bytes are damaged, or a value in them can't be decoded; names the file.
@@ -192,7 +219,7 @@ def read_chunk(
     where = _place(handle)
     written_with, packed = _unpack(data, where)
     try:
-        blocks = [_decode_block(codec, *block) for block in packed]
+        blocks = [_decode_block(codec, *block) for block in packed if table is None or block[0] == table]
     except (ValueError, TypeError, CodecError) as error:
         msg = f"the keyed state in {where} can't be decoded: {error}"
         raise CorruptSnapshotError(msg) from error
@@ -220,6 +247,18 @@ def read_keys(data: bytes, handle: StateHandle, codec: ValueCodec) -> Iterator[t
     _, packed = _unpack(data, _place(handle))
     for table, _, _, keys, values in packed:
         yield table, codec.loads(keys), values is None
+
+
+def tables_of(data: bytes, handle: StateHandle) -> dict[str, int]:
+    """The tables that a chunk has blocks of, with the number of keys written or deleted.
+
+    Raises:
+        CorruptSnapshotError: The bytes are damaged; names the file.
+    """
+    counts: dict[str, int] = {}
+    for table, count, *_ in _unpack(data, _place(handle))[1]:
+        counts[table] = counts.get(table, 0) + count
+    return counts
 
 
 def _place(handle: StateHandle) -> str:

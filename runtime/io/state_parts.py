@@ -1,0 +1,256 @@
+"""What `read_state` and `write_state` do with a part of a state, wherever it runs: a program or a Spark task.
+
+Each part opens the storages by itself, so all that travels is these small descriptions and, back, a table or
+the handles of what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.runtime.checkpoint.metadata import read_state as read_bytes
+from penstock.runtime.checkpoint.opened_snapshot import OpenedSnapshot, open_snapshot
+from penstock.runtime.checkpoint.paths import escape_name
+from penstock.runtime.checkpoint.snapshot import KeyGroupRange, StateHandle
+from penstock.runtime.checkpoint.state_files import StateFiles
+from penstock.runtime.checkpoint.state_reading import (
+    known_states,
+    list_mode,
+    no_such_state,
+    operator_state,
+    read_keyed,
+    read_listed,
+)
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.storage import open_location
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.arrow_values import from_arrow, to_arrow
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.key_groups import key_group_range
+
+Convert = Callable[[Any], Any]
+
+#: Columns of keyed state and of list state.
+KEYED_COLUMNS: Final = ("key_group", "key", "value")
+LISTED_COLUMNS: Final = ("subtask", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How keys and values of a state become those of a column, or the other way round.
+
+    Attributes:
+        key: Applied to each key; `None` leaves it.
+        value: Applied to each value.
+        encoded: Values are bytes of the value codec.
+        classes: Classes that the state's values have and that can't be found through their modules.
+        allow_pickle: Whether values may be pickled, and modules be imported.
+    """
+
+    key: Convert | None = None
+    value: Convert | None = None
+    encoded: bool = False
+    classes: tuple[type, ...] = ()
+    allow_pickle: bool = False
+
+    def __post_init__(self) -> None:
+        if self.encoded and self.value is not None:
+            msg = "encoded=True and value=... exclude each other: encoded values are bytes"
+            raise ConfigurationError(msg)
+
+    def codec(self) -> ValueCodec:
+        """A codec with these settings."""
+        return ValueCodec(self.allow_pickle, self.classes)
+
+    def keys(self, keys: Sequence[Any]) -> Sequence[Any]:
+        """Keys, converted."""
+        return keys if self.key is None else list(map(self.key, keys))
+
+    def encode(self, values: Sequence[Any], codec: ValueCodec) -> Sequence[Any]:
+        """Values of a state for a column."""
+        convert = codec.dumps if self.encoded else self.value
+        return values if convert is None else list(map(convert, values))
+
+    def decode(self, values: Sequence[Any], codec: ValueCodec) -> Sequence[Any]:
+        """Values of a column for a state."""
+        convert = codec.loads if self.encoded else self.value
+        return values if convert is None else list(map(convert, values))
+
+
+@dataclass(frozen=True, slots=True)
+class StateQuery:
+    """One state of one operator of a snapshot.
+
+    Attributes:
+        snapshot: Its URL.
+        operator: The operator's id.
+        state: The state's name.
+        conversion: What becomes of keys and values.
+    """
+
+    snapshot: str
+    operator: str
+    state: str
+    conversion: Conversion
+
+    def open(self) -> OpenState:
+        """Read the snapshot's metadata; blocks.
+
+        Raises:
+            RestoreError: There is no such snapshot, or it is not whole.
+            ConfigurationError: It has no such operator.
+        """
+        return OpenState(self, open_snapshot(self.snapshot, open_location))
+
+
+class OpenState:
+    """One state of an opened snapshot; every method but `parts` blocks.
+
+    Args:
+        query: Which.
+        opened: The snapshot.
+    """
+
+    def __init__(self, query: StateQuery, opened: OpenedSnapshot) -> None:
+        self._query = query
+        self._storage = storage_of(opened)
+        self._state = operator_state(opened.checkpoint, query.operator)
+        self.is_keyed = list_mode(self._state, query.state) is None
+
+    def parts(self) -> list[tuple[int, int]]:
+        """How the state can be read in parts: ranges of key groups, or of subtasks."""
+        state = self._state
+        if not self.is_keyed:
+            return [(index, index) for index in range(state.parallelism)]
+        ranges = [
+            key_group_range(i, state.parallelism, state.max_parallelism) for i in range(state.parallelism)
+        ]
+        return [(each.first, each.last) for each in ranges]
+
+    def whole(self) -> tuple[int, int]:
+        """All parts as one."""
+        return 0, (self._state.max_parallelism if self.is_keyed else self._state.parallelism) - 1
+
+    def check(self) -> None:
+        """Raise the error for a state that the operator does not have.
+
+        Raises:
+            ConfigurationError: It has none of this name; names those that it has.
+        """
+        known = known_states(self._state, self._read)
+        if self._query.state not in known:
+            raise no_such_state(self._state, self._query.state, known)
+
+    def columns(self, part: tuple[int, int]) -> dict[str, Sequence[Any]] | None:
+        """The columns of a part as Python values; `None` when nothing in it knows the state.
+
+        Raises:
+            CorruptSnapshotError: A file is damaged, or something in it can't be decoded.
+            StorageError: A file could not be read.
+        """
+        query, codec = self._query, self._query.conversion.codec()
+        if not self.is_keyed:
+            subtasks = range(part[0], part[1] + 1)
+            listed = read_listed(self._state, query.state, subtasks, self._read, codec)
+            values = query.conversion.encode(listed.values, codec)
+            return {"subtask": listed.subtasks, "value": values}
+        entries = read_keyed(self._state, query.state, KeyGroupRange(*part), self._read, codec)
+        if entries is None:
+            return None
+        return {
+            "key_group": entries.key_groups,
+            "key": query.conversion.keys(entries.keys),
+            "value": query.conversion.encode(entries.values, codec),
+        }
+
+    def _read(self, handle: StateHandle) -> bytes:
+        return read_bytes(self._storage, handle)
+
+
+def table_of(columns: dict[str, Sequence[Any]], schema: pa.Schema | None = None) -> pa.Table:
+    """Columns as a table.
+
+    Raises:
+        NoArrowTypeError: A column has no Arrow type, or does not fit the schema.
+    """
+    arrays = []
+    for name, values in columns.items():
+        kind = pa.int32() if name in ("key_group", "subtask") else None
+        arrays.append(to_arrow(values, name, kind if schema is None else schema.field(name).type))
+    return (
+        pa.table(arrays, names=list(columns), schema=schema) if schema is None else pa.table(arrays, schema)
+    )
+
+
+def rows_of(table: pa.Table, *, keyed: bool) -> tuple[list[Any], list[Any]]:
+    """The keys (none for list state) and values of a table.
+
+    Raises:
+        ConfigurationError: A column is missing.
+        NoArrowTypeError: A column can't be read as Python values.
+    """
+    wanted = ("key", "value") if keyed else ("value",)
+    missing = [name for name in wanted if name not in table.schema.names]
+    if missing:
+        msg = (
+            f"the table has no column {' and '.join(map(repr, missing))}, only {table.schema.names}: rename "
+            "its columns, and put several into a struct where a value has several parts"
+        )
+        raise ConfigurationError(msg)
+    return from_arrow(table["key"]) if keyed else [], from_arrow(table["value"])
+
+
+class PartFiles:
+    """Makes the places for files in a savepoint's folder; blocks.
+
+    Args:
+        folder: URL of the savepoint's folder.
+        token: Is in the name of every file, so that two writers never write over each other.
+        read_from: Where files of a base are.
+    """
+
+    def __init__(self, folder: str, token: str, read_from: SnapshotStorage | None = None) -> None:
+        self.storage = open_location(folder, create=True)
+        self._token = token
+        self._read_from = read_from
+        self._numbers = count()
+        self._made: dict[tuple[str, int], StateFiles] = {}
+
+    def of(self, operator: str, subtask: int) -> StateFiles:
+        """The place for one subtask's files."""
+        key = (operator, subtask)
+        if key not in self._made:
+            path = partial(self._path, f"{escape_name(operator)}-{subtask}-{self._token}")
+            self._made[key] = StateFiles(self.storage, path, self._read_from)
+        return self._made[key]
+
+    def remove(self) -> None:
+        """Delete all that was written.
+
+        Raises:
+            StorageError: A file could not be deleted.
+        """
+        for files in self._made.values():
+            files.remove_written()
+
+    def paths(self) -> Iterator[str]:
+        """Paths of all files that were written."""
+        for files in self._made.values():
+            yield from (handle.path for handle in files.written)
+
+    def _path(self, begin: str) -> str:
+        return f"{begin}-{next(self._numbers)}"
+
+
+def storage_of(opened: OpenedSnapshot) -> SnapshotStorage:
+    """The storage that the files of a snapshot are in."""
+    location = opened.checkpoint.location
+    if location is None or location == opened.storage.url:
+        return opened.storage
+    return open_location(location)

@@ -1,0 +1,240 @@
+"""Which Arrow type carries a column of Python values exactly; see `arrow_values` for the table.
+
+A column is looked at as a whole, level by level: all lists of a column make one column of their elements, all
+dicts of the same names one column a name. Types of parts of a column that were looked at apart (in several
+processes) can be unified afterwards, and give what the whole would have given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from itertools import chain
+from typing import Any, Final, NoReturn
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.record.class_directory import describe_type
+
+_PLAIN: Final[dict[type, pa.DataType]] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    time: pa.time64("us"),
+    timedelta: pa.duration("us"),
+}
+#: The most digits of a decimal of Arrow (128 bits) and of Spark.
+_DIGITS: Final = 38
+_MICROSECONDS: Final = "us"
+
+
+class NoArrowTypeError(PenstockError, TypeError):
+    """Values that no column of Arrow carries exactly; the message names the column and a value."""
+
+
+def arrow_type_of(values: Sequence[Any], name: str) -> pa.DataType:
+    """The Arrow type that carries all these values exactly.
+
+    Raises:
+        NoArrowTypeError: There is none; names the column, or the part of it, and a value.
+
+    Example:
+        >>> arrow_type_of([{"n": 1}, {"n": None}, None], "value")
+        StructType(struct<n: int64>)
+        >>> arrow_type_of([{"n": 1}, {"m": 2}], "value")
+        MapType(map<string, int64>)
+    """
+    present = [value for value in values if value is not None]
+    types = list(dict.fromkeys(map(type, present)))
+    if not types:
+        return pa.null()
+    if len(types) > 1:
+        first, second = (next(v for v in present if type(v) is t) for t in types[:2])
+        _refuse(name, f"it holds both {_shown(first)} and {_shown(second)}")
+    only = types[0]
+    if only in _PLAIN:
+        return _PLAIN[only] if only is not time else _time_type(present, name)
+    special = _SPECIAL.get(only)
+    if special is not None:
+        return special(present, name)
+    names = record_names(only)
+    if names is None:
+        _refuse(name, f"it holds {_shown(present[0])}")
+    return _struct([(field, [getattr(v, field) for v in present]) for field in names], name)
+
+
+def unified_type(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType:
+    """The type of a column that has values of both types, as `arrow_type_of` would find it.
+
+    Raises:
+        NoArrowTypeError: There is none.
+
+    Example:
+        >>> unified_type(pa.struct({"a": pa.int64()}), pa.struct({"b": pa.int64()}), "value")
+        MapType(map<string, int64>)
+    """
+    if one.equals(other) or kinds.is_null(other):
+        return one
+    if kinds.is_null(one):
+        return other
+    if kinds.is_decimal(one) and kinds.is_decimal(other):
+        scale = max(one.scale, other.scale)
+        return _decimal(max(one.precision - one.scale, other.precision - other.scale), scale, name)
+    if kinds.is_list(one) and kinds.is_list(other):
+        return pa.list_(unified_type(one.value_type, other.value_type, f"{name}[]"))
+    if _is_dict(one) and _is_dict(other):
+        return _unified_dicts(one, other, name)
+    if kinds.is_struct(one) and kinds.is_struct(other) and names_of(one) == names_of(other):
+        pairs = [
+            (a, unified_type(a.type, b.type, f"{name}.{a.name}")) for a, b in zip(one, other, strict=True)
+        ]
+        return pa.struct([(field.name, kind) for field, kind in pairs])
+    _refuse(name, f"some of its values are of type {one}, others of {other}")
+
+
+def record_names(kind: type) -> tuple[str, ...] | None:
+    """The names of the fields of a dataclass or named tuple; `None` for other types."""
+    if is_dataclass(kind):
+        return tuple(field.name for field in fields(kind)) or None
+    if issubclass(kind, tuple):
+        return getattr(kind, "_fields", None) or None
+    return None
+
+
+def _refuse(name: str, what: str) -> NoReturn:
+    msg = (
+        f"no Arrow type carries column {name!r} as it is: {what}. Convert its values with a function "
+        "(key=, value=), or take them encoded (encoded=True)"
+    )
+    raise NoArrowTypeError(msg)
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.80} ({describe_type(type(value))})"
+
+
+def _time_type(values: Sequence[time], name: str) -> pa.DataType:
+    zoned = next((value for value in values if value.tzinfo is not None), None)
+    if zoned is not None:
+        _refuse(name, f"it holds {_shown(zoned)}")
+    return pa.time64(_MICROSECONDS)
+
+
+def _datetime_type(values: Sequence[datetime], name: str) -> pa.DataType:
+    zones = {value.tzinfo: value for value in values}
+    named = {_zone_name(zone, value, name): value for zone, value in zones.items()}
+    if len(named) > 1:
+        first, second = list(named.values())[:2]
+        _refuse(name, f"it holds both {_shown(first)} and {_shown(second)}, of different zones")
+    return pa.timestamp(_MICROSECONDS, next(iter(named)))
+
+
+def _zone_name(zone: tzinfo | None, value: datetime, name: str) -> str | None:
+    if zone is None:
+        return None
+    if isinstance(zone, ZoneInfo) and zone.key is not None:
+        return zone.key
+    if type(zone) is timezone:
+        minutes, rest = divmod(zone.utcoffset(None), timedelta(minutes=1))
+        if not rest:
+            sign = "-" if minutes < 0 else "+"
+            return f"{sign}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}" if minutes else "UTC"
+    _refuse(name, f"it holds {_shown(value)}, whose zone has no name in Arrow")
+
+
+def _decimal_type(values: Sequence[Decimal], name: str) -> pa.DataType:
+    whole = scale = 0
+    for value in values:
+        _, digits, exponent = value.as_tuple()
+        if not isinstance(exponent, int):  # infinite, or no number
+            _refuse(name, f"it holds {_shown(value)}")
+        scale = max(scale, -exponent)
+        whole = max(whole, len(digits) + exponent if value else 0)
+    return _decimal(whole, scale, name)
+
+
+def _decimal(whole: int, scale: int, name: str) -> pa.DataType:
+    digits = max(1, whole + scale)
+    if digits > _DIGITS:
+        _refuse(name, f"its decimals take {digits} digits together, and {_DIGITS} is the most")
+    return pa.decimal128(digits, scale)
+
+
+def _list_type(values: Sequence[list[Any]], name: str) -> pa.DataType:
+    return pa.list_(arrow_type_of(list(chain.from_iterable(values)), f"{name}[]"))
+
+
+def _tuple_type(values: Sequence[tuple[Any, ...]], name: str) -> pa.DataType:
+    lengths = {len(value): value for value in values}
+    if len(lengths) > 1:
+        first, second = list(lengths.values())[:2]
+        _refuse(name, f"it holds tuples of different lengths, {_shown(first)} and {_shown(second)}")
+    if 0 in lengths:
+        _refuse(name, f"it holds {_shown(())}")
+    return _struct([(f"_{i}", list(part)) for i, part in enumerate(zip(*values, strict=True), 1)], name)
+
+
+def _dict_type(values: Sequence[dict[Any, Any]], name: str) -> pa.DataType:
+    names = list(values[0])
+    same = all(value.keys() == values[0].keys() for value in values)
+    if same and names and all(type(each) is str for each in names) and not are_of_tuple(names):
+        return _struct([(each, [value[each] for value in values]) for each in names], name)
+    keys = arrow_type_of(list(chain.from_iterable(values)), f"{name} (its keys)")
+    every = list(chain.from_iterable(value.values() for value in values))
+    return pa.map_(pa.string() if kinds.is_null(keys) else keys, arrow_type_of(every, f"{name} (its values)"))
+
+
+def _struct(columns: Iterable[tuple[str, list[Any]]], name: str) -> pa.DataType:
+    return pa.struct([(each, arrow_type_of(values, f"{name}.{each}")) for each, values in columns])
+
+
+_SPECIAL: Final[dict[type, Callable[[Any, str], pa.DataType]]] = {
+    datetime: _datetime_type,
+    Decimal: _decimal_type,
+    list: _list_type,
+    tuple: _tuple_type,
+    dict: _dict_type,
+}
+
+
+def names_of(kind: pa.StructType) -> list[str]:
+    """The names of a struct's fields."""
+    return [field.name for field in kind]
+
+
+def are_of_tuple(names: Sequence[str]) -> bool:
+    """Whether a struct with fields of these names stands for a tuple."""
+    return list(names) == [f"_{i}" for i in range(1, len(names) + 1)]
+
+
+def _is_dict(kind: pa.DataType) -> bool:
+    return bool(kinds.is_map(kind) or (kinds.is_struct(kind) and not are_of_tuple(names_of(kind))))
+
+
+def _unified_dicts(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataType:
+    if kinds.is_struct(one) and kinds.is_struct(other) and set(names_of(one)) == set(names_of(other)):
+        return pa.struct(
+            [(f.name, unified_type(f.type, other.field(f.name).type, f"{name}.{f.name}")) for f in one]
+        )
+    (key, item), (other_key, other_item) = _as_map(one, name), _as_map(other, name)
+    return pa.map_(
+        unified_type(key, other_key, f"{name} (its keys)"),
+        unified_type(item, other_item, f"{name} (its values)"),
+    )
+
+
+def _as_map(kind: pa.DataType, name: str) -> tuple[pa.DataType, pa.DataType]:
+    if kinds.is_map(kind):
+        return kind.key_type, kind.item_type
+    item = pa.null()
+    for field in kind:
+        item = unified_type(item, field.type, f"{name} (its values)")
+    return pa.string(), item
