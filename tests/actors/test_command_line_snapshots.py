@@ -34,7 +34,7 @@ SHOWS_ENVIRONMENT = (
 def saved(tmp_path: Path) -> Path:
     """A savepoint on disk."""
     env = StreamEnvironment("count", parallelism=2)
-    numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=4000))
+    numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=1_000_000))
     numbers.key_by(lambda i: i % 300).reduce("largest", max).sink("out", CollectSink(InMemoryCollector()))
     job = StepJob(
         build_execution_graph(env.build()),

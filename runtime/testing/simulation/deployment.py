@@ -9,6 +9,7 @@ given up meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.snapshot import SubtaskId
@@ -69,7 +70,7 @@ class Deployment:
         """Stop what older attempts have left, then go on."""
         older = [process for process in self._processes.values() if process.runs]
         self._call_all(
-            [(f"stop what is left in {p}", lambda p=p: p.stop(self._attempt - 1)) for p in older],
+            [(f"stop what is left in {p}", partial(p.stop, self._attempt - 1)) for p in older],
             self._describe,
         )
 
@@ -107,7 +108,7 @@ class Deployment:
             self.fail(FailureCause(str(error)))
             return
         self._call_all(
-            [(f"deploy {d.id}", lambda d=d: self._deploy(d)) for d in descriptors], self._all_answered
+            [(f"deploy {d.id}", partial(self._deploy, d)) for d in descriptors], self._all_answered
         )
 
     def _deploy(self, descriptor: TaskDescriptor) -> None:
@@ -132,7 +133,7 @@ class Deployment:
                 then()
 
         for what, call in calls:
-            self._call(what, lambda call=call: answered(call))
+            self._call(what, partial(answered, call))
 
     def _call(self, what: str, act: Callable[[], None]) -> None:
         """A call that is on its way arrives, also when nobody waits for its answer any more."""

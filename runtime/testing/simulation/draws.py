@@ -22,7 +22,7 @@ class Draws:
     Example:
         >>> draws = Draws(7)
         >>> [draws.between(1, 5) for _ in range(6)]
-        [4, 4, 3, 4, 2, 3]
+        [2, 3, 3, 3, 4, 2]
     """
 
     __slots__ = ("_seed", "below")

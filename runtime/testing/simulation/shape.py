@@ -133,7 +133,9 @@ class Shape:
         for position, vertex in enumerate(self.vertices):
             for where, _ in vertex.inputs:
                 readers[where].append(position)
-        open_paths = [(p,) for p, vertex in enumerate(self.vertices) if not vertex.inputs]
+        open_paths: list[tuple[int, ...]] = [
+            (p,) for p, vertex in enumerate(self.vertices) if not vertex.inputs
+        ]
         while open_paths:
             path = open_paths.pop()
             if not readers[path[-1]]:

@@ -49,7 +49,7 @@ def _waits(task: RunningTask, graph: ExecutionGraph) -> Iterator[str]:
                 )
         yield f"barriers: {statistics.barriers}"
     for spec in graph.subtask(task.id).outputs:
-        for channel in spec.channels:
-            outstanding = task.network.outstanding(channel)
+        for out in spec.channels:
+            outstanding = task.network.outstanding(out)
             if outstanding:
-                yield f"waits for {outstanding} credits of {channel.receiver} (channel {channel.channel})"
+                yield f"waits for {outstanding} credits of {out.receiver} (channel {out.channel})"
