@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from penstock.runtime.errors import LostInputError as LostInputError
     from penstock.runtime.errors import OperatorError as OperatorError
     from penstock.runtime.errors import PenstockError as PenstockError
+    from penstock.runtime.errors import RescaleError as RescaleError
+    from penstock.runtime.errors import RestoreError as RestoreError
+    from penstock.runtime.errors import SavepointError as SavepointError
     from penstock.runtime.errors import StorageError as StorageError
     from penstock.runtime.graph.collection_source import CollectionSource as CollectionSource
     from penstock.runtime.graph.data_stream import DataStream as DataStream
@@ -120,8 +123,11 @@ _HOME: Final = {
     "PenstockError": "errors",
     "Polled": "operators.protocols",
     "RemovesLeftovers": "operators.protocols",
+    "RescaleError": "errors",
+    "RestoreError": "errors",
     "RowBatch": "record.elements",
     "RuntimeContext": "operators.process_function",
+    "SavepointError": "errors",
     "Sink": "operators.protocols",
     "SinkWriter": "operators.protocols",
     "Source": "operators.protocols",
@@ -182,8 +188,11 @@ __all__ = [
     "PenstockError",
     "Polled",
     "RemovesLeftovers",
+    "RescaleError",
+    "RestoreError",
     "RowBatch",
     "RuntimeContext",
+    "SavepointError",
     "Sink",
     "SinkWriter",
     "Source",
