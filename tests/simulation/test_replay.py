@@ -10,7 +10,7 @@ import pytest
 
 from penstock.runtime.testing.simulation.runs import run_seed
 
-pytestmark = pytest.mark.simulation
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1500)]
 
 
 def program(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
@@ -18,7 +18,7 @@ def program(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProces
         [sys.executable, "-m", "penstock.runtime.testing.simulation", *arguments],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         check=False,
     )

@@ -10,7 +10,7 @@ from penstock.runtime.testing.simulation.scenario import HandlerMode
 from penstock.runtime.testing.simulation.simulation import Simulation
 from penstock.runtime.testing.simulation.stress import FAILURES, happened_failures, stress_scenario
 
-pytestmark = pytest.mark.simulation
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("mode", [HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT], ids=lambda m: m.value)
