@@ -16,6 +16,7 @@ from penstock.bridge.hand_over_status import hand_over_statistics, wait_for_hand
 from penstock.bridge.session import spark_session
 from penstock.bridge.spark_results import SparkResults
 from penstock.bridge.spark_table import SparkTable
+from penstock.bridge.state_frames import read_state, write_state
 from penstock.bridge.to_spark import to_spark
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "from_spark",
     "from_structured_streaming",
     "hand_over_statistics",
+    "read_state",
     "spark_session",
     "to_spark",
     "wait_for_hand_over",
+    "write_state",
 ]

@@ -17,7 +17,7 @@ ALLOWED = frozenset(
     """
     __future__ abc bisect collections collections.abc contextlib copy dataclasses datetime decimal
     difflib enum fractions functools heapq inspect itertools json math operator re reprlib string struct
-    types typing uuid zlib zoneinfo msgpack numpy numpy.typing pyarrow pyarrow.compute xxhash
+    types typing uuid zlib zoneinfo msgpack numpy numpy.typing pyarrow pyarrow.compute pyarrow.types xxhash
     """.split()  # noqa: SIM905
 )
 
