@@ -13,6 +13,7 @@ from penstock.bridge.depot import DepotStatistics
 from penstock.bridge.from_spark import from_spark
 from penstock.bridge.from_structured_streaming import from_structured_streaming
 from penstock.bridge.hand_over_status import hand_over_statistics, wait_for_hand_over
+from penstock.bridge.ray_data import from_ray_dataset, to_ray_dataset
 from penstock.bridge.session import spark_session
 from penstock.bridge.spark_results import SparkResults
 from penstock.bridge.spark_table import SparkTable
@@ -23,11 +24,13 @@ __all__ = [
     "DepotStatistics",
     "SparkResults",
     "SparkTable",
+    "from_ray_dataset",
     "from_spark",
     "from_structured_streaming",
     "hand_over_statistics",
     "read_state",
     "spark_session",
+    "to_ray_dataset",
     "to_spark",
     "wait_for_hand_over",
     "write_state",

@@ -39,7 +39,7 @@ from penstock.runtime.io.state_frames import SavepointDraft, StateKind, parts_of
 from penstock.runtime.io.state_parts import Conversion, Convert, StateQuery
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
-from penstock.runtime.record.arrow_values import unified_type
+from penstock.runtime.record.arrow_inference import unified_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
