@@ -13,19 +13,25 @@ from penstock.bridge.depot import DepotStatistics
 from penstock.bridge.from_spark import from_spark
 from penstock.bridge.from_structured_streaming import from_structured_streaming
 from penstock.bridge.hand_over_status import hand_over_statistics, wait_for_hand_over
+from penstock.bridge.ray_data import from_ray_dataset, to_ray_dataset
 from penstock.bridge.session import spark_session
 from penstock.bridge.spark_results import SparkResults
 from penstock.bridge.spark_table import SparkTable
+from penstock.bridge.state_frames import read_state, write_state
 from penstock.bridge.to_spark import to_spark
 
 __all__ = [
     "DepotStatistics",
     "SparkResults",
     "SparkTable",
+    "from_ray_dataset",
     "from_spark",
     "from_structured_streaming",
     "hand_over_statistics",
+    "read_state",
     "spark_session",
+    "to_ray_dataset",
     "to_spark",
     "wait_for_hand_over",
+    "write_state",
 ]

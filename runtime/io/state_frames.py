@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -44,7 +45,7 @@ from penstock.runtime.io.state_parts import (
     storage_of,
     table_of,
 )
-from penstock.runtime.io.storage import open_location
+from penstock.runtime.io.storage import absolute_location, open_location
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -100,7 +101,7 @@ def read_state(
         CorruptSnapshotError: A file is damaged, or a value can't be decoded here.
     """
     conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
-    opened = StateQuery(_absolute(snapshot), operator, state, conversion).open()
+    opened = StateQuery(absolute_location(snapshot), operator, state, conversion).open()
     columns = opened.columns(opened.whole())
     if columns is None:
         opened.check()
@@ -160,7 +161,7 @@ def write_state(
     draft = SavepointDraft(target, operator, state, kind, base, parallelism, max_parallelism)
     files = draft.files()
     try:
-        parts = _parts(_as_table(table), draft, conversion, files)
+        parts = parts_of_table(_as_table(table), draft, conversion, files)
         return draft.finish(parts, files)
     except BaseException:
         with suppress(StorageError):  # the first error is the one to tell
@@ -186,23 +187,44 @@ class SavepointDraft:
         parallelism: int | None,
         max_parallelism: int | None,
     ) -> None:
-        self.folder = _absolute(target)
+        self.folder = absolute_location(target)
         self.mode = None if kind == "keyed" else _mode(kind)
         self._base: OpenedSnapshot | None = None
         self._began = time.time()
-        self._token = secrets.token_hex(4)
+        self.token = secrets.token_hex(4)
         if base is not None:
-            self._base = open_snapshot(_absolute(base), open_location)
+            self._base = open_snapshot(absolute_location(base), open_location)
         checkpoint = None if self._base is None else self._base.checkpoint
         self.place: StatePlace = place_in(checkpoint, operator, state, parallelism, max_parallelism)
         if METADATA in open_location(self.folder, create=True).list(""):
             raise _taken(self.folder)
 
     def files(self) -> PartFiles:
-        """Makes places for files, with names that no other call's have."""
+        """Makes places for the files that this program writes."""
         source = None if self._base is None else storage_of(self._base)
-        self._token = secrets.token_hex(4)
-        return PartFiles(self.folder, self._token, source)
+        return PartFiles(self.folder, self.token, source)
+
+    def remove_all(self) -> None:
+        """Delete all files of this draft, whichever process wrote them.
+
+        Raises:
+            StorageError: They could not be listed or deleted.
+        """
+        self._remove(frozenset())
+
+    def remove_unused(self) -> None:
+        """Delete the files of this draft that the finished savepoint does not name.
+
+        Raises:
+            StorageError: They could not be listed or deleted.
+        """
+        checkpoint = open_snapshot(self.folder, open_location).checkpoint
+        self._remove(frozenset(file.path for file in checkpoint.files()))
+
+    def _remove(self, used: frozenset[str]) -> None:
+        storage = open_location(self.folder)
+        mine = [path for path in storage.list("") if f"-{self.token}-" in path]
+        storage.delete([path for path in mine if path not in used])
 
     def finish(self, parts: Mapping[int, OperatorSubtaskState], files: PartFiles) -> str:
         """Copy the base, and write the metadata.
@@ -242,9 +264,15 @@ class SavepointDraft:
         return self.folder
 
 
-def _parts(
+def parts_of_table(
     table: pa.Table, draft: SavepointDraft, conversion: Conversion, files: PartFiles
 ) -> dict[int, OperatorSubtaskState]:
+    """Write the rows of a table as the state of a draft, by subtask.
+
+    Raises:
+        ConfigurationError: A column is missing, or a key comes twice.
+        StorageError: A file could not be written.
+    """
     codec, place = conversion.codec(), draft.place
     keys, columns = rows_of(table, keyed=draft.mode is None)
     values = conversion.decode(columns, codec)
@@ -278,15 +306,16 @@ def _parts(
     }
 
 
-def refuse_doubles(keys: Sequence[Any]) -> None:
-    """See that every key comes once.
+def refuse_doubles(keys: Sequence[Any], before: AbstractSet[Any] = frozenset()) -> None:
+    """See that every key comes once, and that none came before.
 
     Raises:
         ConfigurationError: One comes twice.
     """
-    if len(set(keys)) == len(keys):
+    distinct = set(keys)
+    if len(distinct) == len(keys) and distinct.isdisjoint(before):
         return
-    seen: set[Any] = set()
+    seen = set(before)
     double = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
     msg = f"key {double!r:.100} comes in several rows, and a state has one value a key: aggregate them first"
     raise ConfigurationError(msg)
@@ -314,8 +343,3 @@ def _mode(kind: str) -> RedistributionMode:
 
 def _taken(folder: str) -> ConfigurationError:
     return ConfigurationError(f"{folder} holds a snapshot already; give the new one a folder of its own")
-
-
-def _absolute(place: str | Path) -> str:
-    text = str(place)
-    return text.rstrip("/") if "://" in text else str(Path(text).expanduser().absolute())

@@ -67,6 +67,17 @@ def open_location(url: str, *, create: bool = False) -> ObjectStorage:
     return ObjectStorage(_open(url, create), url.rstrip("/") if url != "/" else url)
 
 
+def absolute_location(place: str | Path) -> str:
+    """A path made absolute from the folder of this program; a URL as it is.
+
+    Example:
+        >>> absolute_location("s3://bucket/saved/"), absolute_location("/data/saved/")
+        ('s3://bucket/saved', '/data/saved')
+    """
+    text = str(place)
+    return text.rstrip("/") if "://" in text else str(Path(text).expanduser().absolute())
+
+
 class ObjectStorage:
     """The `SnapshotStorage` over one obstore store; may be used from several threads.
 

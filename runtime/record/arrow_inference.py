@@ -225,15 +225,16 @@ def _unified_dicts(one: pa.DataType, other: pa.DataType, name: str) -> pa.DataTy
             [(f.name, unified_type(f.type, other.field(f.name).type, f"{name}.{f.name}")) for f in one]
         )
     (key, item), (other_key, other_item) = _as_map(one, name), _as_map(other, name)
-    return pa.map_(
-        unified_type(key, other_key, f"{name} (its keys)"),
-        unified_type(item, other_item, f"{name} (its values)"),
-    )
+    items = unified_type(item, other_item, f"{name} (its values)")
+    keys = unified_type(key, other_key, f"{name} (its keys)")
+    return pa.map_(pa.string() if kinds.is_null(keys) else keys, items)
 
 
 def _as_map(kind: pa.DataType, name: str) -> tuple[pa.DataType, pa.DataType]:
     if kinds.is_map(kind):
-        return kind.key_type, kind.item_type
+        # Arrow has no null keys, so dicts that are all empty are said to have strings.
+        no_keys = kinds.is_null(kind.item_type) and kinds.is_string(kind.key_type)
+        return pa.null() if no_keys else kind.key_type, kind.item_type
     item = pa.null()
     for field in kind:
         item = unified_type(item, field.type, f"{name} (its values)")

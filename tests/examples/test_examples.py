@@ -120,6 +120,17 @@ def test_the_process_function_raises_each_alarm_once(run_example: RunExample, tm
     assert f"sensor-9: {expected['sensor-9']} alarms" in run.stdout
 
 
+@pytest.mark.ray
+def test_a_job_starts_from_a_table_and_its_savepoint_is_read_as_one(
+    run_example: RunExample, tmp_path: Path
+) -> None:
+    run = run_example("state_frames.py", "--folder", tmp_path / "demo", "--visits", 2_000)
+
+    assert run.returncode == 0, run.stdout
+    assert "2000 visits of yesterday and " in run.stdout
+    assert "every visit was counted once" in run.stdout
+
+
 def test_every_example_is_run_or_is_a_part_of_one() -> None:
     tests = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parent.glob("test_*.py"))
     imported: set[str] = set()

@@ -1,0 +1,108 @@
+"""State as tables: start a job with totals from a file, and read its totals back out of a savepoint.
+
+    python examples/state_frames.py --folder demo
+
+A batch program has counted yesterday's visits. The job starts with these counts as its state and goes on
+counting today's. Then it is stopped with a savepoint, whose state is read as a table and checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.actors import RayJobHandle
+from penstock.runtime import (
+    Checkpointing,
+    DiscardSink,
+    GeneratorSource,
+    PenstockError,
+    StreamEnvironment,
+    read_state,
+    write_state,
+)
+
+PAGES = 50
+
+
+def page_of(visit: int) -> str:
+    """The page of the `visit`-th visit of a day."""
+    return f"/page/{visit * visit % PAGES}"
+
+
+def as_count(visit: int) -> tuple[str, int]:
+    """A visit as a count of one."""
+    return page_of(visit), 1
+
+
+def page(count: tuple[str, int]) -> str:
+    """The key."""
+    return count[0]
+
+
+def add(total: tuple[str, int], more: tuple[str, int]) -> tuple[str, int]:
+    """Two counts of a page as one."""
+    return total[0], total[1] + more[1]
+
+
+def yesterday(visits: int) -> pa.Table:
+    """What a batch program might have left: a row for each page, keys and values as the job has them."""
+    counts = Counter(map(page_of, range(visits)))
+    values = [{"_1": page, "_2": count} for page, count in counts.items()]  # a tuple is a struct _1, _2
+    return pa.table({"key": list(counts), "value": values})
+
+
+def today(folder: Path, visits: int) -> StreamEnvironment:
+    """The job: counts visits by page, without an end."""
+    env = StreamEnvironment(
+        "visits", parallelism=2, checkpointing=Checkpointing(every=0.5, storage=str(folder / "checkpoints"))
+    )
+    source: Any = GeneratorSource(as_count, rate=visits)
+    env.from_source("visits", source, parallelism=1).key_by(page).reduce("total", add).sink(
+        "nowhere", DiscardSink()
+    )
+    return env
+
+
+def run(folder: Path, visits: int) -> int:
+    """Start, stop, read and check."""
+    start = write_state(yesterday(visits), folder / "start", "total", parallelism=2)
+    job = today(folder, visits).submit(restore_from=start)
+    assert isinstance(job, RayJobHandle)
+    deadline = time.monotonic() + 60
+    while job.statistics().completed_checkpoints < 2 and time.monotonic() < deadline:
+        time.sleep(0.2)
+    stopped = job.stop(folder / "stopped")
+
+    totals = {row["key"]: row["value"]["_2"] for row in read_state(stopped, "total").to_pylist()}
+    (position,) = read_state(stopped, "visits", "splits")["value"].to_pylist()
+    expected = Counter(map(page_of, range(visits))) + Counter(map(page_of, range(position["next"])))
+    print(f"{visits} visits of yesterday and {position['next']} of today in {len(totals)} totals")
+    if totals != dict(expected):
+        print("state_frames: the totals are wrong", file=sys.stderr)
+        return 1
+    print("every visit was counted once")
+    return 0
+
+
+def main() -> int:
+    """Run the example."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--folder", required=True, metavar="DIR", help="a new folder for all files")
+    parser.add_argument("--visits", type=int, default=10_000, metavar="N", help="of yesterday, and a second")
+    options = parser.parse_args()
+    try:
+        return run(Path(options.folder).resolve(), options.visits)
+    except PenstockError as error:
+        print(f"state_frames: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Ray Data in and out of jobs: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from jobs.driving import after_checkpoints, finish, kill_subtask, submit, when_records_flow
+from jobs.held import Held
+from jobs.oracle import committed_rows
+from jobs.words import environment
+
+from penstock import bridge
+from penstock.runtime import FileSink, GraphError, PenstockError
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+ray_data = pytest.importorskip("ray.data", reason="needs pip install 'ray[data]'")
+
+COUNT = 10_000
+
+
+def test_rows_go_from_ray_data_into_a_job_and_back(tmp_path: Path) -> None:
+    dataset = ray_data.range(COUNT, override_num_blocks=7).map(lambda row: {**row, "word": str(row["id"])})
+    env = environment(tmp_path, parallelism=2)
+    stream = bridge.from_ray_dataset(env, dataset, format="rows")
+    back = bridge.to_ray_dataset(env, stream.map(lambda row: {"n": row["id"], "of": len(row["word"])}))
+    rows = back.take_all()
+    assert Counter(row["n"] for row in rows) == Counter(range(COUNT))
+    assert all(row["of"] == len(str(row["n"])) for row in rows)
+    assert back.sum("n") == COUNT * (COUNT - 1) // 2
+
+
+def test_blocks_are_read_again_from_where_the_checkpoint_was(tmp_path: Path) -> None:
+    """The reader dies in the middle of a block."""
+    dataset = ray_data.range(COUNT, override_num_blocks=3)
+    env = environment(tmp_path, parallelism=2)
+    stream = bridge.from_ray_dataset(env, dataset, id="rows", format="rows")
+    held = stream.map(Held(COUNT // 5, tmp_path / "go"))
+    held.sink("out", FileSink.json(tmp_path / "out"))
+    job = submit(env)
+    when_records_flow(job, "rows", COUNT // 4)
+    after_checkpoints(job, 2)
+    kill_subtask(job, "rows", 0)
+    (tmp_path / "go").touch()
+
+    assert finish(job).statistics.restarts == 1
+    assert Counter(row["id"] for row in committed_rows(tmp_path / "out")) == Counter(range(COUNT))
+
+
+def test_arrow_batches_and_datasets_without_rows(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    batches = bridge.from_ray_dataset(env, ray_data.from_arrow(pa.table({"a": [1, 2, 3]})))
+    doubled = batches.map_batches(
+        lambda b: pa.record_batch([pa.array([x * 2 for x in b["a"].to_pylist()])], ["a"]), "arrow"
+    )
+    assert sorted(row["a"] for row in bridge.to_ray_dataset(env, doubled).take_all()) == [2, 4, 6]
+
+    schema = pa.schema({"a": pa.int64()})
+    env = environment(tmp_path / "empty")
+    none = bridge.from_ray_dataset(env, ray_data.from_arrow(schema.empty_table()))
+    assert bridge.to_ray_dataset(env, none, schema=schema).count() == 0
+    env = environment(tmp_path / "unknown")
+    none = bridge.from_ray_dataset(env, ray_data.from_arrow(schema.empty_table()), format="rows")
+    with pytest.raises(PenstockError, match="give to_ray_dataset a schema="):
+        bridge.to_ray_dataset(env, none)
+
+
+def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    with pytest.raises(GraphError, match=r"list is no ray\.data\.Dataset"):
+        bridge.from_ray_dataset(env, [1, 2])  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="must be 'arrow' or 'rows', not 'pandas'"):
+        bridge.from_ray_dataset(env, ray_data.range(1), format="pandas")  # type: ignore[arg-type]
