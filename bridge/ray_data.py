@@ -123,7 +123,8 @@ def to_ray_dataset(
         env.run(timeout=timeout, progress=progress)
         blocks = results.blocks()
         if blocks:
-            dataset: Any = ray.data.from_arrow_refs([block.data for block in blocks])
+            tables: Any = [block.data for block in blocks]
+            dataset: Any = ray.data.from_arrow_refs(tables)
         elif schema is not None:
             dataset = ray.data.from_arrow(schema.empty_table())
         else:
