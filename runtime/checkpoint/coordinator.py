@@ -32,11 +32,10 @@ from penstock.runtime.checkpoint.coordinator_history import (
     CoordinatorStatistics,
 )
 from penstock.runtime.checkpoint.coordinator_messages import CheckpointMessages, MessageOutcome
-from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints, PendingEnds, StartedCheckpoint
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, NotAllRunning, SubtaskStatus
+from penstock.runtime.checkpoint.coordinator_outcomes import CheckpointOutcomes
+from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints, PendingEnds
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import (
-    CheckpointCompleted,
-    CheckpointFailed,
     CheckpointRequests,
     OnAnswer,
 )
@@ -51,7 +50,6 @@ from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason a
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
@@ -96,7 +94,6 @@ class CheckpointCoordinator:
         self._may_force = not config.unaligned
         self._keep_after = config.kept_after
         self._planner = planner
-        self._gateway = gateway
         self._files = files
         self._failures = failures or CheckpointFailureManager(config.tolerable_failures)
         self._history = CheckpointHistory()
@@ -110,6 +107,14 @@ class CheckpointCoordinator:
             lambda: len(self._pending.running),
             coalesce_periodic=coalesce_periodic,
         )
+        self._outcomes = CheckpointOutcomes(
+            planner,
+            gateway,
+            self._coordinators,
+            self._requests,
+            self._failures,
+            lambda reason: self._pending.drop_all(reason),
+        )
         self._pending = PendingCheckpoints(
             planner,
             gateway,
@@ -122,18 +127,16 @@ class CheckpointCoordinator:
             clock=clock,
             timers=timers,
             runner=runner,
-            ends=PendingEnds(self._completed, self._failed, self._fenced),
+            ends=PendingEnds(self._outcomes.completed, self._outcomes.failed, self._outcomes.fenced),
         )
         self._trigger = CheckpointTrigger(
             self._pending,
             self._hooks,
             self._coordinators,
             runner,
-            TriggerEnds(self._refusal, self._requests.refuse, self._requests.started),
+            TriggerEnds(self._outcomes.refusal, self._requests.refuse, self._requests.started),
             initialise,
         )
-        self._attempt: int | None = None
-        self._ended = Refusal(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
         self._messages = CheckpointMessages(self._pending, self._history)
 
     def begin_attempt(
@@ -153,13 +156,13 @@ class CheckpointCoordinator:
         """
         self._files.delete(orphans)
         self._trigger.forget()
-        self._attempt = attempt
+        self._outcomes.attempt = attempt
         self._planner.reset()
         self._pending.begin_attempt(attempt, store, highest_id)
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
-        self._attempt = attempt
+        self._outcomes.attempt = attempt
         self._pending.begin_region(attempt, store, highest_id)
 
     def restore(self, checkpoint: CompletedCheckpoint | None, *, allow_non_restored: bool = False) -> None:
@@ -208,15 +211,15 @@ class CheckpointCoordinator:
             tell: Tell subtasks of the checkpoints that are given up; not when they are being stopped anyway.
         """
         if reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
-            self._ended = Refusal(reason, detail)
+            self._outcomes.ended = Refusal(reason, detail)
         self._requests.stop_periodic()
         running = self._pending.running
-        self._attempt = None
+        self._outcomes.attempt = None
         self._end_all(reason, detail)
         if tell:
             for started in running:
                 if started.pending.failure is reason:
-                    self._gateway.notify_aborted(self._unfinished(started), started.id)
+                    self._outcomes.tell_aborted(started)
 
     def end_job(self, job_state: str) -> tuple[str, ...]:
         """The job has ended (`finished`, `failed`, `cancelled`): which files may be deleted now."""
@@ -307,7 +310,7 @@ class CheckpointCoordinator:
         metrics: CheckpointMetrics | None = None,
     ) -> MessageOutcome:
         """A subtask's part of a checkpoint is durable."""
-        if attempt != self._attempt:
+        if attempt != self._outcomes.attempt:
             return self._messages.stale()
         return self._messages.acknowledge(subtask, checkpoint_id, snapshot, metrics)
 
@@ -320,7 +323,7 @@ class CheckpointCoordinator:
         detail: str = "",
     ) -> MessageOutcome:
         """A subtask can't take part: the checkpoint is given up."""
-        if attempt != self._attempt:
+        if attempt != self._outcomes.attempt:
             return self._messages.stale()
         return self._messages.decline(subtask, checkpoint_id, reason, detail)
 
@@ -361,50 +364,6 @@ class CheckpointCoordinator:
             deleted_files=deletions.deleted,
             failed_deletions=deletions.failed,
         )
-
-    def _refusal(self, request: CheckpointRequest) -> Refusal | None:
-        if self._attempt is None:
-            return self._ended
-        if request.periodic and not self._requests.is_periodic:
-            return Refusal(Reason.PERIODIC_SCHEDULER_SHUTDOWN)
-        waiting = self._planner.plan(is_last=request.urgent)
-        if isinstance(waiting, NotAllRunning):
-            return Refusal(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(waiting))
-        return None
-
-    def _completed(self, started: StartedCheckpoint, checkpoint: CompletedCheckpoint) -> None:
-        self._requests.completed()
-        if self._attempt == checkpoint.attempt:
-            self._gateway.notify_complete(self._unfinished(started), started.id)
-            self._coordinators.notify_complete(started.id)
-        self._requests.answer(started.request, CheckpointCompleted(checkpoint))
-        self._requests.poll()
-
-    def _failed(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
-        if self._attempt is not None:
-            self._gateway.notify_aborted(self._unfinished(started), started.id)
-            self._coordinators.notify_aborted(started.id)
-        self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
-        kind, will_retry = started.request.kind, self._requests.will_retry(started.request)
-        must_fail = self._failures.failed(reason, started.id, is_savepoint=kind.is_savepoint)
-        if kind is SnapshotKind.SYNC_SAVEPOINT and not will_retry:
-            must_fail = self._failures.sync_savepoint_failed(reason) or must_fail
-        if must_fail and self._attempt is not None:
-            self._gateway.fail_job(f"checkpoint {started.id} failed ({reason.value}): {detail}")
-        self._requests.poll()
-
-    def _unfinished(self, started: StartedCheckpoint) -> tuple[SubtaskId, ...]:
-        status = self._planner.status
-        return tuple(s for s in started.plan.commit if status[s] is not SubtaskStatus.FINISHED)
-
-    def _fenced(self) -> None:
-        reason, detail = Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
-        self._attempt = None
-        self._requests.stop_periodic()
-        self._requests.abort_waiting(reason, detail)
-        for started in self._pending.drop_all(reason):
-            self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
-        self._gateway.fenced()
 
     def _end_all(self, reason: Reason, detail: str) -> None:
         self._requests.abort_waiting(reason, detail)
