@@ -28,7 +28,9 @@ from penstock.runtime import FixedDelay, JobConfig, JobStatus
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 FAILURES = 5
-CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=300)
+#: Seconds for a job of up to fifty processes to come up, and to work off what it holds at the end.
+PATIENCE = 300.0
+CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_five_failures_lose_double_and_swap_nothing(
     )
     stress.build(env)
     job = submit(env)
-    eventually("a running job", lambda: job.status() is JobStatus.RUNNING, CONFIG.deployment_timeout)
+    eventually("a running job", lambda: job.status() is JobStatus.RUNNING, PATIENCE)
 
     fail_after(job, tmp_path, "process", attempt=1, completed=2)
     fail_after(job, tmp_path, "prepare_commit", attempt=2, completed=4)
@@ -68,6 +70,7 @@ def test_five_failures_lose_double_and_swap_nothing(
     armed(tmp_path, "close").touch()
     stress.released.touch()
     stress.shut.unlink()
+    job.wait(PATIENCE)
     result = finish(job)
 
     assert result.statistics.restarts == FAILURES
