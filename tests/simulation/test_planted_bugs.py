@@ -10,9 +10,9 @@ import pytest
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints, StartedCheckpoint
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.network.input_gate import InputGate
-from penstock.runtime.task.task_checkpoints import TaskCheckpoints
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
 
@@ -58,13 +58,14 @@ def capture_no_output(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
-    take = TaskCheckpoints._take
+    finalise = PendingCheckpoints.finalise
 
-    def take_and_commit(self: TaskCheckpoints, barrier: Any, *arguments: Any, **more: Any) -> None:
-        take(self, barrier, *arguments, **more)
-        self.notify_complete(barrier.checkpoint_id)
+    def tell_before_it_is_written(self: PendingCheckpoints, started: StartedCheckpoint) -> None:
+        finalise(self, started)
+        if self.get(started.id) is not None:
+            self._gateway.notify_complete(started.plan.commit, started.id)
 
-    patch.setattr(TaskCheckpoints, "_take", take_and_commit)
+    patch.setattr(PendingCheckpoints, "finalise", tell_before_it_is_written)
 
 
 def fence_no_attempt(patch: pytest.MonkeyPatch) -> None:

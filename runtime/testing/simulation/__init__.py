@@ -17,7 +17,8 @@ The files, from the inside out:
 * `agenda`: everything that may happen next, and in which order it does
 * `records`, `external_system`, `operators`: the data, the world behind sinks, and the users' code of a job
 * `shape`, `scenario`: the graph, and all that a seed picks
-* `world`, `faulty_storage`, `frames`, `simulated_work`, `running_task`, `process`: where subtasks run
+* `world`, `faulty_storage`, `frames`, `simulated_work`, `task_supervisor`, `running_task`,
+  `process`: where subtasks run
 * `master`, `deployment`, `execution`, `control_plane`: where the scheduler runs, and what it asks for
 * `injector`: makes planned faults happen; `simulation`: runs one seed
 * `expectation`, `final_state`, `oracle`: what must come out, by the input alone, and the comparison

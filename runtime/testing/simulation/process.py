@@ -19,7 +19,8 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.faults import FaultKind
 from penstock.runtime.testing.simulation.frames import AttemptNetwork, Frame
 from penstock.runtime.testing.simulation.master import Master, Masters
-from penstock.runtime.testing.simulation.running_task import ProcessDied, RunningTask, TaskState
+from penstock.runtime.testing.simulation.running_task import RunningTask
+from penstock.runtime.testing.simulation.task_supervisor import ProcessDied, TaskState
 from penstock.runtime.testing.simulation.world import World
 
 

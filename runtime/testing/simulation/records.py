@@ -75,11 +75,3 @@ def digest_after(before: int, origin: Origin, steps: Route) -> int:
     """The digest of a key's state after one more record with this way behind it."""
     way = [(step[0], step[2]) for step in steps]
     return xxhash.xxh3_64_intdigest(f"{before}|{origin}|{way}".encode()) >> 1
-
-
-def number_in(record: Record, operator: int) -> tuple[Key, int, int] | None:
-    """Key, number and digest that a keyed operator gave this record; `None` when it did not pass there."""
-    for step in record[1]:
-        if step[0] == operator:
-            return step[3], step[4], step[5]
-    return None

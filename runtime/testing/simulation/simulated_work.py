@@ -15,8 +15,7 @@ T = TypeVar("T")
 class SimulatedWork:
     """One piece of background work."""
 
-    def __init__(self, owner: SimulatedRunner) -> None:
-        self._owner = owner
+    def __init__(self) -> None:
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -58,7 +57,7 @@ class SimulatedRunner:
         on_error: Callable[[BaseException], None],
     ) -> SimulatedWork:
         """Put work on the agenda."""
-        item = SimulatedWork(self)
+        item = SimulatedWork()
         name = getattr(work, "__qualname__", type(work).__name__)
         self._world.agenda.add(
             Happening.WORK, lambda: self._do(item, work, on_result, on_error), self._owner, "does", name
