@@ -172,7 +172,9 @@ def _write_in_tasks(df: DataFrame, write: WriteParts) -> Sequence[Any]:
     schema = StructType([*df.schema.fields, StructField("subtask", IntegerType())])
     route = RouteRows(write.place, replace(write.conversion, value=None, encoded=False), arrow_schema_of(df))
     routed = df.mapInArrow(route, schema)
-    return routed.repartition(write.place.parallelism, "subtask").mapInArrow(write, WRITTEN).collect()
+    by_subtask = routed.repartition(write.place.parallelism, "subtask")
+    reports: Sequence[Any] = by_subtask.mapInArrow(write, WRITTEN).collect()
+    return reports
 
 
 def _collected(df: DataFrame) -> pa.Table:
