@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# Two processes share the test files: most tests on a cluster wait more than they work.
+# Two processes share the test files: most tests on a cluster wait more than they work. Those with Spark have a
+# session in common and stay in one process.
 BESIDE := -n 2 --dist loadfile
 SEEDS ?= 50000
 
@@ -30,13 +31,15 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: lint types
-	$(BIN)/python -m pytest -q $(BESIDE)
+	$(BIN)/python -m pytest -q $(BESIDE) -m "not spark"
+	$(BIN)/python -m pytest -q -m spark
 
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -q --run-long $(BESIDE)
+	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not spark"
+	$(BIN)/python -m pytest -q --run-long -m spark
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"
