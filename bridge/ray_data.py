@@ -5,7 +5,7 @@ their references. Each block is a split, handed out on request, and its position
 change, so a reader that is restored reads the very same rows again. Ray itself computes blocks again that are
 lost with a node.
 
-Out: results are those of `SparkResults`; Ray Data reads their blocks where they are.
+Out: results are those of `SparkResults`; tasks make tables of their blocks, which the driver does not see.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def to_ray_dataset(
         env.run(timeout=timeout, progress=progress)
         blocks = results.blocks()
         if blocks:
-            tables: Any = [block.data for block in blocks]
-            dataset: Any = ray.data.from_arrow_refs(tables)
+            as_table: Any = ray.remote(num_cpus=0)(_table_of)
+            dataset: Any = ray.data.from_arrow_refs([as_table.remote(block.data) for block in blocks])
         elif schema is not None:
             dataset = ray.data.from_arrow(schema.empty_table())
         else:
@@ -136,6 +136,12 @@ def to_ray_dataset(
     # The blocks live as long as their holder, and that as long as this object.
     dataset._penstock_results = results
     return dataset  # type: ignore[no-any-return]
+
+
+def _table_of(block: bytes) -> pa.Table:
+    """A block as Ray Data wants it; a view of the bytes, in a task where they are."""
+    with pa.ipc.open_stream(block) as reader:
+        return reader.read_all()
 
 
 class _Results(SparkResults):
