@@ -82,7 +82,8 @@ class JobRequests:
         if self._scheduler.state is not JobState.STOPPING and not self._ended.is_set():
             request = StopRequest(drain, target)
             answer = await self._save(target, lambda put: self._scheduler.stop_with_savepoint(request, put))
-            if isinstance(answer, SavepointRefused):
+            # A stop that is asked for again, after a JobMaster died, may come when it has been done already.
+            if isinstance(answer, SavepointRefused) and not self._scheduler.state.is_terminal:
                 return answer
         await self._ended.wait()
         return answer_of_report(self._report())
