@@ -330,7 +330,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start_local(num_cpus=8)
     share = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}
     with scratch() as folder:
-        with bridge.spark_session("handoff", executors=1, cores=2, memory="1g", configs=share) as spark:
+        # `ray.data.from_spark` works in RayDP's fault-tolerant mode only.
+        session = bridge.spark_session(
+            "handoff", executors=1, cores=2, memory="1g", configs=share, fault_tolerant=True
+        )
+        with session as spark:
             handoff = Handoff(spark, folder, given.rows // BATCH * BATCH)
             for _ in range(given.warm_up):
                 handoff.run_round()

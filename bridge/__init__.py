@@ -9,7 +9,7 @@
 PySpark is imported when it is needed, so this module can be imported without it.
 """
 
-from penstock.bridge.depot import DepotStatistics
+from penstock.bridge.depot_messages import DepotStatistics
 from penstock.bridge.from_spark import from_spark
 from penstock.bridge.from_structured_streaming import from_structured_streaming
 from penstock.bridge.hand_over_status import hand_over_statistics, wait_for_hand_over

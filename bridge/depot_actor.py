@@ -19,7 +19,8 @@ from typing import Any, Final
 import ray
 
 from penstock.actors.names import NAMESPACE, master_name
-from penstock.bridge.depot import Chunk, Depot, Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.depot import Depot
+from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.frame_files import FrameFiles
 from penstock.bridge.spark_push import different_rows
 from penstock.runtime.errors import PenstockError

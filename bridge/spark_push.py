@@ -20,7 +20,7 @@ import ray
 
 from penstock.actors.cluster import join_existing
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.depot import Frame, PushOutcome
+from penstock.bridge.depot_messages import Frame, PushOutcome
 from penstock.runtime.errors import PenstockError
 
 #: Frames of a task that are sent and not acknowledged.

@@ -15,8 +15,9 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 import ray
 
-from penstock.bridge.depot import DEFAULT_WINDOW, Chunk
+from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.depot_actor import depot_actor
+from penstock.bridge.depot_messages import Chunk
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
 from penstock.runtime.operators.protocols import ConnectorContext, Polled

@@ -35,7 +35,8 @@ from penstock.bridge.state_tasks import (
     written_parts,
 )
 from penstock.runtime.errors import ConfigurationError, StorageError
-from penstock.runtime.io.state_frames import SavepointDraft, StateKind, parts_of_table
+from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
+from penstock.runtime.io.state_frames import parts_of_table
 from penstock.runtime.io.state_parts import Conversion, Convert, StateQuery
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE

@@ -33,7 +33,7 @@ from penstock.runtime.checkpoint.coordinator_history import (
 )
 from penstock.runtime.checkpoint.coordinator_messages import CheckpointMessages, MessageOutcome
 from penstock.runtime.checkpoint.coordinator_outcomes import CheckpointOutcomes
-from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints, PendingEnds
+from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import (
     CheckpointRequests,
@@ -51,6 +51,7 @@ from penstock.runtime.checkpoint.finalize import Fenced, Finalized
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.started_checkpoint import PendingEnds
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -253,7 +254,7 @@ class CheckpointCoordinator:
     def subtask_failed(self, subtask: SubtaskId, detail: str = "") -> None:
         """A subtask has failed while others go on: give up every checkpoint that still waits for it."""
         for started in self._pending.running:
-            if subtask in started.pending.missing:
+            if started.pending.waits_for(subtask):
                 self._pending.abort(started, Reason.TASK_FAILURE, f"{subtask} failed: {detail}")
 
     def trigger(

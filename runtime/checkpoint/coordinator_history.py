@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.pending_checkpoint import PendingStatistics
+from penstock.runtime.checkpoint.pending_values import PendingStatistics
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
 from penstock.runtime.record.elements import SnapshotKind
 

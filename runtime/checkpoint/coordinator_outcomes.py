@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
-from penstock.runtime.checkpoint.coordinator_pending import StartedCheckpoint
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, NotAllRunning, SubtaskStatus
 from penstock.runtime.checkpoint.coordinator_requests import (
     CheckpointCompleted,
@@ -24,6 +23,7 @@ from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason a
 from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.started_checkpoint import StartedCheckpoint
 from penstock.runtime.record.elements import SnapshotKind
 
 

@@ -8,7 +8,7 @@ may be deleted. Whoever still builds on a completed checkpoint protects the file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -22,61 +22,19 @@ from penstock.runtime.checkpoint.coordinator_history import (
     CheckpointRecord,
     CheckpointStatus,
 )
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, NotAllRunning
 from penstock.runtime.checkpoint.decision_log import OutcomeUnknownError
 from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized
-from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint, PendingState
+from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.checkpoint.pending_values import PendingState
 from penstock.runtime.checkpoint.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskId
+from penstock.runtime.checkpoint.started_checkpoint import PendingEnds, StartedCheckpoint
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StartedCheckpoint:
-    """A checkpoint that runs.
-
-    Attributes:
-        pending: What has come in.
-        plan: Who takes part.
-        request: Who asked for it.
-        barrier: What begins it.
-        started_at: Monotonic seconds.
-    """
-
-    pending: PendingCheckpoint
-    plan: CheckpointPlan
-    request: CheckpointRequest
-    barrier: CheckpointBarrier
-    started_at: float
-
-    @property
-    def id(self) -> int:
-        """Its id."""
-        return self.pending.checkpoint_id
-
-    @property
-    def location(self) -> str | None:
-        """URL of a savepoint's place that is not in the job's storage."""
-        return self.barrier.options.location
-
-
-@dataclass(frozen=True, slots=True)
-class PendingEnds:
-    """Who is told when a checkpoint ends.
-
-    Attributes:
-        completed: A checkpoint completed.
-        failed: One failed: reason, detail.
-        fenced: Another attempt owns the log.
-    """
-
-    completed: Callable[[StartedCheckpoint, CompletedCheckpoint], None]
-    failed: Callable[[StartedCheckpoint, Reason, str], None]
-    fenced: Callable[[], None]
 
 
 class PendingCheckpoints:
@@ -222,7 +180,7 @@ class PendingCheckpoints:
     def data_ended(self, subtask: SubtaskId) -> None:
         """Let a subtask start the checkpoints that run by itself, if no barrier comes there any more."""
         for started in self.running:
-            if subtask in started.pending.missing and subtask not in started.plan.trigger:
+            if started.pending.waits_for(subtask) and subtask not in started.plan.trigger:
                 self._gateway.trigger((subtask,), started.barrier)
 
     def abort(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:

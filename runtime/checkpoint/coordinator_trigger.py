@@ -22,13 +22,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints, StartedCheckpoint
+from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
 from penstock.runtime.checkpoint.coordinator_plan import NotAllRunning
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.snapshot import MasterState, StateHandle
+from penstock.runtime.checkpoint.started_checkpoint import StartedCheckpoint
 from penstock.runtime.ports import AsyncRunner
 
 #: Prepares the place of a checkpoint: its request and its id. Blocks, and raises when there is no place.

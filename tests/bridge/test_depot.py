@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bridge.depot import Depot, Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.depot import Depot
+from penstock.bridge.depot_messages import Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.frame_files import FrameFiles
 
 

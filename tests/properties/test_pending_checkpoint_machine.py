@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.pending_checkpoint import AcknowledgeResult, PendingCheckpoint, PendingState
+from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.checkpoint.pending_values import AcknowledgeResult, PendingState
 from penstock.runtime.checkpoint.snapshot import (
     FileHandle,
     InlineHandle,

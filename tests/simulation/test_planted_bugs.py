@@ -10,8 +10,9 @@ import pytest
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints, StartedCheckpoint
+from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
 from penstock.runtime.checkpoint.decision_log import DecisionLog
+from penstock.runtime.checkpoint.started_checkpoint import StartedCheckpoint
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult

@@ -6,7 +6,8 @@ from typing import Any
 
 from penstock.runtime.checkpoint.failure_manager import COUNTED_IN_FLINK_1_11, CheckpointFailureManager
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint, PendingState
+from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.checkpoint.pending_values import PendingState
 from penstock.runtime.checkpoint.request_decider import (
     CheckpointRequest,
     CheckpointRequestDecider,

@@ -1,0 +1,97 @@
+"""What a depot is handed, what it answers, and its counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Some Arrow batches of one partition, as an Arrow IPC stream.
+
+    Attributes:
+        epoch: Number of the epoch, 0 for the only one.
+        run: Names one try to hand the epoch over.
+        partition: Index of the Spark partition.
+        attempt: Spark's id of the task attempt that computed it.
+        number: Its place within the partition, from 0.
+        rows: Rows in it.
+        data: The IPC stream.
+    """
+
+    epoch: int
+    run: str
+    partition: int
+    attempt: int
+    number: int
+    rows: int
+    data: bytes
+
+
+class PushOutcome(Enum):
+    """What became of a frame."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    #: Frames before it are missing; push it again when they are there.
+    EARLY = "early"
+    #: It was accepted before with another content.
+    DIFFERENT = "different"
+    #: The partition has ended with fewer frames.
+    SURPLUS = "surplus"
+    #: It belongs to a try that was given up.
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one read of a depot gave.
+
+    Attributes:
+        frames: The data of the frames from the asked position on, each with its partition.
+        complete: These are the last ones: all partitions are handed over.
+    """
+
+    frames: Sequence[tuple[int, bytes]]
+    complete: bool
+
+
+class NoLongerHeldError(Exception):
+    """A position was asked for whose frames were let go, or never came."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepotStatistics:
+    """Counters of one depot.
+
+    Attributes:
+        index: Which reader's depot.
+        epochs: Epochs that were closed: 1 when a DataFrame is handed over, else micro-batches.
+        partitions: Partitions of which something has come, over all epochs.
+        frames: Frames accepted.
+        rows: Rows in them.
+        bytes: Bytes in them.
+        duplicates: Frames that came again, with the same content, and were dropped.
+        attempts: Task attempts that have pushed frames; as many as partitions when nothing was retried.
+        unread_bytes: Bytes that wait for the reader.
+        most_unread_bytes: The most that ever waited.
+        held_bytes: Bytes that no completed checkpoint covers yet.
+        complete: All partitions are handed over.
+        failure: Why the hand-over has failed, if it has.
+    """
+
+    index: int
+    epochs: int
+    partitions: int
+    frames: int
+    rows: int
+    bytes: int
+    duplicates: int
+    attempts: int
+    unread_bytes: int
+    most_unread_bytes: int
+    held_bytes: int
+    complete: bool
+    failure: str | None

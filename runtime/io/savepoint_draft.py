@@ -1,0 +1,140 @@
+"""A savepoint that is being made: its files, its metadata, and its end when something goes wrong."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
+from penstock.runtime.checkpoint.metadata import encode_metadata
+from penstock.runtime.checkpoint.metadata import read_state as read_bytes
+from penstock.runtime.checkpoint.opened_snapshot import OpenedSnapshot, open_snapshot
+from penstock.runtime.checkpoint.paths import METADATA
+from penstock.runtime.checkpoint.snapshot import OperatorSubtaskState, RedistributionMode
+from penstock.runtime.checkpoint.state_writing import (
+    StatePlace,
+    copy_operators,
+    place_in,
+    with_state,
+)
+from penstock.runtime.errors import ConfigurationError, ObjectExistsError
+from penstock.runtime.io.state_parts import (
+    PartFiles,
+    storage_of,
+)
+from penstock.runtime.io.storage import absolute_location, open_location
+from penstock.runtime.record.elements import SnapshotKind
+
+#: Keyed state, or how a list state is shared out when a job starts.
+StateKind: TypeAlias = Literal["keyed", "split_distribute", "union", "broadcast"]
+
+
+class SavepointDraft:
+    """A savepoint that is being made; see `write_state` for the arguments.
+
+    Raises:
+        ConfigurationError: The target holds a snapshot already, or an argument does not fit the base.
+        RestoreError: There is no such base.
+    """
+
+    def __init__(
+        self,
+        target: str | Path,
+        operator: str,
+        state: str,
+        kind: StateKind,
+        base: str | Path | None,
+        parallelism: int | None,
+        max_parallelism: int | None,
+    ) -> None:
+        self.folder = absolute_location(target)
+        self.mode = None if kind == "keyed" else _mode(kind)
+        self._base: OpenedSnapshot | None = None
+        self._began = time.time()
+        self.token = secrets.token_hex(4)
+        if base is not None:
+            self._base = open_snapshot(absolute_location(base), open_location)
+        checkpoint = None if self._base is None else self._base.checkpoint
+        self.place: StatePlace = place_in(checkpoint, operator, state, parallelism, max_parallelism)
+        if METADATA in open_location(self.folder, create=True).list(""):
+            raise _taken(self.folder)
+
+    def files(self) -> PartFiles:
+        """Makes places for the files that this program writes."""
+        source = None if self._base is None else storage_of(self._base)
+        return PartFiles(self.folder, self.token, source)
+
+    def remove_all(self) -> None:
+        """Delete all files of this draft, whichever process wrote them.
+
+        Raises:
+            StorageError: They could not be listed or deleted.
+        """
+        self._remove(frozenset())
+
+    def remove_unused(self) -> None:
+        """Delete the files of this draft that the finished savepoint does not name.
+
+        Raises:
+            StorageError: They could not be listed or deleted.
+        """
+        checkpoint = open_snapshot(self.folder, open_location).checkpoint
+        self._remove(frozenset(file.path for file in checkpoint.files()))
+
+    def _remove(self, used: frozenset[str]) -> None:
+        storage = open_location(self.folder)
+        mine = [path for path in storage.list("") if f"-{self.token}-" in path]
+        storage.delete([path for path in mine if path not in used])
+
+    def finish(self, parts: Mapping[int, OperatorSubtaskState], files: PartFiles) -> str:
+        """Copy the base, and write the metadata.
+
+        Args:
+            parts: The new state by subtask; its files are in the folder.
+            files: Makes places for the base's.
+
+        Returns:
+            The savepoint's URL.
+
+        Raises:
+            ConfigurationError: Somebody else has made a savepoint here meanwhile.
+            StorageError: A file could not be read or written.
+        """
+        base = None if self._base is None else self._base.checkpoint
+        copied = {}
+        if self._base is not None and base is not None:
+            source = storage_of(self._base)
+            copied = copy_operators(base, lambda h: read_bytes(source, h), files.of, self.place)
+        operators = with_state(copied, self.place, parts)
+        masters = () if base is None else base.master_states
+        savepoint = CompletedCheckpoint(
+            1 if base is None else base.checkpoint_id,
+            1 if base is None else base.attempt,
+            SnapshotKind.SAVEPOINT,
+            operators,
+            self._began,
+            time.time(),
+            size=state_size(operators, masters),
+            master_states=masters,
+        )
+        try:
+            files.storage.put(METADATA, encode_metadata(savepoint, METADATA), create=True)
+        except ObjectExistsError as error:
+            raise _taken(self.folder) from error
+        return self.folder
+
+
+def _mode(kind: str) -> RedistributionMode:
+    try:
+        return RedistributionMode(kind)
+    except ValueError:
+        known = ", ".join(["'keyed'", *(repr(mode.value) for mode in RedistributionMode)])
+        msg = f"kind={kind!r} is not allowed; kinds are {known}"
+        raise ConfigurationError(msg) from None
+
+
+def _taken(folder: str) -> ConfigurationError:
+    return ConfigurationError(f"{folder} holds a snapshot already; give the new one a folder of its own")
