@@ -43,8 +43,8 @@ BEFORE_THE_TASKS: Final = frozenset(
     }
 )
 
-#: Of so many failures in a row it is known which checkpoints they were, so that none counts twice. A checkpoint
-#: fails once and for all within a few checkpoints of its start, and some jobs tolerate any number of failures.
+#: Of so many failures in a row it is known which checkpoints they were, so none counts twice. A checkpoint
+#: fails within a few checkpoints of its start, and some jobs tolerate any number of failures.
 REMEMBERED_FAILURES: Final = 100
 
 
