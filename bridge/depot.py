@@ -115,6 +115,11 @@ class Depot:
         return self._staged or self._unread_bytes <= self._window
 
     @property
+    def unread_bytes(self) -> int:
+        """Bytes that wait for the reader."""
+        return self._unread_bytes
+
+    @property
     def end(self) -> int:
         """How many frames have been accepted so far that can be read."""
         return self._visible if self._staged else self._accepted

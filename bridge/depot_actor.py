@@ -16,12 +16,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
+import pyarrow as pa
 import ray
 
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.frame_files import FrameFiles
+from penstock.bridge.partition_dealer import PartitionDealer
 from penstock.bridge.spark_push import different_rows
 from penstock.runtime.errors import PenstockError
 
@@ -83,6 +85,8 @@ class DepotActor:
         self._of = of
         self._depot = Depot(index, FrameFiles(), window, staged=staged)
         self._staged = staged
+        self._dealer = PartitionDealer(of)
+        self._others: dict[int, Any] = {}
         self._changed = asyncio.Event()
         self._announced = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
@@ -113,6 +117,31 @@ class DepotActor:
         wanted = self._depot.begin(epoch, run)
         self._notify()
         return wanted
+
+    async def deal(self, epoch: int, partition: int) -> int:
+        """Which depot takes a partition; asked of the first one only. See `PartitionDealer`."""
+        loads = await asyncio.gather(*(self._load_of(index) for index in range(self._of)))
+        return self._dealer.deal(epoch, partition, loads)
+
+    async def dealt_is_done(self, epoch: int, partition: int) -> None:
+        """An attempt of a partition has pushed all of it; see `PartitionDealer`."""
+        self._dealer.done(epoch, partition)
+
+    async def load(self) -> int:
+        """Bytes that wait for the reader."""
+        return self._depot.unread_bytes
+
+    async def _load_of(self, index: int) -> int:
+        if index == self._index:
+            return self._depot.unread_bytes
+        try:
+            if index not in self._others:
+                name = depot_name(self._job_id, self._hand_over, index)
+                self._others[index] = ray.get_actor(name, namespace=NAMESPACE)
+            load: int = await self._others[index].load.remote()
+        except (ValueError, ray.exceptions.RayActorError):
+            return 0  # it is dead: whoever pushes there is told
+        return load
 
     async def push(self, frame: Frame) -> str:
         """Take a frame; returns when it is stored and there is room for more.
@@ -156,7 +185,7 @@ class DepotActor:
             return f"{error}: {_LOST}"
         if chunk.frames:
             self._notify()
-        return chunk
+        return Chunk([(partition, pa.py_buffer(data)) for partition, data in chunk.frames], chunk.complete)
 
     async def confirm(self, position: int) -> None:
         """A completed checkpoint covers everything before this position."""
@@ -230,11 +259,9 @@ class DepotActor:
 
 
 def _actor_exists(name: str) -> bool:
-    try:
-        ray.get_actor(name, namespace=NAMESPACE)
-    except ValueError:
-        return False
-    return True
+    # A handle would bring the class of the actor, and all that it imports, into this process.
+    named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
+    return {"name": name, "namespace": NAMESPACE} in named
 
 
 _NO_PROGRAM: Final = (

@@ -73,7 +73,7 @@ class Depots:
         summaries = df.mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
         for each in summaries:
-            expected[each.partition % len(self.names)][each.partition] = (each.frames, each.rows)
+            expected[each.depot][each.partition] = (each.frames, each.rows)
         calls = [d.close.remote(epoch, run, e) for d, e in zip(self.handles, expected, strict=True)]
         answers: list[str | None] = ray.get(calls, timeout=_ANSWER)
         problems = [problem for problem in answers if problem is not None]
