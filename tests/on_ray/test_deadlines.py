@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import ray
 from jobs.driving import PATIENCE, after_checkpoints, eventually, submit, wait_until
 from jobs.talking import talking_job
 
@@ -16,6 +18,7 @@ from penstock.actors import RayJobHandle
 from penstock.actors.command_line import app
 from penstock.actors.job_report import JobReport
 from penstock.actors.master_calls import MasterCalls
+from penstock.bridge.answers import NoAnswerError, answer_of
 from penstock.runtime import JobStatus, JobTimeoutError
 from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
 
@@ -99,3 +102,21 @@ def test_a_stop_that_nobody_waits_for_any_more_ends_the_job_all_the_same(
         app(["stop", job.job_id, "--timeout", str(SHORT)], standalone_mode=False)
     assert job.wait(PATIENCE).status is JobStatus.FINISHED
     assert job.stop(timeout=PATIENCE) == job.report().savepoint
+
+
+@ray.remote(num_cpus=0)
+class Silent:
+    """An actor that lives and answers one question."""
+
+    async def name(self) -> str:
+        return "silent"
+
+    async def anything_else(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_an_actor_of_the_bridge_that_is_silent_is_named() -> None:
+    silent = Silent.remote()
+    assert answer_of(silent.name.remote(), "the desk") == "silent"
+    with pytest.raises(NoAnswerError, match=r"the desk: no answer for 0.2 s, although the process lives"):
+        answer_of(silent.anything_else.remote(), "the desk", SHORT)
