@@ -143,7 +143,7 @@ class HandOver:
                 call = self._desk.next_order.remote() if call is None else call
                 if not ray.wait([call], timeout=_POLL)[0]:
                     continue
-                order: Order | None = ray.get(call, timeout=_POLL)
+                order: Order | None = answer_of(call, "the desk of a hand-over")
                 call = None
                 if order is not None:
                     self._serve(self._depots(order))
