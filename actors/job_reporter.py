@@ -39,6 +39,9 @@ _FAILURES_SHOWN = 16
 #: Lines of history of earlier JobMasters that are kept.
 _EARLIER_HISTORY = 100
 
+#: Warnings that a report tells, the newest.
+_WARNINGS_KEPT = 16
+
 _STATUS = {
     JobState.CREATED: JobStatus.CREATED,
     JobState.DEPLOYING: JobStatus.DEPLOYING,
@@ -215,6 +218,8 @@ class JobReporter:
     def _warn(self, warning: str) -> None:
         if warning not in self._warnings:
             self._warnings[warning] = None
+            if len(self._warnings) > _WARNINGS_KEPT:
+                del self._warnings[next(iter(self._warnings))]
             logger.warning("job %s: %s", self._job_id, warning)
 
     def _processes(self) -> tuple[SubtaskProcess, ...]:

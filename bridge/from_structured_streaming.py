@@ -19,9 +19,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-import ray
-
 from penstock.actors.cluster import connect
+from penstock.bridge.answers import ANSWER, answer_of
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.from_spark import arrow_schema_of, check_arguments
 from penstock.bridge.hand_over import Depots, HandOver, program_ends
@@ -179,5 +178,6 @@ class StreamingQuery:
             for depot in depots.handles:
                 covered = False
                 while not covered:
-                    covered = ray.get(depot.wait_until_covered.remote(number, _LOOK))
+                    call = depot.wait_until_covered.remote(number, _LOOK)
+                    covered = answer_of(call, f"a depot of job {depots.job_id}", _LOOK + ANSWER)
             self._batches += 1

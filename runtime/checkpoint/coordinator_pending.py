@@ -24,6 +24,7 @@ from penstock.runtime.checkpoint.coordinator_history import (
 )
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, NotAllRunning
 from penstock.runtime.checkpoint.decision_log import OutcomeUnknownError
+from penstock.runtime.checkpoint.ended_checkpoints import CheckpointEnd, EndedCheckpoints
 from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized
@@ -83,8 +84,7 @@ class PendingCheckpoints:
         self._timers = timers
         self._ends = ends
         self._started: dict[int, StartedCheckpoint] = {}
-        self._dead: set[int] = set()
-        self._completed: set[int] = set()
+        self._ended = EndedCheckpoints()
         self._store: CompletedCheckpointStore | None = None
         self._attempt = 0
         self._next_id = 1
@@ -108,8 +108,7 @@ class PendingCheckpoints:
     def begin_attempt(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """Run the checkpoints of a new attempt."""
         self.begin_region(attempt, store, highest_id)
-        self._dead.clear()
-        self._completed.clear()
+        self._ended.clear()
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """Go on with a new attempt of a part of the job; what the rest says late is still known as late."""
@@ -188,7 +187,7 @@ class PendingCheckpoints:
         if started.pending.state is not PendingState.COLLECTING or started.id not in self._started:
             return
         self.finaliser.withdraw(started.id)
-        self._dead.add(started.id)
+        self._ended.remember(started.id, CheckpointEnd.DEAD)
         self._files.discard(started.id, started.pending.abort(reason), started.location)
         self._failed(started, reason, detail)
 
@@ -222,11 +221,13 @@ class PendingCheckpoints:
     def discard_late(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
         """Files came for a checkpoint that does not run: delete those that nothing can need.
 
-        Of a checkpoint of which nobody knows whether its record was written nothing is deleted.
+        Of a checkpoint of which nobody knows whether its record was written nothing is deleted, nor of one
+        that ended so long ago that its end is forgotten.
         """
-        if checkpoint_id in self._dead or checkpoint_id >= self._next_id:
+        end = self._ended.end_of(checkpoint_id)
+        if end is CheckpointEnd.DEAD or checkpoint_id >= self._next_id:
             self.discard(checkpoint_id, files)
-        elif checkpoint_id in self._completed and self._store is not None:
+        elif end is CheckpointEnd.COMPLETED and self._store is not None:
             self.discard(checkpoint_id, self._store.unreferenced(files))
 
     def _complete(self, started: StartedCheckpoint, attempt: int) -> CompletedCheckpoint:
@@ -251,7 +252,7 @@ class PendingCheckpoints:
             return
         checkpoint = outcome.checkpoint
         started.pending.complete()
-        self._completed.add(started.id)
+        self._ended.remember(started.id, CheckpointEnd.COMPLETED)
         del self._started[started.id]
         self._failures.succeeded(started.id)
         duration = self._clock.monotonic() - started.started_at
@@ -265,7 +266,7 @@ class PendingCheckpoints:
             files = started.pending.abort(Reason.FINALIZE_CHECKPOINT_FAILURE)
             unsure = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError))
             if isinstance(error, StorageError) and not unsure:
-                self._dead.add(started.id)
+                self._ended.remember(started.id, CheckpointEnd.DEAD)
                 self._files.discard(started.id, files, started.location)
             detail = f"its record could not be written: {type(error).__name__}: {error}"
             self._failed(started, Reason.FINALIZE_CHECKPOINT_FAILURE, detail)
