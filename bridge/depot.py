@@ -101,7 +101,7 @@ class Depot:
         #: Frames that are held; the first of them is number `_first` in the order of acceptance.
         self._held: deque[_Held] = deque()
         self._first = 0
-        self._read = 0
+        self._read = self._passed = 0
         self._unread_bytes = self._most_unread = self._duplicates = self._bytes = 0
         self._complete = False
         self._failure: str | None = None
@@ -200,6 +200,15 @@ class Depot:
         for number in range(self._read, position):
             self._unread_bytes -= self._held[number - self._first].place.size
         self._read = max(self._read, position)
+
+    def note_passed(self, position: int) -> None:
+        """The reader has given everything before `position` on to the job; less again after a restore."""
+        self._passed = position
+
+    def is_passed(self, epoch: int) -> bool:
+        """Whether a checkpoint that starts now covers all rows of an epoch."""
+        passed = any(number == epoch and end <= self._passed for number, end in self._ends)
+        return passed or self.is_covered(epoch)
 
     def confirm(self, position: int) -> None:
         """A completed checkpoint covers all frames before `position`: let them go."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
@@ -97,6 +97,7 @@ class DepotActor:
         The first reader of a depot begins with its first frame. Another position was taken in a depot that is
         gone; where frames of this one would go is not known, so the hand-over fails.
         """
+        self._depot.note_passed(position)
         if self._announced or self._depot.failure is not None:
             return
         self._announced = True
@@ -187,6 +188,11 @@ class DepotActor:
             self._notify()
         return Chunk([(partition, pa.py_buffer(data)) for partition, data in chunk.frames], chunk.complete)
 
+    async def passed(self, position: int) -> None:
+        """The reader has given everything before this position on to the job."""
+        self._depot.note_passed(position)
+        self._notify()
+
     async def confirm(self, position: int) -> None:
         """A completed checkpoint covers everything before this position."""
         self._depot.confirm(position)
@@ -204,8 +210,19 @@ class DepotActor:
         Raises:
             HandOverFailedError: It never will.
         """
+        return await self._within(patience, lambda: self._depot.is_covered(epoch))
+
+    async def wait_until_passed(self, epoch: int, patience: float) -> bool:
+        """Whether the reader has given all rows of an epoch on to the job, within so many seconds.
+
+        Raises:
+            HandOverFailedError: It never will.
+        """
+        return await self._within(patience, lambda: self._depot.is_passed(epoch))
+
+    async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + patience
-        while not self._depot.is_covered(epoch):
+        while not condition():
             if self._depot.failure is not None:
                 raise HandOverFailedError(self._depot.failure)
             left = deadline - time.monotonic()
