@@ -51,8 +51,12 @@ class FinalState:
         return sum(self._values(operator, COUNTED))
 
     def unread(self, operator: str) -> list[Any]:
-        """Splits of a source that are not finished."""
-        return self._values(operator, SPLITS)
+        """Splits of a source that are not finished, with its readers or with its coordinator."""
+        state = self._checkpoint.operators.get(operator)
+        if state is None or state.coordinator is None:
+            return self._values(operator, SPLITS)
+        _, unassigned = self._codec.loads(self.read(state.coordinator))
+        return self._values(operator, SPLITS) + list(unassigned)
 
     def read(self, handle: StateHandle) -> bytes:
         """The bytes behind a handle."""
