@@ -1,6 +1,6 @@
 """The JobMaster is killed at the moments of a checkpoint that matter, and at exactly these.
 
-In the middle of the checkpoint: a sink has pre-committed and nobody has acknowledged. Beside its record in the
+In the middle of the checkpoint: a sink has pre-committed, nobody has acknowledged. Beside its record in the
 log: the put was about to be made, or is done and nobody has been told. Between pre-commit and commit: a sink
 has been told and has committed nothing.
 """
@@ -65,7 +65,7 @@ def test_a_job_master_killed_beside_the_record_of_a_checkpoint(tmp_path: Path, a
 
 @pytest.mark.parametrize("at", ["after prepare", "before commit"])
 def test_a_job_master_killed_by_a_sink_between_its_phases(tmp_path: Path, at: str) -> None:
-    """The sink lives on; of two writers the other one may never hear of the checkpoint from this JobMaster."""
+    """The sink lives on; the other writer may never hear of the checkpoint from this JobMaster."""
     marker, arm = tmp_path / "killed", tmp_path / "arm"
     sink = DeadlySink(FileSink.json(tmp_path / "out"), at, str(marker), str(arm), itself=False)
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
