@@ -22,6 +22,7 @@ import ray
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.depot_names import actor_exists, depot_name, desk_name
 from penstock.bridge.frame_files import FrameFiles
 from penstock.bridge.partition_dealer import PartitionDealer
 from penstock.bridge.spark_push import different_rows
@@ -34,32 +35,6 @@ DEPOT_CALLS: Final = 4_000
 _WATCH: Final = 2.0
 #: Looks in a row that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
-_PREFIX: Final = "depot:"
-
-
-def depot_name(job_id: str, hand_over: str, index: int) -> str:
-    """Name of a depot.
-
-    Example:
-        >>> depot_name("words-1a2b", "3c4d", 0)
-        'depot:words-1a2b:3c4d:0'
-    """
-    return f"{_PREFIX}{job_id}:{hand_over}:{index}"
-
-
-def depot_prefix(job_id: str) -> str:
-    """How the names of all depots of a job begin."""
-    return f"{_PREFIX}{job_id}:"
-
-
-def desk_name(hand_over: str) -> str:
-    """Name of the desk of a hand-over.
-
-    Example:
-        >>> desk_name("3c4d")
-        'hand-over:3c4d'
-    """
-    return f"hand-over:{hand_over}"
 
 
 class HandOverFailedError(PenstockError):
@@ -272,13 +247,7 @@ class DepotActor:
                 await self.fail(_NO_PROGRAM)
 
     async def _is_there(self, name: str) -> bool:
-        return await asyncio.to_thread(_actor_exists, name)
-
-
-def _actor_exists(name: str) -> bool:
-    # A handle would bring the class of the actor, and all that it imports, into this process.
-    named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
-    return {"name": name, "namespace": NAMESPACE} in named
+        return await asyncio.to_thread(actor_exists, name)
 
 
 _NO_PROGRAM: Final = (
