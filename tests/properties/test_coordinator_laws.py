@@ -12,6 +12,7 @@ from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
@@ -78,14 +79,16 @@ class World:
         self.log.begin_attempt(0.0)
         self.planner = CheckpointPlanner(graph)
         self.coordinator = CheckpointCoordinator(
-            self.config,
-            self.planner,
-            self,
-            CheckpointFiles(self.storage, self.paths, self.runner),
-            lambda c: finalize(self.storage, self.paths, self.log, c, retained=retained),
-            clock=self.clock,
-            timers=self.timers,
-            runner=self.runner,
+            CoordinatorParts(
+                self.config,
+                self.planner,
+                self,
+                CheckpointFiles(self.storage, self.paths, self.runner),
+                lambda c: finalize(self.storage, self.paths, self.log, c, retained=retained),
+                clock=self.clock,
+                timers=self.timers,
+                runner=self.runner,
+            )
         )
         self.store = CompletedCheckpointStore(retained, may_delete=self.paths.may_delete)
         self.barriers: dict[int, CheckpointBarrier] = {}

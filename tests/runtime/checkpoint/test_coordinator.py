@@ -10,6 +10,7 @@ from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted, CheckpointFailed
 from penstock.runtime.checkpoint.decision_log import DecisionLog
@@ -119,14 +120,16 @@ class Run:
         self.attempt = 1
         self.log.begin_attempt(self.clock.now())
         self.coordinator = CheckpointCoordinator(
-            self.config,
-            CheckpointPlanner(word_count()),
-            self.gateway,
-            CheckpointFiles(self.storage, self.paths, self.runner),
-            self.write,
-            clock=self.clock,
-            timers=self.timers,
-            runner=self.runner,
+            CoordinatorParts(
+                self.config,
+                CheckpointPlanner(word_count()),
+                self.gateway,
+                CheckpointFiles(self.storage, self.paths, self.runner),
+                self.write,
+                clock=self.clock,
+                timers=self.timers,
+                runner=self.runner,
+            )
         )
         self.begin(1)
         if start:

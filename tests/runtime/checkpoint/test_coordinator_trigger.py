@@ -11,6 +11,7 @@ from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted
 from penstock.runtime.checkpoint.decision_log import DecisionLog
@@ -110,16 +111,18 @@ class World:
             JobVertex(name, (OperatorSpec(name, name, None, source=object()),), 1) for name in ("a", "b")
         )
         self.coordinator = CheckpointCoordinator(
-            Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
-            CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, ()))),
-            self,
-            CheckpointFiles(self.storage, self.paths, self.runner),
-            lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
-            clock=self.clock,
-            timers=self.timers,
-            runner=self.runner,
-            hooks=self.hooks,
-            coordinators=OperatorCoordinators(self.holders),
+            CoordinatorParts(
+                Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
+                CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, ()))),
+                self,
+                CheckpointFiles(self.storage, self.paths, self.runner),
+                lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
+                clock=self.clock,
+                timers=self.timers,
+                runner=self.runner,
+                hooks=self.hooks,
+                coordinators=OperatorCoordinators(self.holders),
+            )
         )
         self.store = CompletedCheckpointStore(1, may_delete=self.paths.may_delete)
         self.coordinator.begin_attempt(1, self.store, -1)
