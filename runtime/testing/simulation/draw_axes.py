@@ -19,7 +19,8 @@ _MOST_PARALLELISM: Final = 5
 
 #: When a user asks for something: early, because a job may be over soon.
 _EARLY: Final = (
-    *(Moment.COMPLETED,) * 3,
+    *(Moment.MOVE,) * 4,
+    Moment.COMPLETED,
     *(Moment.ACKNOWLEDGED,) * 2,
     *(Moment.SNAPSHOT,) * 2,
     Moment.TRIGGERED,
@@ -27,6 +28,9 @@ _EARLY: Final = (
     Moment.STARTED,
     Moment.END_OF_DATA,
 )
+
+#: So many moves are early.
+_EARLY_MOVES: Final = 400
 
 #: What happens while a valve is shut, as often as it stands here.
 _AT_THE_VALVE: Final = (
@@ -68,22 +72,28 @@ def draw_axis_faults(draws: Draws, shape: Shape) -> tuple[PlannedFault, ...]:
 
 def draw_second_job(draws: Draws, shape: Shape) -> tuple[SecondJob | None, tuple[PlannedFault, ...]]:
     """Perhaps a second job, which starts from what the first has left, and what ends the first one."""
-    if not draws.chance(0.3):
+    if not draws.chance(0.4):
         return None, ()
-    start = draws.pick((*(StartFrom.NEWEST,) * 4, StartFrom.OLDER))
-    ends = (FaultKind.STOPPED, FaultKind.STOPPED, FaultKind.DRAINED, FaultKind.JOB_CANCELLED)
-    kind = FaultKind.JOB_CANCELLED if start is StartFrom.OLDER else draws.pick(ends)
+    start = draws.pick((StartFrom.NEWEST, StartFrom.NEWEST, StartFrom.NEWEST, StartFrom.OLDER))
+    stops = (FaultKind.STOPPED, FaultKind.STOPPED, FaultKind.DRAINED, FaultKind.JOB_CANCELLED)
+    kind = FaultKind.JOB_CANCELLED if start is StartFrom.OLDER else draws.pick(stops)
     wanted = {}
     if draws.chance(0.7):
         for vertex in shape.vertices:
             if not vertex.has_broadcast and draws.chance(0.6):
                 wanted[vertex.head.id] = draws.between(1, _MOST_PARALLELISM)
-    second = SecondJob(start, wanted, is_moved=draws.chance(0.5))
-    return second, (_planned(draws, kind, _EARLY),)
+    if kind is FaultKind.JOB_CANCELLED:
+        needed = 2 if start is StartFrom.OLDER else 1
+        end = PlannedFault(kind, Moment.COMPLETED, needed, draws.below(60))
+    else:
+        end = _planned(draws, kind, _EARLY)
+    return SecondJob(start, wanted, is_moved=draws.chance(0.5)), (end,)
 
 
 def _planned(draws: Draws, kind: FaultKind, moments: Sequence[Moment]) -> PlannedFault:
-    return PlannedFault(kind, draws.pick(moments), draws.between(1, 4), draws.pick((0, 1, draws.below(40))))
+    moment = draws.pick(moments)
+    occurrence = draws.below(_EARLY_MOVES) if moment is Moment.MOVE else draws.between(1, 3)
+    return PlannedFault(kind, moment, occurrence, draws.pick((0, 1, draws.below(40))))
 
 
 def _cut(draws: Draws, counts: Sequence[int]) -> tuple[int, ...]:

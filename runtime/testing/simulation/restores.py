@@ -1,7 +1,8 @@
-"""`Restores`: what is different for the oracle because a job came up at another parallelism.
+"""`Restores`: what is different for the oracle because a job came up at another parallelism, or is another one.
 
 Two things are given up by design. Data in flight on a rebalance goes to other subtasks, so its order is lost.
-What a finished subtask kept is not shared out, because it has had its effect: nobody has it any more.
+What a finished subtask kept is not shared out and not carried into the checkpoints of another job, because it
+has had its effect: nobody has it any more.
 """
 
 from __future__ import annotations
@@ -46,5 +47,7 @@ class Restores:
         for vertex in graph.job.vertices:
             for operator in vertex.operators:
                 state = restore.operators.get(operator.id)
-                if state is not None and state.finished and state.parallelism != vertex.parallelism:
+                if state is None or not state.finished:
+                    continue
+                if state.parallelism != vertex.parallelism or restore.location is not None:
                     self.left_behind.add(operator.id)

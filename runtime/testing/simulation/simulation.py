@@ -19,7 +19,7 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.simulation.code_hooks import RunHooks
 from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.faults import FaultKind
-from penstock.runtime.testing.simulation.final_state import FinalState
+from penstock.runtime.testing.simulation.final_state import FinalState, newest_checkpoint
 from penstock.runtime.testing.simulation.handover import Handover
 from penstock.runtime.testing.simulation.injector import FaultInjector
 from penstock.runtime.testing.simulation.job import FIRST_JOB, SimulatedJob
@@ -159,7 +159,11 @@ class Simulation:
             return oracle.check_finished(None)
         self.world.storage.become_reliable()
         try:
-            return oracle.check_finished(FinalState(self.world.storage, self.control.job.id))
+            newest = newest_checkpoint(self.world.storage, self.control.job.id)
+            # A second job may have found everything done, then it has taken none.
+            assert newest is not None or len(self._controls) > 1, "no checkpoint stands in the log"
+            state_left = None if newest is None else FinalState(self.world.storage, newest)
+            return oracle.check_finished(state_left)
         except CorruptSnapshotError as error:
             return [f"the last checkpoint can't be read: {error}"]
 
