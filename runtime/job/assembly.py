@@ -21,6 +21,7 @@ from penstock.runtime.job.restart_strategies import restart_strategy
 from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
 from penstock.runtime.job.states.running import Running
+from penstock.runtime.job.uncovered_output import UncoveredOutput
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.value_codec import ValueCodec
 
@@ -79,6 +80,7 @@ def assemble(
     operators = job.operators = JobOperators(
         job, graph, codec, allow_non_restored=config.allow_non_restored_state
     )
+    job.uncovered = UncoveredOutput(job_id, graph.job, codec, around.storage, around.open_location)
     if config.checkpointing is not None:
         job.coordinator = _coordinator(config.checkpointing, job, operators, ledger, around)
     return job, operators

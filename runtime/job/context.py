@@ -25,6 +25,7 @@ from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 if TYPE_CHECKING:
     from penstock.runtime.job.job_operators import JobOperators
     from penstock.runtime.job.states.base import State
+    from penstock.runtime.job.uncovered_output import UncoveredOutput
 
 
 class JobContext:
@@ -39,6 +40,7 @@ class JobContext:
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: What the user must be told about that checkpoint.
         stopped_with: The complete savepoint that the job was stopped with.
+        uncovered: What its sinks have not committed; removed at the end of a job that did not finish.
         is_fenced: Another JobMaster owns the job: nothing is done any more.
     """
 
@@ -74,6 +76,7 @@ class JobContext:
         self.runner = runner
         self.coordinator: CheckpointCoordinator | None = None
         self.operators: JobOperators | None = None
+        self.uncovered: UncoveredOutput | None = None
         self.failures = FailureHistory()
         self.transitions = TransitionHistory()
         self.attempt = 0

@@ -20,10 +20,10 @@ from jobs.driving import (
     when_records_flow,
 )
 from jobs.faults import RaisesFrom, SlowToOpen, first_time
-from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
 from jobs.words import NEVER, counted, environment, line, lines, paced_lines, word_count
 
-from penstock.runtime import FileSink, FixedDelay, JobFailedError, JobStatus
+from penstock.runtime import FileSink, FixedDelay, JobFailedError, JobStatus, NoRestart
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -91,6 +91,20 @@ def test_an_operator_that_always_fails_ends_the_job_with_its_cause_first(tmp_pat
     assert len(report.failures) == 3
     assert report.history[-1].endswith("it has used its 2 restarts")
     assert_no_subtasks(job)
+
+
+def test_a_job_that_fails_leaves_no_files_that_nobody_can_commit(tmp_path: Path) -> None:
+    """No checkpoint covers anything, and the process that had the file open is dead."""
+    source = paced_lines(COUNT, RATE, attempt=NEVER)
+    job = submit(word_count(tmp_path, source, sink_parallelism=2, every=600.0, restart=NoRestart()))
+    eventually("a file in progress", lambda: hidden_files(tmp_path / "out") != [])
+    kill_subtask(job, "updates")
+
+    with pytest.raises(JobFailedError):
+        job.wait(PATIENCE)
+
+    assert hidden_files(tmp_path / "out") == []
+    assert committed_rows(tmp_path / "out") == []
 
 
 # -- failures in the midst of a restart ---------------------------------------------------------------------

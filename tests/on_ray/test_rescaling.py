@@ -13,7 +13,7 @@ import pytest
 from jobs.backpressure import Throttled, after_in_flight_checkpoint, completed_records
 from jobs.driving import after_checkpoints, eventually, finish, submit, when_records_flow
 from jobs.lasting import Lasting
-from jobs.oracle import committed_rows
+from jobs.oracle import committed_rows, hidden_files
 from jobs.rescaling import CASES, Case, itself
 from jobs.words import NEVER, environment
 
@@ -119,6 +119,7 @@ def test_a_job_goes_on_exactly_once_at_another_parallelism(
     finish(second)
 
     assert committed(tmp_path) == expected
+    assert hidden_files(tmp_path / "out") == []  # the first job has left only what the second commits
 
 
 def running(job: RayJobHandle) -> None:
