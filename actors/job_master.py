@@ -115,6 +115,13 @@ class JobMaster:
         if not report.status.is_terminal:
             save_to_cluster(self._job_id, replace(report, status=JobStatus.CANCELLING).to_record())
 
+    async def checkpoint(self) -> str | None:
+        """Take a checkpoint now; returns `None` when it is complete, or why there is none."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return "the job could not be taken up"
+        return await self._requests.checkpoint()
+
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""
         await self._prepared.wait()

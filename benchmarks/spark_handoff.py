@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -79,7 +80,7 @@ class Maker:
 
 def made(first: int, rows: int) -> pa.RecordBatch:
     """Rows with these ids."""
-    ids = pa.array(range(first, first + rows), pa.int64())
+    ids = pa.array(np.arange(first, first + rows))
     text = pc.utf8_lpad(ids.cast(pa.string()), 12, "0")
     return pa.record_batch({"id": ids, "x": pc.multiply(ids.cast(pa.float64()), 0.5), "s": text})
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
@@ -22,6 +22,7 @@ import ray
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.depot_names import actor_exists, depot_name, desk_name
 from penstock.bridge.frame_files import FrameFiles
 from penstock.bridge.partition_dealer import PartitionDealer
 from penstock.bridge.spark_push import different_rows
@@ -34,32 +35,6 @@ DEPOT_CALLS: Final = 4_000
 _WATCH: Final = 2.0
 #: Looks in a row that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
-_PREFIX: Final = "depot:"
-
-
-def depot_name(job_id: str, hand_over: str, index: int) -> str:
-    """Name of a depot.
-
-    Example:
-        >>> depot_name("words-1a2b", "3c4d", 0)
-        'depot:words-1a2b:3c4d:0'
-    """
-    return f"{_PREFIX}{job_id}:{hand_over}:{index}"
-
-
-def depot_prefix(job_id: str) -> str:
-    """How the names of all depots of a job begin."""
-    return f"{_PREFIX}{job_id}:"
-
-
-def desk_name(hand_over: str) -> str:
-    """Name of the desk of a hand-over.
-
-    Example:
-        >>> desk_name("3c4d")
-        'hand-over:3c4d'
-    """
-    return f"hand-over:{hand_over}"
 
 
 class HandOverFailedError(PenstockError):
@@ -97,6 +72,7 @@ class DepotActor:
         The first reader of a depot begins with its first frame. Another position was taken in a depot that is
         gone; where frames of this one would go is not known, so the hand-over fails.
         """
+        self._depot.note_passed(position)
         if self._announced or self._depot.failure is not None:
             return
         self._announced = True
@@ -187,6 +163,11 @@ class DepotActor:
             self._notify()
         return Chunk([(partition, pa.py_buffer(data)) for partition, data in chunk.frames], chunk.complete)
 
+    async def passed(self, position: int) -> None:
+        """The reader has given everything before this position on to the job."""
+        self._depot.note_passed(position)
+        self._notify()
+
     async def confirm(self, position: int) -> None:
         """A completed checkpoint covers everything before this position."""
         self._depot.confirm(position)
@@ -204,8 +185,19 @@ class DepotActor:
         Raises:
             HandOverFailedError: It never will.
         """
+        return await self._within(patience, lambda: self._depot.is_covered(epoch))
+
+    async def wait_until_passed(self, epoch: int, patience: float) -> bool:
+        """Whether the reader has given all rows of an epoch on to the job, within so many seconds.
+
+        Raises:
+            HandOverFailedError: It never will.
+        """
+        return await self._within(patience, lambda: self._depot.is_passed(epoch))
+
+    async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + patience
-        while not self._depot.is_covered(epoch):
+        while not condition():
             if self._depot.failure is not None:
                 raise HandOverFailedError(self._depot.failure)
             left = deadline - time.monotonic()
@@ -255,13 +247,7 @@ class DepotActor:
                 await self.fail(_NO_PROGRAM)
 
     async def _is_there(self, name: str) -> bool:
-        return await asyncio.to_thread(_actor_exists, name)
-
-
-def _actor_exists(name: str) -> bool:
-    # A handle would bring the class of the actor, and all that it imports, into this process.
-    named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
-    return {"name": name, "namespace": NAMESPACE} in named
+        return await asyncio.to_thread(actor_exists, name)
 
 
 _NO_PROGRAM: Final = (

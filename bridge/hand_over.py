@@ -19,7 +19,7 @@ import ray
 
 from penstock.actors.names import NAMESPACE
 from penstock.bridge.answers import answer_of
-from penstock.bridge.depot_actor import depot_name
+from penstock.bridge.depot_names import depot_name
 from penstock.bridge.hand_over_desk import Order, open_desk
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_push import SUMMARY, HandOverError, PushOrder

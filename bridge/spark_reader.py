@@ -113,6 +113,8 @@ class SparkReader:
                 self._open.rotate(-1)
         if not self._open:
             return Polled(finished=True)
+        for share in self._open:
+            share.tell_passed()
         return Polled(ready_at=self._clock.monotonic() + _PAUSE)
 
     def snapshot(self) -> Sequence[Share]:
@@ -160,6 +162,9 @@ class _ShareReader:
         self._partition = -1
         self._skip = share.row
         self._last = False
+        self._staged = source.staged
+        #: The position that the depot was told last.
+        self._told = -1
         self._ask()
 
     @property
@@ -187,6 +192,12 @@ class _ShareReader:
     def confirm(self, frame: int) -> None:
         """A completed checkpoint covers the frames before this one."""
         self._depot.confirm.remote(frame)
+
+    def tell_passed(self) -> None:
+        """Nothing is at hand: the end of a micro-batch may be reached, and a checkpoint worth while."""
+        if self._staged and self._told != self.position.frame:
+            self._told = self.position.frame
+            self._depot.passed.remote(self._told)
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
         """The next rows, at most `max_rows`; `None` when there are none right now.

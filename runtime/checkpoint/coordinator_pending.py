@@ -167,7 +167,8 @@ class PendingCheckpoints:
 
     def trigger_sources(self, started: StartedCheckpoint) -> None:
         """Tell those who begin the checkpoint; the barriers do the rest."""
-        self._gateway.trigger(started.plan.trigger, started.barrier)
+        started.is_told = True
+        self._gateway.trigger((*started.plan.trigger, *started.ended_before), started.barrier)
 
     def finalise_if_complete(self, started: StartedCheckpoint) -> None:
         """Write the record of a running checkpoint if nobody is missing any more."""
@@ -178,8 +179,12 @@ class PendingCheckpoints:
     def data_ended(self, subtask: SubtaskId) -> None:
         """Let a subtask start the checkpoints that run by itself, if no barrier comes there any more."""
         for started in self.running:
-            if started.pending.waits_for(subtask) and subtask not in started.plan.trigger:
+            if not started.pending.waits_for(subtask) or subtask in started.plan.trigger:
+                continue
+            if started.is_told:
                 self._gateway.trigger((subtask,), started.barrier)
+            else:
+                started.ended_before.append(subtask)
 
     def abort(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
         """Give a checkpoint up; one that is being written goes on."""
