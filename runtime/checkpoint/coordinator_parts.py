@@ -74,19 +74,7 @@ class CoordinatorParts:
         self.coordinators = coordinators or OperatorCoordinators()
         self.requests = self._make_requests(config, clock, timers, coalesce_periodic)
         self.outcomes = self._make_outcomes(gateway)
-        self.pending = PendingCheckpoints(
-            planner,
-            gateway,
-            files,
-            write,
-            self.failures,
-            self.history,
-            config,
-            clock=clock,
-            timers=timers,
-            runner=runner,
-            ends=PendingEnds(self.outcomes.completed, self.outcomes.failed, self.outcomes.fenced),
-        )
+        self.pending = self._make_pending(config, gateway, write, clock, timers, runner)
         self.trigger = self._make_trigger(runner, initialise)
         self.messages = CheckpointMessages(self.pending, self.history)
 
@@ -110,6 +98,29 @@ class CoordinatorParts:
             self.requests,
             self.failures,
             lambda reason: self.pending.drop_all(reason),
+        )
+
+    def _make_pending(
+        self,
+        config: Checkpointing,
+        gateway: CoordinatorGateway,
+        write: Callable[[CompletedCheckpoint], Finalized | Fenced],
+        clock: Clock,
+        timers: TimerService,
+        runner: AsyncRunner,
+    ) -> PendingCheckpoints:
+        return PendingCheckpoints(
+            self.planner,
+            gateway,
+            self.files,
+            write,
+            self.failures,
+            self.history,
+            config,
+            clock=clock,
+            timers=timers,
+            runner=runner,
+            ends=PendingEnds(self.outcomes.completed, self.outcomes.failed, self.outcomes.fenced),
         )
 
     def _make_trigger(self, runner: AsyncRunner, initialise: InitialiseLocation | None) -> CheckpointTrigger:

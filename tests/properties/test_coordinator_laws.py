@@ -27,17 +27,9 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
-    Partitioner,
-    Partitioning,
-)
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("read", 1), SubtaskId("count", 0))
 
@@ -57,17 +49,7 @@ class World:
     """A coordinator, its storage, and subtasks that build on what their barriers confirm."""
 
     def __init__(self, max_concurrent: int, retained: int) -> None:
-        read = OperatorSpec("read", "read", None, source=object())  # type: ignore[arg-type]
-        graph = build_execution_graph(
-            JobGraph(
-                "job",
-                (
-                    JobVertex("read", (read,), 2),
-                    JobVertex("count", (OperatorSpec("count", "count", None),), 1),
-                ),
-                (JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.GLOBAL)),),
-            )
-        )
+        graph = read_and_count()
         self.config = Checkpointing(
             every=5, timeout=20, min_pause=1, max_concurrent=max_concurrent, retain=retained
         )
