@@ -1,7 +1,7 @@
 """Events of a source's coordinator keep their place among checkpoints that come twice or are given up.
 
-Each case would lose a split or read it twice: it is in the reader's snapshot or in the coordinator's, never in
-both and never in neither.
+Else a split would be lost or read twice: it is in the snapshot of the reader or in that of the coordinator,
+never in both and never in neither.
 """
 
 from __future__ import annotations
