@@ -167,8 +167,7 @@ class PendingCheckpoints:
 
     def trigger_sources(self, started: StartedCheckpoint) -> None:
         """Tell those who begin the checkpoint; the barriers do the rest."""
-        started.is_told = True
-        self._gateway.trigger((*started.plan.trigger, *started.ended_before), started.barrier)
+        self._gateway.trigger(started.tell(), started.barrier)
 
     def finalise_if_complete(self, started: StartedCheckpoint) -> None:
         """Write the record of a running checkpoint if nobody is missing any more."""
@@ -179,12 +178,8 @@ class PendingCheckpoints:
     def data_ended(self, subtask: SubtaskId) -> None:
         """Let a subtask start the checkpoints that run by itself, if no barrier comes there any more."""
         for started in self.running:
-            if not started.pending.waits_for(subtask) or subtask in started.plan.trigger:
-                continue
-            if started.is_told:
+            if started.data_ended(subtask):
                 self._gateway.trigger((subtask,), started.barrier)
-            else:
-                started.ended_before.append(subtask)
 
     def abort(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
         """Give a checkpoint up; one that is being written goes on."""

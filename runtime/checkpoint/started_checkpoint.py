@@ -46,6 +46,22 @@ class StartedCheckpoint:
         """URL of a savepoint's place that is not in the job's storage."""
         return self.barrier.options.location
 
+    def tell(self) -> tuple[SubtaskId, ...]:
+        """Coordinators and hooks have done their part: who is told now."""
+        self.is_told = True
+        return (*self.plan.trigger, *self.ended_before)
+
+    def data_ended(self, subtask: SubtaskId) -> bool:
+        """A subtask came to the end of its data: whether it is to be told now, since no barrier comes there.
+
+        While coordinators and hooks do their part nobody is told; it is told with the others then.
+        """
+        if not self.pending.waits_for(subtask) or subtask in self.plan.trigger:
+            return False
+        if not self.is_told:
+            self.ended_before.append(subtask)
+        return self.is_told
+
 
 @dataclass(frozen=True, slots=True)
 class PendingEnds:

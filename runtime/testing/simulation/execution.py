@@ -27,7 +27,6 @@ from penstock.runtime.testing.simulation.master import Master
 from penstock.runtime.testing.simulation.master_hook import HookLedger
 from penstock.runtime.testing.simulation.ordered_messages import OrderedMessages
 from penstock.runtime.testing.simulation.process import SimulatedProcess
-from penstock.runtime.testing.simulation.running_task import RunningTask
 from penstock.runtime.testing.simulation.world import World
 
 
@@ -45,13 +44,7 @@ class SimulatedExecution:
         end: How the job ended, and why; `None` while it lives.
     """
 
-    def __init__(
-        self,
-        world: World,
-        master: Master,
-        fleet: Fleet,
-        ledger: HookLedger,
-    ) -> None:
+    def __init__(self, world: World, master: Master, fleet: Fleet, ledger: HookLedger) -> None:
         self._world = world
         self._graph = master.job.graph
         self._all = tuple(subtask.id for subtask in self._graph.subtasks)
@@ -292,13 +285,10 @@ class SimulatedExecution:
     def _send_control(
         self, attempt: int, subtask: SubtaskId, message: Callable[..., None], what: str
     ) -> None:
-        def take(task: RunningTask) -> None:
-            task.receive(message)
-
         def arrive() -> None:
             process = self._fleet.processes.get(subtask)
             if process is not None:
-                process.control(attempt, take)
+                process.control(attempt, lambda task: task.receive(message))
 
         self._world.send(Happening.MESSAGE, arrive, f"{subtask} is told:", what)
 

@@ -120,7 +120,7 @@ class HookLedger:
         """
         for hook in hooks:
             if (hook.identifier, checkpoint_id) not in self._answers:
-                msg = f"checkpoint {checkpoint_id} is triggered without the part of {hook.identifier}"
+                msg = f"checkpoint {checkpoint_id} is triggered before {hook.identifier} was asked"
                 raise AssertionError(msg)
 
     def check_restored(self, hooks: Sequence[SimulatedHook], restore: CompletedCheckpoint | None) -> None:

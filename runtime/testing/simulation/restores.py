@@ -1,4 +1,4 @@
-"""`Restores`: what is different for the oracle when a job came up at another parallelism, or is another one.
+"""`Restores`: what is different for the oracle because of how a job came up.
 
 Two things are given up by design. Data in flight on a rebalance goes to other subtasks, so its order is lost.
 What a finished subtask kept is not shared out and not carried into the checkpoints of another job, because it

@@ -30,7 +30,8 @@ class ValveWatch:
 
     def split_assigned(self, operator: str) -> None:
         """A split is handed out."""
-        self._counts.happened(FaultKind.SPLIT_HELD, int(self._is_shut[operator]()))
+        is_shut = self._is_shut.get(operator)  # none in a JobMaster that was believed to be dead
+        self._counts.happened(FaultKind.SPLIT_HELD, int(is_shut is not None and is_shut()))
 
     def splits_given_back(self, operator: str, splits: int) -> None:
         """A reader has failed and gives splits back."""
