@@ -14,8 +14,9 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-if str(EXAMPLES) not in sys.path:
-    sys.path.append(str(EXAMPLES))
+for _folder in (EXAMPLES, Path(__file__).parent):
+    if str(_folder) not in sys.path:
+        sys.path.append(str(_folder))
 
 #: Seconds that an example may take, the start of a local cluster included.
 _PATIENCE = 280
