@@ -29,7 +29,7 @@ BIN = Path(sys.executable).parent
 
 #: Seconds for a node to come up, and for one submitted job.
 _START = 90
-_JOB = 150
+_JOB = 280
 #: What a node says when it is up.
 _STARTED = "Ray runtime started"
 #: Ports of every node that would otherwise be the same for all of a machine.
@@ -90,8 +90,11 @@ def answers(dashboard: str, token: str | None) -> int | None:
 
 
 @contextmanager
-def head_node() -> Iterator[Cluster]:
-    """A head node; it is ended afterwards, and only it."""
+def head_node(**more: str) -> Iterator[Cluster]:
+    """A head node; it is ended afterwards, and only it.
+
+    `more` goes into its environment, which is this process's without Ray's settings.
+    """
     port, dashboard_port, client, *others = free_ports(3 + len(_PORTS))
     dashboard = f"http://127.0.0.1:{dashboard_port}"
     # Not in pytest's own folder: Ray's sockets have paths of at most 107 characters.
@@ -103,7 +106,8 @@ def head_node() -> Iterator[Cluster]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token_file),
             "RAY_TMPDIR": folder,
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            **more,
+            "PATH": f"{BIN}{os.pathsep}{more.get('PATH', os.environ['PATH'])}",
         }
         options = {
             "--port": port,

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipelines.jobs import (
+    PATIENCE,
     Slowed,
     depots,
     environment,
@@ -28,7 +29,7 @@ from pipelines.jobs import (
 from penstock import bridge
 from penstock.actors import RayJobHandle, kill_process
 from penstock.bridge import SparkTable
-from penstock.runtime import GraphError, StreamEnvironment
+from penstock.runtime import GraphError, JobFailedError, StreamEnvironment
 from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
 
 if TYPE_CHECKING:
@@ -187,6 +188,30 @@ def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it_however_of
     result = finish(job)
     assert ids(table, spark) == Counter(range(2 * ROWS))
     assert result.statistics.restarts == 2
+
+
+def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_what_was_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0)
+    wrong = tmp_path / "incoming" / "001.parquet"
+    pq.write_table(pa.table({"id": ["not a number"]}), wrong)
+    os.utime(wrong, (2e9, 2e9))  # the newest file comes last
+    df = watched(spark, tmp_path)
+    job, table = stream_into_table(spark, tmp_path, df, query_restarts=0)
+    with pytest.raises(
+        JobFailedError, match=r"operator 'rows'.*001\.parquet.*Column: \[id\], Expected: bigint"
+    ):
+        job.wait(PATIENCE)
+    assert job.statistics().restarts == 0
+    assert ids(table, spark) == Counter(range(ROWS))
+
+    eventually("the end of the first job's master", lambda: job.report().master is None)
+    arrive(tmp_path, 1)
+    once = {"availableNow": True}
+    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger=once)
+    finish(job)
+    assert ids(table, spark) == Counter(range(2 * ROWS))
 
 
 def test_spark_to_penstock_to_spark_as_streams(spark: SparkSession, tmp_path: Path) -> None:
