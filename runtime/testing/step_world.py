@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.errors import StorageError
-from penstock.runtime.io.connectors.collect_sink import CollectKey
 
 K = TypeVar("K")
 V = TypeVar("V")
+#: Names one transaction of a collecting sink, as that does.
+TransactionKey: TypeAlias = tuple[str, str, int, int, int]
 
 
 class UnsureStorage(MemoryStorage):
@@ -45,9 +46,9 @@ class StrictCollector(Generic[K, V]):
     """
 
     def __init__(self) -> None:
-        self.committed: dict[CollectKey, list[tuple[K, V]]] = {}
+        self.committed: dict[TransactionKey, list[tuple[K, V]]] = {}
 
-    def add(self, key: CollectKey, rows: Sequence[tuple[K, V]]) -> None:
+    def add(self, key: TransactionKey, rows: Sequence[tuple[K, V]]) -> None:
         """A transaction is committed, perhaps once more.
 
         Raises:
