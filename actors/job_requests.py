@@ -1,4 +1,4 @@
-"""What users ask of a running job besides its status: savepoints and its end with one.
+"""What is asked of a running job besides its status: checkpoints, savepoints and its end with one.
 
 Runs on the JobMaster's event loop. A request is handed to the scheduler, which answers once; whoever asked
 waits for that. A JobMaster that dies meanwhile answers nobody; handles ask the next one again.
@@ -17,9 +17,10 @@ from penstock.actors.savepoint_answers import (
     SavepointAnswer,
     SavepointRefused,
     answer_of_report,
+    refusal_text,
     savepoint_answer,
 )
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, OnAnswer
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointFailed, OnAnswer
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.storage import check_target
 from penstock.runtime.job.job_state import JobState
@@ -70,6 +71,20 @@ class JobRequests:
         self._pool = pool
         self._ended = ended
         self._report = report
+
+    async def checkpoint(self) -> str | None:
+        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` hold it back, too.
+
+        Returns:
+            `None` when one is complete, else why there is none.
+        """
+        await self._settled()
+        if self._ended.is_set():
+            return f"the job has ended: {self._report().status.value}"
+        answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
+        self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result))
+        answer = await asyncio.shield(answered)
+        return refusal_text(answer) if isinstance(answer, CheckpointFailed) else None
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""

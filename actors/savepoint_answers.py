@@ -7,7 +7,11 @@ from typing import TypeAlias
 
 from penstock.actors.job_report import JobReport
 from penstock.runtime.checkpoint.completed_checkpoint import snapshot_url
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator_requests import (
+    CheckpointAnswer,
+    CheckpointCompleted,
+    CheckpointFailed,
+)
 from penstock.runtime.errors import SavepointError
 from penstock.runtime.graph.job_handle import JobStatus
 
@@ -41,7 +45,12 @@ def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAns
     """The coordinator's answer in the words of the JobMaster."""
     if isinstance(answer, CheckpointCompleted):
         return SavepointTaken(snapshot_url(answer.checkpoint, storage_url))
-    return SavepointRefused(f"{answer.detail or 'no reason given'} ({answer.reason.value})")
+    return SavepointRefused(refusal_text(answer))
+
+
+def refusal_text(answer: CheckpointFailed) -> str:
+    """Why there is no checkpoint or savepoint, for people."""
+    return f"{answer.detail or 'no reason given'} ({answer.reason.value})"
 
 
 def answer_of_report(report: JobReport) -> SavepointAnswer:

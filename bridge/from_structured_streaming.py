@@ -6,7 +6,8 @@ same number to the same rows. So a micro-batch is an epoch of the depots (`depot
 * Its rows can be read when all of them are there. A micro-batch that Spark gives up half-way has not reached
   the job; one that is there already is not taken again.
 * `foreachBatch` returns only when a completed checkpoint of the job covers the micro-batch. So Spark commits
-  nothing that the job could still lose, and the job counts nothing twice that Spark repeats.
+  nothing that the job could still lose, and the job counts nothing twice that Spark repeats. The end of the
+  micro-batch induces that checkpoint (`induced_checkpoint.py`).
 
 A query that fails is started again from its own checkpoint location, a few times. A query that ends (its
 trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job with it.
@@ -19,12 +20,11 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-import ray
-
 from penstock.actors.cluster import connect
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.from_spark import arrow_schema_of, check_arguments
 from penstock.bridge.hand_over import Depots, HandOver, program_ends
+from penstock.bridge.induced_checkpoint import wait_until_covered
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_errors import spark_error_text
 from penstock.bridge.spark_push import HandOverError
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds of one look whether a checkpoint covers a micro-batch.
-_LOOK: Final = 2.0
 _POLL: Final = 0.2
 
 
@@ -53,12 +51,14 @@ def from_structured_streaming(
     trigger: Mapping[str, Any] | None = None,
     format: RecordFormat = "arrow",
     query_restarts: int = 3,
+    induce: bool = True,
     **options: Unpack[OperatorOptions],
 ) -> DataStream[Any]:
     """A stream of the rows of a streaming DataFrame, micro-batch by micro-batch, each exactly once.
 
-    A micro-batch takes at least until the next checkpoint, so the checkpoint interval bounds how many there
-    are a second. Keep the program with the query as long as the job is to run.
+    Spark commits a micro-batch when a completed checkpoint covers it, and the end of each micro-batch induces
+    one: the period of the job's checkpoints may be long. Keep the program with the query as long as the job
+    is to run.
 
     Args:
         env: The environment of the job; it must take checkpoints.
@@ -70,6 +70,8 @@ def from_structured_streaming(
             `{"availableNow": True}`; by default a micro-batch begins when the last one is done.
         format: As in `from_spark`.
         query_restarts: How often a query that fails without progress is started again.
+        induce: Whether the end of a micro-batch induces a checkpoint. Without it a micro-batch waits for the
+            next periodic one.
         **options: See `OperatorOptions`.
 
     Raises:
@@ -88,7 +90,7 @@ def from_structured_streaming(
         )
         raise GraphError(msg)
     connect()
-    query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts)
+    query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts, induce=induce)
     hand_over = HandOver(df.sparkSession, arrow_schema_of(df), query.serve)
     source = SparkSource(hand_over.id, format, DEFAULT_WINDOW, staged=True)
     stream: DataStream[Any] = env.from_source(id, source, **options)
@@ -105,16 +107,25 @@ class StreamingQuery:
         checkpoint_location: Where Spark keeps how far it got.
         trigger: Arguments of Spark's `trigger`.
         restarts: How often it is started again without progress.
+        induce: The end of a micro-batch induces a checkpoint.
     """
 
     def __init__(
-        self, df: DataFrame, name: str, checkpoint_location: str, trigger: Mapping[str, Any], restarts: int
+        self,
+        df: DataFrame,
+        name: str,
+        checkpoint_location: str,
+        trigger: Mapping[str, Any],
+        restarts: int,
+        *,
+        induce: bool = True,
     ) -> None:
         self._df = df
         self._name = name
         self._location = checkpoint_location
         self._trigger = trigger
         self._restarts = restarts
+        self._induce = induce
         self._served: str | None = None
         #: Spark may give a query up while its function still runs here; the next run waits for that one.
         self._one_batch = threading.Lock()
@@ -176,8 +187,5 @@ class StreamingQuery:
                 )
                 raise HandOverError(msg)
             depots.hand_over(batch, number)
-            for depot in depots.handles:
-                covered = False
-                while not covered:
-                    covered = ray.get(depot.wait_until_covered.remote(number, _LOOK))
+            wait_until_covered(depots, number, induce=self._induce)
             self._batches += 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
@@ -93,14 +94,16 @@ def _coordinator(
     around: Surroundings,
 ) -> CheckpointCoordinator:
     return CheckpointCoordinator(
-        checkpointing,
-        job.planner,
-        CoordinatorLink(job),
-        CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
-        ledger.finalize,
-        clock=around.clock,
-        timers=around.timers,
-        runner=around.runner,
-        hooks=operators.hooks,
-        coordinators=operators.coordinators,
+        CoordinatorParts(
+            checkpointing,
+            job.planner,
+            CoordinatorLink(job),
+            CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
+            ledger.finalize,
+            clock=around.clock,
+            timers=around.timers,
+            runner=around.runner,
+            hooks=operators.hooks,
+            coordinators=operators.coordinators,
+        )
     )

@@ -213,6 +213,8 @@ class JobLedger:
         damaged = () if loaded is None else loaded.damaged
         if damaged and isinstance(self._log.drop(damaged, now), Fenced):
             return LostToOther()
+        for dropped in damaged:
+            self._damaged.pop(dropped, None)
         view = self._log.view
         rebuilt = rebuild_store(
             self._storage, self.paths, view, attempt=begun.attempt, retained=config.retain

@@ -100,24 +100,9 @@ class _Builder:
         self._locations = locations_of(self._vertex.operators, descriptor.id.index, self._vertex.parallelism)
 
     def build(self, runner: AsyncRunner) -> Subtask:
-        config = self._descriptor.config
-        network = NetworkConfig(
-            config.credits,
-            config.buffer_rows,
-            config.buffer_bytes,
-            config.buffer_timeout,
-            config.arrow_buffer_rows,
-        )
         operators = self._vertex.operators
         ids = [operator.id for operator in operators]
-        outputs = SubtaskOutputs(
-            self._descriptor.subtask.outputs,
-            self._descriptor.id.index,
-            self._batches,
-            self._gateway.send,
-            network,
-            dict(zip(ids, self._locations, strict=True)),
-        )
+        outputs = self._outputs(ids)
         source = None if operators[0].source is None else SourceOperator(operators[0].source)
         first = 0 if source is None else 1
         finished = self._descriptor.restore is not None and self._descriptor.restore.finished
@@ -146,19 +131,40 @@ class _Builder:
             timers,
             writer,
         )
-        task = self._descriptor.restore
-        if task is not None and task.channels is not None:
-            subtask = self._descriptor.subtask
+        self._restore_channels(parts)
+        self._open(parts, first)
+        return Subtask(parts, self._gateway, runner, self._clock)
+
+    def _outputs(self, ids: Sequence[str]) -> SubtaskOutputs:
+        config = self._descriptor.config
+        network = NetworkConfig(
+            config.credits,
+            config.buffer_rows,
+            config.buffer_bytes,
+            config.buffer_timeout,
+            config.arrow_buffer_rows,
+        )
+        return SubtaskOutputs(
+            self._descriptor.subtask.outputs,
+            self._descriptor.id.index,
+            self._batches,
+            self._gateway.send,
+            network,
+            dict(zip(ids, self._locations, strict=True)),
+        )
+
+    def _restore_channels(self, parts: SubtaskParts) -> None:
+        """What was in flight when the checkpoint was taken comes first."""
+        restore = self._descriptor.restore
+        if restore is not None and restore.channels is not None:
             restore_channels(
-                task.channels,
-                subtask,
-                self._files.place(task.location),
+                restore.channels,
+                self._descriptor.subtask,
+                self._files.place(restore.location),
                 self._batches,
                 parts.network,
                 parts.outputs,
             )
-        self._open(parts, first)
-        return Subtask(parts, self._gateway, runner, self._clock)
 
     def _make_operators(self, first: int, *, only_sinks: bool) -> Sequence[tuple[OperatorLocation, Operator]]:
         """All operators; of a subtask that had finished before only the sinks, which may have to commit."""

@@ -10,7 +10,11 @@ from typing import Any, cast
 from penstock.actors.job_requests import JobRequests
 from penstock.actors.savepoint_answers import SavepointAnswer, SavepointRefused, SavepointTaken
 from penstock.runtime import JobStatus
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed
+from penstock.runtime.checkpoint.coordinator_requests import (
+    CheckpointAnswer,
+    CheckpointCompleted,
+    CheckpointFailed,
+)
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.job.job_state import JobState
 
@@ -50,3 +54,30 @@ def test_a_stop_that_a_running_job_refuses_is_refused() -> None:
     answer = stopped(JobState.RUNNING, None)
     assert isinstance(answer, SavepointRefused)
     assert answer.why.startswith("too late")
+
+
+def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> str | None:
+    """What comes back when the coordinator gives this answer, after the job has come up."""
+
+    async def scenario() -> str | None:
+        end = asyncio.Event()
+        if ended:
+            end.set()
+        scheduler = SimpleNamespace(
+            state=JobState.RESTARTING, trigger_checkpoint=lambda on_answer: on_answer(answer)
+        )
+        asyncio.get_running_loop().call_soon(setattr, scheduler, "state", JobState.RUNNING)
+        report = SimpleNamespace(status=JobStatus.FINISHED)
+        with ThreadPoolExecutor(1) as pool:
+            requests = JobRequests(
+                cast("Any", scheduler), "/jobs", lambda call: call(), pool, end, lambda: cast("Any", report)
+            )
+            return await asyncio.wait_for(requests.checkpoint(), 30)
+
+    return asyncio.run(scenario())
+
+
+def test_a_checkpoint_that_is_asked_for_is_answered_with_nothing_or_with_why_there_is_none() -> None:
+    assert asked_for_a_checkpoint(CheckpointCompleted(cast("Any", None))) is None
+    assert asked_for_a_checkpoint(REFUSED) == "too late (not_all_required_tasks_running)"
+    assert asked_for_a_checkpoint(REFUSED, ended=True) == "the job has ended: finished"

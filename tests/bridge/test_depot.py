@@ -212,6 +212,30 @@ def test_a_micro_batch_is_covered_when_all_of_it_is_confirmed(staged: Depot) -> 
     assert staged.statistics().held_bytes == 0
 
 
+def test_a_micro_batch_is_passed_when_the_reader_has_given_all_of_it_on(staged: Depot) -> None:
+    staged.begin(0, "a")
+    for number in range(2):
+        staged.push(frame(0, number, epoch=0, run="a"))
+    staged.note_passed(2)
+    assert not staged.is_passed(0), "it is not closed, so its end is not known"
+    staged.note_passed(0)
+    staged.close(0, "a", {0: (2, 2)})
+    staged.read(0, 100)
+    assert not staged.is_passed(0), "what was read may still wait in the reader"
+    staged.note_passed(2)
+    assert staged.is_passed(0)
+    staged.note_passed(1)  # a reader was restored, and goes on from here
+    assert not staged.is_passed(0)
+    staged.confirm(2)
+    assert staged.is_passed(0), "covered is more than passed"
+
+
+def test_who_gets_nothing_of_a_micro_batch_has_passed_it(staged: Depot) -> None:
+    staged.begin(0, "a")
+    staged.close(0, "a", {1: (0, 0)})
+    assert staged.is_passed(0)
+
+
 def test_a_micro_batch_that_is_open_at_the_end_is_dropped(staged: Depot) -> None:
     staged.begin(0, "a")
     staged.push(frame(0, 0, epoch=0, run="a"))

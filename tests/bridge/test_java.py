@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+import ray
 
-from penstock.bridge import java
+from penstock.bridge import java, session
 from penstock.bridge.java import find_java, java_candidates
+from penstock.bridge.session import spark_session
 from penstock.runtime import ConfigurationError
 
 
@@ -65,3 +67,19 @@ def test_a_java_that_does_not_run_is_no_java(tmp_path: Path) -> None:
     (found,) = java_candidates({"PATH": str(program.parent)})
     assert found.version is None
     assert not found.fits
+
+
+def test_a_session_without_a_java_that_fits_is_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_running", None)
+    monkeypatch.setenv("JAVA_HOME", str(made(tmp_path / "home", "21.0.1")))
+    before = ray.is_initialized()
+    with pytest.raises(ConfigurationError, match=r"home holds Java 21, and Spark 3\.5 needs"):
+        spark_session("no java")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"found none\. Install one of them"):
+        spark_session("no java")
+    assert ray.is_initialized() is before

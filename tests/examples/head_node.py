@@ -29,7 +29,7 @@ BIN = Path(sys.executable).parent
 
 #: Seconds for a node to come up, and for one submitted job.
 _START = 90
-_JOB = 150
+_JOB = 280
 #: Ports of every node that would otherwise be the same for all of a machine.
 _PORTS = (
     "dashboard_agent_listen_port",
@@ -107,8 +107,11 @@ def answers(dashboard: str, token: str | None) -> int | None:
 
 
 @contextmanager
-def head_node() -> Iterator[Cluster]:
-    """A head node; it is ended afterwards, and only it."""
+def head_node(**more: str) -> Iterator[Cluster]:
+    """A head node; it is ended afterwards, and only it.
+
+    `more` goes into its environment, which is this process's without Ray's settings.
+    """
     port, dashboard_port, client, *others = free_ports(3 + len(_PORTS))
     dashboard = f"http://127.0.0.1:{dashboard_port}"
     # Not in pytest's own folder: Ray's sockets have paths of at most 107 characters.
@@ -122,7 +125,8 @@ def head_node() -> Iterator[Cluster]:
             "RAY_TMPDIR": folder,
             # Only so Ray takes 127.0.0.1 at its word: see `penstock.actors.cluster`.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            **more,
+            "PATH": f"{BIN}{os.pathsep}{more.get('PATH', os.environ['PATH'])}",
         }
         options = {
             "--node-ip-address": "127.0.0.1",

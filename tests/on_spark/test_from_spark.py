@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 import ray
 from pipelines.jobs import (
@@ -29,7 +30,7 @@ from ray.util import list_named_actors
 from penstock import bridge
 from penstock.actors import RayCollector, RayJobHandle, kill_process
 from penstock.actors.names import NAMESPACE
-from penstock.runtime import CollectSink, GraphError, JobFailedError
+from penstock.runtime import CollectSink, FileSink, GraphError, JobFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,8 +119,6 @@ def test_a_kill_before_the_first_checkpoint_reads_everything_again(
     env = environment(tmp_path, every=600.0)
     stream: Any = bridge.from_spark(env, numbers(spark), id="rows")
     slow = stream.map_batches(Slowed(60_000, tmp_path / "go"), "arrow")
-    from penstock.runtime import FileSink
-
     slow.sink("out", FileSink.parquet(tmp_path / "out"))
     job: Any = env.submit()
     after_rows(job, 30_000, checkpoints=0)
@@ -143,6 +142,26 @@ def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None
     assert_each_once(tmp_path, 1_000_000)
     # Two tasks at a time with at most four frames of 4 MB on their way.
     assert all(depot.most_unread_bytes <= window + 8 * (5 << 20) for depot in before)
+
+
+def test_a_partition_larger_than_the_memory_of_its_executor_streams(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One partition of 700 MB, from an executor with a heap of 600, through a window of 8."""
+    rows, window = 100_000, 8 << 20
+    wide = spark.range(0, rows, 1, 1).selectExpr("id", "rpad(cast(id AS string), 7000, '-') AS text")
+    env = environment(tmp_path, parallelism=1)
+    stream: Any = bridge.from_spark(env, wide, id="rows", window=window)
+    narrow = stream.map_batches(NarrowedUntilTheLast(rows - 1, tmp_path / "go"), "arrow")
+    narrow.sink("out", FileSink.parquet(tmp_path / "out"))
+    job: Any = env.submit()
+    (seen,) = bridge.wait_for_hand_over(job, PATIENCE)
+    slow_release(tmp_path)
+    finish(job)
+    assert_each_once(tmp_path, rows)
+    assert seen.bytes > 700_000_000
+    assert seen.partitions == 1
+    assert seen.most_unread_bytes <= window + 5 * (5 << 20), "four frames under way, and one in hand"
 
 
 def test_frames_that_a_checkpoint_covers_are_let_go(spark: SparkSession, tmp_path: Path) -> None:
@@ -271,6 +290,19 @@ class FailsOnce:
                         time.sleep(0.02)
                     Path(self.marker).touch()
                     raise ValueError("no luck this time")
+
+
+class NarrowedUntilTheLast:
+    """Lets ids through, and holds the last one until a file is there."""
+
+    def __init__(self, last: int, release: Path) -> None:
+        self.last = last
+        self.release = str(release)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.last in batch["id"].to_pylist():
+            eventually("the release", Path(self.release).exists)
+        return batch.select(["id"])
 
 
 def raise_always(batches: Any) -> Any:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pipelines.jobs import environment
+from pipelines.programs import run_program
 
 from penstock import bridge
 from penstock.runtime import ConfigurationError, GraphError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-HERE = Path(__file__).parent
 
 
 def test_asking_again_gives_the_same_session_and_other_settings_are_an_error(spark: SparkSession) -> None:
@@ -69,18 +65,12 @@ def test_arguments_of_a_hand_over_that_can_not_be_meant_are_refused(
 
 def test_sessions_that_are_stopped_after_and_in_a_hand_over(tmp_path: Path) -> None:
     pytest.importorskip("raydp")
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
-        done = subprocess.run(
-            [sys.executable, HERE / "pipelines" / "stopped_sessions.py", tmp_path],
-            env={**os.environ, "PYTHONPATH": str(HERE), "RAY_TMPDIR": ray_folder},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=280,
-        )
-    assert done.returncode == 0, done.stdout
-    assert "refused: 500 executor(s) of 1 CPU(s) need 500 CPUs, and the Ray cluster has 6" in done.stdout
-    assert "went on without Spark, restarts: 1" in done.stdout
-    assert "failed: operator 'rows'" in done.stdout
-    assert "the Spark session was stopped" in done.stdout or "or stopped it, before" in done.stdout
-    assert "restarts: 0" in done.stdout
+    said = run_program("stopped_sessions.py", tmp_path)
+    assert "refused: 500 executor(s) of 1 CPU(s) need 500 CPUs, and the Ray cluster has 6" in said
+    assert "went on without Spark, restarts: 1" in said
+    for kind in ("batch", "stream"):
+        (failure,) = (line for line in said.splitlines() if line.startswith(f"{kind} failed: "))
+        assert f"{kind} failed: operator 'rows'" in failure
+        assert "the Spark session was stopped" in failure or "or stopped it, before" in failure
+        assert f"{kind} restarts: 0" in said
+    assert "stream kept all that Spark has committed: True" in said

@@ -1,4 +1,7 @@
-"""Streaming queries as sources, and tables as sources of streaming queries: every row counted once."""
+"""Streaming queries as sources, and tables as sources of streaming queries: every row counted once.
+
+The jobs take a checkpoint every hour: all that is committed here is committed by induced ones.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipelines.jobs import (
+    PATIENCE,
     Slowed,
     depots,
     environment,
@@ -19,17 +23,20 @@ from pipelines.jobs import (
     executor_pids,
     finish,
     kill_subtask,
+    wait_until,
 )
 
 from penstock import bridge
 from penstock.actors import RayJobHandle, kill_process
 from penstock.bridge import SparkTable
-from penstock.runtime import GraphError, StreamEnvironment
+from penstock.runtime import GraphError, JobFailedError, StreamEnvironment
+from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 500
+AN_HOUR = 3_600.0
 
 
 def arrive(folder: Path, *numbers: int) -> None:
@@ -50,15 +57,21 @@ def watched(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def stream_into_table(
-    spark: SparkSession, folder: Path, df: DataFrame, *, slow: Slowed | None = None, **options: Any
+    spark: SparkSession,
+    folder: Path,
+    df: DataFrame,
+    *,
+    slow: Slowed | None = None,
+    every: float = AN_HOUR,
+    **options: Any,
 ) -> tuple[RayJobHandle, SparkTable]:
-    env = environment(folder, parallelism=1)
+    env = environment(folder, parallelism=1, every=every)
     location = str(folder / "query")
     stream: Any = bridge.from_structured_streaming(
         env, df, id="rows", checkpoint_location=location, **options
     )
     if slow is not None:
-        stream = stream.map_batches(slow, "arrow", id="slow")
+        stream = stream.map_batches(slow, "arrow", id="slow", start_new_chain=True)
     table = SparkTable(folder / "table", pa.schema({"id": pa.int64()}))
     stream.sink("out", table)
     job: Any = env.submit()
@@ -80,11 +93,35 @@ def _no_query_is_left(spark: SparkSession) -> Any:
     stop_queries(spark)
 
 
-def test_a_query_that_ends_ends_the_job(spark: SparkSession, tmp_path: Path) -> None:
-    arrive(tmp_path, 0, 1, 2)
-    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger={"availableNow": True})
+def test_a_query_that_ends_ends_the_job_and_periodic_checkpoints_do_when_they_are_to(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0, 1)
+    once, df = {"availableNow": True}, watched(spark, tmp_path)
+    job, table = stream_into_table(spark, tmp_path, df, trigger=once, induce=False, every=0.25)
     finish(job)
-    assert ids(table, spark) == Counter(range(3 * ROWS))
+    assert ids(table, spark) == Counter(range(2 * ROWS))
+
+
+def test_micro_batches_of_few_partitions_induce_checkpoints_of_many_readers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One of the two readers gets no rows of a micro-batch, and the last micro-batch has none for anybody."""
+    arrive(tmp_path, 0, 1, 2)
+    env = environment(tmp_path, parallelism=2, every=AN_HOUR)
+    df = watched(spark, tmp_path).where(f"id < {2 * ROWS}").coalesce(1)
+    location = str(tmp_path / "query")
+    stream: Any = bridge.from_structured_streaming(env, df, id="rows", checkpoint_location=location)
+    table = SparkTable(tmp_path / "table", pa.schema({"id": pa.int64()}))
+    stream.sink("out", table)
+    job: Any = env.submit()
+    eventually("three commits", (tmp_path / "query" / "commits" / "2").exists)
+    assert [d.rows for d in depots(job)] == [ROWS, ROWS], "each was dealt to the reader that had less"
+    assert job.statistics().completed_checkpoints == 2, "one for each micro-batch with rows"
+    assert committed_rows(tmp_path) == 2 * ROWS, "what Spark has committed can be seen"
+    stop_queries(spark)
+    finish(job)
+    assert ids(table, spark) == Counter(range(2 * ROWS))
 
 
 def test_micro_batches_survive_kills_of_subtask_master_executor_and_query(
@@ -128,18 +165,51 @@ def test_micro_batches_survive_kills_of_subtask_master_executor_and_query(
     assert result.statistics.restarts == 2
 
 
-def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it(
+def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it_however_often_that_fails(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """A checkpoint dies with a subtask, the next one with the JobMaster: the third one is complete."""
     arrive(tmp_path, 0, 1)
     slow = Slowed(1.0, tmp_path / "go")  # far slower than the test waits
     job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), slow=slow)
-    eventually("a micro-batch in the depot", lambda: any(d.epochs == 1 for d in depots(job)))
-    assert not (tmp_path / "query" / "commits" / "0").exists()
+    wait_for_running_checkpoint(job, attempt=1)
     assert sum(d.epochs for d in depots(job)) == 1, "the next one waits"
+    kill_subtask(job, "slow")
+
+    wait_for_running_checkpoint(job, attempt=2)
+    master = job.report().master
+    assert master is not None
+    kill_process(master)
+    assert not (tmp_path / "query" / "commits" / "0").exists()
     (tmp_path / "go").touch()
+
     eventually("the commit", (tmp_path / "query" / "commits" / "1").exists)
     stop_queries(spark)
+    result = finish(job)
+    assert ids(table, spark) == Counter(range(2 * ROWS))
+    assert result.statistics.restarts == 2
+
+
+def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_what_was_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0)
+    wrong = tmp_path / "incoming" / "001.parquet"
+    pq.write_table(pa.table({"id": ["not a number"]}), wrong)
+    os.utime(wrong, (2e9, 2e9))  # the newest file comes last
+    df = watched(spark, tmp_path)
+    job, table = stream_into_table(spark, tmp_path, df, query_restarts=0)
+    with pytest.raises(
+        JobFailedError, match=r"operator 'rows'.*001\.parquet.*Column: \[id\], Expected: bigint"
+    ):
+        job.wait(PATIENCE)
+    assert job.statistics().restarts == 0
+    assert ids(table, spark) == Counter(range(ROWS))
+
+    eventually("the end of the first job's master", lambda: job.report().master is None)
+    arrive(tmp_path, 1)
+    once = {"availableNow": True}
+    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger=once)
     finish(job)
     assert ids(table, spark) == Counter(range(2 * ROWS))
 
@@ -188,6 +258,16 @@ class RaisesWhile:
         if Path(self.marker).exists():
             Path(f"{self.marker}.raised").touch()
             raise ValueError("no luck right now")
+
+
+def wait_for_running_checkpoint(job: RayJobHandle, attempt: int) -> None:
+    """Wait for one whose barrier stands before the slow operator."""
+    running = CheckpointStatus.IN_PROGRESS
+    wait_until(
+        job,
+        f"a checkpoint of attempt {attempt}",
+        lambda report: any(c.status is running and c.attempt == attempt for c in report.checkpoint_history),
+    )
 
 
 def committed_rows(folder: Path) -> int:

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import ray
 from pipelines.jobs import (
     PATIENCE,
@@ -14,12 +16,14 @@ from pipelines.jobs import (
     after_rows,
     assert_each_once,
     copied,
+    environment,
+    eventually,
     finish,
     kill_subtask,
 )
 
 from penstock import bridge
-from penstock.actors import start_local
+from penstock.actors import RayJobHandle, start_local
 from penstock.bridge.java import find_java, use_java
 from penstock.runtime import DeploymentError, JobFailedError
 
@@ -58,13 +62,38 @@ def stopped_in_the_middle(folder: Path) -> None:
     wide = spark.range(0, 4_000_000, 1, 40)
     job = copied(folder, wide, slow=Slowed(20_000, folder / "go"), window=1 << 10)
     after_rows(job, 20_000)
+    stream, commits = streamed(folder, spark), folder / "query" / "commits"
+    eventually("two micro-batches", (commits / "1").exists)
     spark.stop()
     (folder / "go").touch()
+    ends_in_failure("batch", job)
+    ends_in_failure("stream", stream)
+    by_spark = 100 * sum(name.name.isdigit() for name in commits.iterdir())
+    files = [str(file) for file in (folder / "table").glob("part-*")]
+    kept = ds.dataset(files, format="parquet").to_table()["value"].to_pylist()
+    # The last micro-batch may be the job's and not Spark's.
+    right = sorted(kept) == list(range(len(kept))) and len(kept) in (by_spark, by_spark + 100)
+    print("stream kept all that Spark has committed:", right)
+
+
+def streamed(folder: Path, spark: Any) -> RayJobHandle:
+    """Start a job that writes a stream without end, 100 rows a micro-batch, into a table."""
+    env = environment(folder, parallelism=1, every=3600.0)
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+    rows: Any = bridge.from_structured_streaming(
+        env, rate.select("value"), id="rows", checkpoint_location=str(folder / "query")
+    )
+    rows.sink("out", bridge.SparkTable(folder / "table", pa.schema({"value": pa.int64()})))
+    job: Any = env.submit()
+    return job  # type: ignore[no-any-return]
+
+
+def ends_in_failure(kind: str, job: RayJobHandle) -> None:
     try:
         job.wait(PATIENCE)
     except JobFailedError as error:
-        print("failed:", str(error).splitlines()[0])
-        print("restarts:", job.statistics().restarts)
+        print(kind, "failed:", str(error).splitlines()[0])
+        print(kind, "restarts:", job.statistics().restarts)
 
 
 def main(folder: Path) -> None:

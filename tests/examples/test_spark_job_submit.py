@@ -1,0 +1,53 @@
+"""The examples with Spark inside `ray job submit`, on a running cluster that asks for a token."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from head_node import Cluster, head_node
+
+from penstock.bridge.java import find_java, use_java
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Its nodes find a Java, and wait for it to start, as docs/spark.md says."""
+    pytest.importorskip("raydp", reason="needs pip install 'penstock[spark]'")
+    java = {"PATH": os.environ["PATH"]}
+    use_java(find_java(os.environ), java)
+    with head_node(**java, RAY_worker_register_timeout_seconds="240") as head:
+        yield head
+
+
+def test_a_batch_goes_from_spark_into_a_job_and_back(cluster: Cluster, tmp_path: Path) -> None:
+    run = cluster.submit(EXAMPLES, "python", "spark_in_out.py", "--orders", 20_000, outside=tmp_path)
+    assert run.returncode == 0, run.stdout
+    assert "every order was counted once" in run.stdout
+
+
+def test_a_stream_goes_from_spark_into_a_job_and_back(cluster: Cluster, tmp_path: Path) -> None:
+    run = cluster.submit(EXAMPLES, "python", "structured_streaming.py", "--files", 2, outside=tmp_path)
+    assert run.returncode == 0, run.stdout
+    assert "the highest reading of each sensor is right" in run.stdout
+
+
+def test_the_notebook_is_executed_as_a_job(cluster: Cluster, tmp_path: Path) -> None:
+    done = tmp_path / "done.ipynb"
+    notebook = "notebooks/spark_to_ray_and_back.ipynb"
+    run = cluster.submit(EXAMPLES, "jupyter", "execute", f"--output={done}", notebook, outside=tmp_path)
+    assert run.returncode == 0, run.stdout
+    shown = [
+        output
+        for cell in nbformat.read(done, as_version=4).cells
+        for output in cell.get("outputs", [])
+        if "image/svg+xml" in output.get("data", {})
+    ]
+    assert len(shown) == 1

@@ -1,0 +1,29 @@
+"""Runs the programs of this folder, each with a Ray cluster of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+#: Seconds; far more than any of them takes.
+_PATIENCE = 280
+
+
+def run_program(program: str, folder: Path) -> str:
+    """Run one with a folder as its argument; what it printed."""
+    path = os.pathsep.join(filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH")]))
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
+        done = subprocess.run(
+            [sys.executable, _HERE / program, folder],
+            env={**os.environ, "PYTHONPATH": path, "RAY_TMPDIR": ray_folder},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_PATIENCE,
+        )
+    assert done.returncode == 0, done.stdout
+    return done.stdout

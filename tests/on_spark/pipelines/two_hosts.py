@@ -1,0 +1,108 @@
+"""A program in which Spark runs two attempts of a task at the same time; see test_speculation.py.
+
+Spark starts a speculative copy only on another host than the first attempt's. So there are two Ray nodes
+here, with two loopback addresses, which are two hosts for Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from pipelines.jobs import PATIENCE, Slowed, assert_each_once, copied, depots, eventually, finish
+from ray._private.node import Node
+from ray._private.parameter import RayParams
+
+from penstock import bridge
+from penstock.actors import start_local
+from penstock.actors.cluster import _as_single_machine
+from penstock.bridge.java import find_java, use_java
+
+#: Rows of 4 kB: each of the two partitions is ten batches, and each batch about a frame.
+COUNT = 20_000
+STOP_AT = 6
+
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": 0.5,
+    "spark.speculation.multiplier": 1.1,
+    "spark.sql.execution.arrow.maxRecordsPerBatch": 1_000,
+    # Room for one executor on each node.
+    "spark.ray.raydp_spark_executor.actor.resource.cpu": 2,
+}
+
+
+class Raced:
+    """The first attempt of the last partition and its copy both stop in their middle until they may go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
+    def __call__(self, batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        assert task is not None
+        attempt = task.attemptNumber()
+        for number, batch in enumerate(batches):
+            if task.partitionId() == 1 and attempt in (0, 1) and number == STOP_AT:
+                (Path(self.folder) / f"attempt {attempt}").touch()
+                eventually("the word to go on", (Path(self.folder) / "both").exists)
+            yield batch
+
+
+@contextmanager
+def two_nodes() -> Iterator[None]:
+    """A local cluster of one node, and a second node of another address."""
+    start_local(num_cpus=3)
+    with _as_single_machine():
+        head: Any = ray._private.worker._global_node
+        params = RayParams(
+            gcs_address=ray.get_runtime_context().gcs_address,
+            session_name=head.session_name,
+            temp_dir=head.get_temp_dir_path(),
+            node_ip_address="127.0.0.2",
+            num_cpus=3,
+            include_log_monitor=False,
+        )
+        second = Node(params, head=False, shutdown_at_exit=True, spawn_reaper=True)
+    try:
+        eventually("the second node", lambda: len(ray.nodes()) == 2)
+        yield
+    finally:
+        ray.shutdown()
+        second.kill_all_processes(check_alive=False, allow_graceful=True)
+
+
+def main(folder: Path) -> None:
+    os.environ["RAY_worker_register_timeout_seconds"] = "240"  # noqa: SIM112 # Ray's name
+    use_java(find_java(os.environ), os.environ)
+    with (
+        two_nodes(),
+        bridge.spark_session(
+            "two-hosts", executors=2, memory="600m", configs=SPECULATION, start_timeout=250
+        ) as spark,
+    ):
+        wide = spark.range(0, COUNT, 1, 2).selectExpr("id", "rpad(cast(id AS string), 4000, '-') AS text")
+        raced = wide.mapInArrow(Raced(folder), "id long, text string")
+        job = copied(folder, raced, slow=Slowed(100, folder / "go"), parallelism=1, window=1 << 30)
+        eventually("frames of both attempts", lambda: sum(d.attempts for d in depots(job)) == 3)
+        eventually("both in their middle", lambda: all((folder / f"attempt {a}").exists() for a in (0, 1)))
+        print("both push at the same time")
+        (folder / "both").touch()
+        (seen,) = bridge.wait_for_hand_over(job, PATIENCE)
+        print("attempts:", seen.attempts, "duplicates:", seen.duplicates, "rows:", seen.rows)
+        (folder / "go").touch()
+        result = finish(job)
+        assert_each_once(folder, COUNT)
+        print("each row once, restarts:", result.statistics.restarts)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
