@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 BESIDE := -n 2 --dist loadfile
 SEEDS ?= 50000
 
-.PHONY: demo test test-long simulate check bench dist lint types help clean
+.PHONY: demo test test-long simulate check bench dist compiled lint types help clean
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -30,19 +30,23 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: lint types
+test: lint types compiled
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not spark"
 	$(BIN)/python -m pytest -q -m spark
 
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
 
-test-long: $(READY)
+test-long: $(READY) compiled
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not spark"
 	$(BIN)/python -m pytest -q --run-long -m spark
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"
+
+# Hundreds of processes import these; with PYTHONDONTWRITEBYTECODE set, each would compile them again.
+compiled: $(READY)
+	$(BIN)/python -m compileall -q runtime actors bridge
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -32,7 +32,13 @@ from penstock.actors.task_on_loop import TaskOnLoop
 from penstock.actors.task_thread import TaskRunner, TaskThread
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.errors import CorruptSnapshotError, LostInputError, OperatorError, PenstockError
+from penstock.runtime.errors import (
+    CorruptSnapshotError,
+    LostInputError,
+    OperatorError,
+    PenstockError,
+    RestoreError,
+)
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage
@@ -166,7 +172,7 @@ class Attempt:
 def describe_failure(error: BaseException) -> SubtaskFailed:
     """A failure as plain data: the exception itself may not survive the way to another process."""
     if isinstance(error, OperatorError):
-        recoverable = not isinstance(error.__cause__, LostInputError)
+        recoverable = not isinstance(error.__cause__, LostInputError | RestoreError)
         return SubtaskFailed(str(error), error.cause_text, error.location, recoverable)
     text = "".join(traceback.format_exception(error))
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"

@@ -177,6 +177,8 @@ def _with_processes(report: JobReport) -> dict[str, Any]:
         {"vertex": p.subtask.vertex, "subtask": p.subtask.index, "pid": p.pid, "node_id": p.node_id}
         for p in report.processes
     ]
+    if (master := report.master) is not None:
+        record["master"] = {"pid": master.pid, "node_id": master.node_id}
     return record
 
 

@@ -25,6 +25,10 @@ AddressOption = Annotated[
         metavar="HOST:PORT", help="The Ray cluster; else RAY_ADDRESS, else the one on this machine."
     ),
 ]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0, help="How long to wait at most; by default for ever."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 

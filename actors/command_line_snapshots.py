@@ -14,6 +14,7 @@ from penstock.actors.command_line_common import (
     AddressOption,
     JobArgument,
     JsonOption,
+    TimeoutOption,
     console,
     find,
     print_json,
@@ -51,9 +52,14 @@ SnapshotArgument = Annotated[
 ]
 
 
-def savepoint(job: JobArgument, target: TargetArgument = None, address: AddressOption = None) -> None:
+def savepoint(
+    job: JobArgument,
+    target: TargetArgument = None,
+    timeout: TimeoutOption = None,
+    address: AddressOption = None,
+) -> None:
     """Take a savepoint; the job goes on. Prints where it is."""
-    print(find(job, address).savepoint(target))
+    print(find(job, address).savepoint(target, timeout=timeout))
 
 
 def stop(
@@ -65,10 +71,11 @@ def stop(
             "--drain", help="Let event time go to its end first: for a job that will not be started again."
         ),
     ] = False,
+    timeout: TimeoutOption = None,
     address: AddressOption = None,
 ) -> None:
     """Take a savepoint and end the job; all that it covers is committed. Prints where it is."""
-    print(find(job, address).stop(target, drain=drain))
+    print(find(job, address).stop(target, drain=drain, timeout=timeout))
 
 
 def checkpoints(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
@@ -89,13 +96,14 @@ def rescale(
     parallelism: Annotated[
         list[str], typer.Argument(metavar="OPERATOR=N...", help="Operators and their new parallelism.")
     ],
+    timeout: TimeoutOption = None,
     address: AddressOption = None,
 ) -> None:
     """Change the parallelism of operators while the job runs: its state is saved and deployed anew."""
     wanted = dict(map(_assignment, parallelism))
     begun = time.monotonic()
     handle = find(job, address)
-    handle.rescale(wanted)
+    handle.rescale(wanted, timeout=timeout)
     seconds = time.monotonic() - begun
     print(f"job {handle.job_id} runs with {', '.join(parallelism)} after {seconds:.1f} s")
 

@@ -181,7 +181,8 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
         for state in operator.states or [None]:
             cells = ["-"] * 3
             if state is not None:
-                cells = [state.name, state.kind, f"{'' if state.is_exact else 'up to '}{state.entries:,}"]
+                kind = f"{state.kind}, {state.of_type}" if state.of_type else state.kind
+                cells = [state.name, kind, f"{'' if state.is_exact else 'up to '}{state.entries:,}"]
             table.add_row(*map(Text, head + cells))
             head = [""] * len(head)
     yield Text("")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass
+from typing import Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+
+#: Seconds within which another node must have sent the signal.
+_KILL_TIMEOUT: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +49,11 @@ def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
 
     Raises:
         ProcessLookupError: It is gone already.
+        ray.exceptions.GetTimeoutError: Its node has not sent the signal within a minute.
     """
     if process.node_id == ray.get_runtime_context().get_node_id():
         os.kill(process.pid, signal.SIGKILL)
         return
     on_its_node = NodeAffinitySchedulingStrategy(process.node_id, soft=False)
     kill = ray.remote(num_cpus=0)(os.kill).options(scheduling_strategy=on_its_node)
-    ray.get(kill.remote(process.pid, signal.SIGKILL))
+    ray.get(kill.remote(process.pid, signal.SIGKILL), timeout=_KILL_TIMEOUT)

@@ -5,45 +5,42 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import ray
-
-from penstock.actors.archive import load_from_cluster
+from penstock.actors.deadlines import (
+    Deadline,
+    end_deadline,
+    rescale_deadline,
+    savepoint_deadline,
+    stop_deadline,
+)
 from penstock.actors.fault_injection import SubtaskProcess
 from penstock.actors.job_report import JobReport
-from penstock.actors.log_names import JOB_MASTER
 from penstock.actors.logs import LogLine, LogReader
-from penstock.actors.names import NAMESPACE, master_name
+from penstock.actors.master_calls import MasterCalls
 from penstock.actors.progress import Progress
 from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report, path_of
 from penstock.actors.urls import absolute_url
+from penstock.runtime.checkpoint.config_values import Duration
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
-from penstock.runtime.errors import (
-    ConfigurationError,
-    DeploymentError,
-    JobCancelledError,
-    JobFailedError,
-    RescaleError,
-)
+from penstock.runtime.errors import RescaleError
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 
-T = TypeVar("T")
-
-#: How long a JobMaster may take to come back before a handle gives up.
-_MASTER_RETURN_TIMEOUT = 120.0
-#: How long Ray may take to find the name of a JobMaster.
-_NAME_TIMEOUT = 5.0
-_RETRY_DELAY = 0.2
+#: Seconds between two looks at a job that comes up at another parallelism.
+_LOOK: Final = 0.2
 _COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
-_POLL = 0.5
+_POLL: Final = 0.5
+#: Seconds beyond the user's own deadline for which a JobMaster may be silent about the end of its job.
+_SILENCE: Final = 30.0
 
 
 class RayJobHandle:
     """A job on Ray; found again from any process of the cluster by its id.
+
+    A JobMaster that does not answer a question about the job for two minutes is said to be stuck, by a
+    `JobTimeoutError`; what takes its time waits as long as its `timeout` says.
 
     Args:
         job_id: The job's id.
@@ -53,6 +50,7 @@ class RayJobHandle:
     def __init__(self, job_id: str, name: str) -> None:
         self._job_id = job_id
         self._name = name
+        self._master = MasterCalls(job_id)
 
     @property
     def job_id(self) -> str:
@@ -66,7 +64,7 @@ class RayJobHandle:
 
     def report(self) -> JobReport:
         """Everything that is known of the job right now, or at its end."""
-        return self._ask(lambda master: master.status.remote(), JobReport.from_record)
+        return self._master.quick("status", _status, JobReport.from_record)
 
     def status(self) -> JobStatus:
         """The job's state right now."""
@@ -86,32 +84,42 @@ class RayJobHandle:
 
     def cancel(self) -> None:
         """End the job; does nothing when it has ended."""
-        self._ask(lambda master: master.cancel.remote(), lambda record: None)
+        self._master.quick("cancel", lambda master: master.cancel.remote(), lambda record: None)
 
-    def savepoint(self, target: str | Path | None = None) -> str:
+    def savepoint(self, target: str | Path | None = None, *, timeout: Duration | None = None) -> str:
         """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
 
         Args:
             target: Folder in which the savepoint gets a folder of its own: a path or URL that all nodes see.
                 By default it is in the job's checkpoint storage.
+            timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder, for `restore_from`.
 
         Raises:
             SavepointError: There is none; the message says why. The job goes on.
+            JobTimeoutError: It is not complete after `timeout`, and goes on.
         """
         place = None if target is None else absolute_url(target)
-        answer = self._ask(lambda master: master.savepoint.remote(place), _ended_answer)
+        deadline = savepoint_deadline(self._job_id, timeout)
+        answer = self._master.ask(lambda master: master.savepoint.remote(place), _ended_answer, deadline)
         return path_of(answer, self._job_id)
 
-    def stop(self, savepoint: str | Path | None = None, *, drain: bool = False) -> str:
+    def stop(
+        self,
+        savepoint: str | Path | None = None,
+        *,
+        drain: bool = False,
+        timeout: Duration | None = None,
+    ) -> str:
         """Take a savepoint and end the job; nothing is read behind it.
 
         Args:
             savepoint: Where, as `target` of `savepoint`.
             drain: Let event time go to its end, so that windows fire: for a job that is not to go on from
                 the savepoint later. Without it nothing fires.
+            timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder. The job is `FINISHED` then, and all that the savepoint covers is
@@ -120,12 +128,20 @@ class RayJobHandle:
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
                 job restarts from its last checkpoint, else it just goes on.
+            JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
         """
         place = None if savepoint is None else absolute_url(savepoint)
-        answer = self._ask(lambda master: master.stop.remote(drain, place), _ended_answer)
+        deadline = stop_deadline(self._job_id, timeout)
+        answer = self._master.ask(lambda master: master.stop.remote(drain, place), _ended_answer, deadline)
         return path_of(answer, self._job_id)
 
-    def rescale(self, parallelism: Mapping[str, int] | None = None, **operators: int) -> None:
+    def rescale(
+        self,
+        parallelism: Mapping[str, int] | None = None,
+        *,
+        timeout: Duration | None = None,
+        **operators: int,
+    ) -> None:
         """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
 
         Returns when the job runs again. What was read behind the checkpoint is read once more, as after a
@@ -133,25 +149,37 @@ class RayJobHandle:
 
         Args:
             parallelism: By operator id; an operator takes its whole chain along.
+            timeout: Seconds to wait at most; `None` waits for ever.
             **operators: The same, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
             RescaleError: The job goes on as it was; the message says why.
             JobFailedError: The job has failed at the new parallelism.
+            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change goes on.
         """
         wanted = {**(parallelism or {}), **operators}
-        answer: RescaleAnswer = self._ask(
+        deadline = rescale_deadline(self._job_id, timeout)
+        answer: RescaleAnswer = self._master.ask(
             lambda master: master.rescale.remote(wanted),
             lambda record: RescaleRefused(f"the job has ended: {record['status']}"),
+            deadline,
         )
         if isinstance(answer, RescaleRefused):
             msg = f"job {self._job_id} is not rescaled: {answer.why}"
             raise RescaleError(msg)
-        while (report := self.report()).statistics.attempt <= answer.attempt or report.status in _COMING_UP:
+        self._wait_for_attempt_behind(answer.attempt, deadline)
+
+    def _wait_for_attempt_behind(self, attempt: int, deadline: Deadline) -> None:
+        while True:
+            report = self._master.quick("status", _status, JobReport.from_record, within=deadline)
             if report.status.is_terminal:
-                self._result(report)
+                report.result()
                 return
-            time.sleep(_RETRY_DELAY)
+            if report.statistics.attempt > attempt and report.status not in _COMING_UP:
+                return
+            if deadline.has_passed:
+                raise deadline.error()
+            time.sleep(deadline.left(at_most=_LOOK) or 0.0)
 
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
         """The job's last checkpoints and savepoints, oldest first.
@@ -159,8 +187,9 @@ class RayJobHandle:
         Each with its size and duration, and with what every subtask measured: how long it aligned, how long
         it stopped for it, how much it wrote. Of a job that has ended the records alone are left.
         """
-        details = self._ask(lambda master: master.checkpoints.remote(), _ended_checkpoints)
-        return tuple(details)
+        return tuple(
+            self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)
+        )
 
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
         """What its operators and its JobMaster have printed and logged so far, in the order of time.
@@ -176,12 +205,12 @@ class RayJobHandle:
 
     def log_reader(self, operator: str | None = None, subtask: int | None = None) -> LogReader:
         """Reads its log piece by piece; the arguments are those of `logs`."""
-        vertices = None if operator is None else [vertex_of(self.report(), operator)]
+        vertices = None if operator is None else [self.report().vertex_of(operator)]
         return LogReader(self._job_id, vertices, subtask)
 
     def wait(
         self,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         *,
         progress: bool = False,
         on_progress: Callable[[JobReport], None] | None = None,
@@ -196,72 +225,43 @@ class RayJobHandle:
         Raises:
             JobFailedError: It failed; the message begins with the root cause.
             JobCancelledError: Somebody cancelled it.
-            TimeoutError: It still runs after `timeout`, and goes on running.
+            JobTimeoutError: It still runs after `timeout`, and goes on running.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         watchers = [] if on_progress is None else [on_progress]
         with Progress() if progress else nullcontext() as shown:
             if shown is not None:
                 watchers.append(shown.update)
             try:
-                report = self._wait(seconds, watchers)
+                report = self._wait(timeout, watchers)
             except KeyboardInterrupt as stop:
                 stop.add_note(f"job {self._job_id} was not cancelled; `cancel()` of its handle ends it")
                 raise
-        return self._result(report)
+        return report.result()
 
-    def _wait(self, seconds: float | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
-        deadline = None if seconds is None else time.monotonic() + seconds
+    def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
+        deadline = end_deadline(self._job_id, timeout)
         while True:
-            left = _POLL if deadline is None else min(_POLL, max(0.0, deadline - time.monotonic()))
-            report = self._wait_once(left)
+            report = self._wait_once(deadline)
             for watcher in watchers:
                 watcher(report)
             if report.status.is_terminal:
                 return report
-            if deadline is not None and time.monotonic() >= deadline:
-                msg = f"job {self._job_id} is still {report.status.value} after {seconds:g} s; it goes on"
-                raise TimeoutError(msg)
+            if deadline.has_passed:
+                late = f"job {self._job_id} is still {report.status.value}"
+                raise deadline.error(late)
 
-    def _wait_once(self, seconds: float) -> JobReport:
-        return self._ask(lambda master: master.wait_end.remote(seconds), JobReport.from_record)
+    def _wait_once(self, deadline: Deadline) -> JobReport:
+        seconds, left = deadline.left(at_most=_POLL), deadline.left()
+        return self._master.quick(
+            "wait",
+            lambda master: master.wait_end.remote(seconds),
+            JobReport.from_record,
+            timeout=None if left is None else left + _SILENCE,
+        )
 
-    def _result(self, report: JobReport) -> JobResult:
-        if report.status is JobStatus.FAILED:
-            attempts = report.statistics.attempt
-            msg = (
-                f"{report.failure or 'it failed for no known reason'}\n"
-                f"(job {self._job_id} failed in attempt {attempts}; "
-                "`penstock status` and `penstock logs` say more)"
-            )
-            raise JobFailedError(msg)
-        if report.status is JobStatus.CANCELLED:
-            msg = f"job {self._job_id} was cancelled"
-            raise JobCancelledError(msg)
-        return JobResult(self._job_id, self._name, report.status, report.duration, report.statistics)
 
-    def _ask(self, call: Callable[[Any], Any], from_record: Callable[[dict[str, Any]], T]) -> T:
-        """Call the JobMaster, wait for it while it comes back, or read what it left."""
-        begun = time.monotonic()
-        while True:
-            patience = _MASTER_RETURN_TIMEOUT
-            try:
-                master = ray.get_actor(master_name(self._job_id), namespace=NAMESPACE)
-                answer: T = ray.get(call(master))
-                return answer
-            except ray.exceptions.ActorUnavailableError as error:
-                problem: Exception = error
-            except (ValueError, ray.exceptions.RayActorError) as error:
-                record = load_from_cluster(self._job_id)
-                if record is not None and JobReport.from_record(record).status.is_terminal:
-                    return from_record(record)
-                problem = error
-                if isinstance(error, ValueError):  # Ray knows no such actor, not even one that comes back
-                    patience = _NAME_TIMEOUT
-            if time.monotonic() - begun > patience:
-                msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
-                raise DeploymentError(msg) from problem
-            time.sleep(_RETRY_DELAY)
+def _status(master: Any) -> Any:
+    return master.status.remote()
 
 
 def _ended_checkpoints(record: dict[str, Any]) -> tuple[CheckpointDetails, ...]:
@@ -270,19 +270,3 @@ def _ended_checkpoints(record: dict[str, Any]) -> tuple[CheckpointDetails, ...]:
 
 def _ended_answer(record: dict[str, Any]) -> SavepointAnswer:
     return answer_of_report(JobReport.from_record(record))
-
-
-def vertex_of(report: JobReport, operator: str) -> str:
-    """The vertex that an operator is in.
-
-    Raises:
-        ConfigurationError: The job has no such operator.
-    """
-    if operator == JOB_MASTER:
-        return JOB_MASTER
-    for known in report.operators:
-        if known.id == operator:
-            return known.vertex
-    ids = ", ".join(known.id for known in report.operators)
-    msg = f"job {report.job_id} has no operator '{operator}'; it has: {ids}, and {JOB_MASTER}"
-    raise ConfigurationError(msg)

@@ -25,29 +25,24 @@ from typing import Final
 import ray
 
 from penstock.actors.archive import keep_beside_checkpoints, load_from_cluster, open_proven, save_to_cluster
-from penstock.actors.background import BackgroundRunner
-from penstock.actors.deployment import Deployment
 from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
 from penstock.actors.guarded_loop import GuardedLoop
+from penstock.actors.job_assembly import assemble_scheduler
 from penstock.actors.job_report import JobReport
 from penstock.actors.job_reporter import JobReporter
 from penstock.actors.job_requests import JobRequests
-from penstock.actors.loop_timers import LoopTimers
 from penstock.actors.messages import SubtaskReport
 from penstock.actors.output_capture import capture_job_master
-from penstock.actors.ray_execution import RayExecution
 from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.subtask_reports import hand_to_scheduler
 from penstock.actors.subtask_watch import SubtaskWatch
-from penstock.actors.system_clock import SystemClock
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_handle import JobStatus
-from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
@@ -210,42 +205,37 @@ class JobMaster:
         if not self._reporter.has_storage and ray.get_runtime_context().was_current_actor_reconstructed:
             await self._end_again()
             return
-        me = ray.get_runtime_context().current_actor
-        execution = RayExecution(
-            self._job_id,
-            graph,
-            fleet,
-            Deployment(self._job_id, graph, config, self._storage, fleet, me, self._pool),
-            on_end=self._on_end,
-            on_fenced=self._leave_at_once,
-        )
-        clock = SystemClock()
-        self._scheduler = execution.scheduler = JobScheduler(
+        known_attempt = 0 if earlier is None else earlier.statistics.attempt
+        self._scheduler = scheduler = assemble_scheduler(
             self._job_id,
             graph,
             config,
-            execution,
+            fleet,
             self._storage,
-            clock,
-            LoopTimers(self._loop, self._guarded.guard),
-            BackgroundRunner(self._pool, self._guarded.post),
-            known_attempt=0 if earlier is None else earlier.statistics.attempt,
-            open_location=open_location,
+            self._guarded,
+            self._pool,
+            known_attempt=known_attempt,
+            on_end=self._on_end,
+            on_fenced=self._leave_at_once,
         )
-        self._reporter.observe(self._scheduler, fleet)
+        self._serve(scheduler, fleet, config.lease_timeout)
+        scheduler.start()
+        if earlier is not None and earlier.status is JobStatus.CANCELLING:
+            scheduler.cancel()
+
+    def _serve(self, scheduler: JobScheduler, fleet: SubtaskFleet, lease_timeout: float) -> None:
+        """Take clients' requests from now on, and watch the subtasks."""
+        self._reporter.observe(scheduler, fleet)
         self._requests = JobRequests(
-            self._scheduler,
+            scheduler,
             self._storage.url,
             self._guarded.guard,
             self._pool,
             self._ended,
             self._reporter.report,
         )
-        self._watch = SubtaskWatch(self._job_id, fleet, self._reporter, self._ended, config.lease_timeout)
+        self._watch = SubtaskWatch(self._job_id, fleet, self._reporter, self._ended, lease_timeout)
         self._guarded.spawn(self._watch.run())
-        self._scheduler.start()
-        if earlier is not None and earlier.status is JobStatus.CANCELLING:
-            self._scheduler.cancel()
 
     async def _end_again(self) -> None:
         """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
+from penstock.actors.log_names import JOB_MASTER
 from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.errors import ConfigurationError, JobCancelledError, JobFailedError
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
+from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.operators.protocols import OperatorStatistics
 
 
@@ -101,6 +103,40 @@ class JobReport:
         """Records that the sinks of the running attempt have taken."""
         counters = self.statistics.operators
         return sum(counters[op.id].records_in for op in self.operators if op.is_sink and op.id in counters)
+
+    def vertex_of(self, operator: str) -> str:
+        """The vertex that an operator is in; `job-master` is the JobMaster itself.
+
+        Raises:
+            ConfigurationError: The job has no such operator.
+        """
+        if operator == JOB_MASTER:
+            return JOB_MASTER
+        for known in self.operators:
+            if known.id == operator:
+                return known.vertex
+        ids = ", ".join(known.id for known in self.operators)
+        msg = f"job {self.job_id} has no operator '{operator}'; it has: {ids}, and {JOB_MASTER}"
+        raise ConfigurationError(msg)
+
+    def result(self) -> JobResult:
+        """How the job has ended.
+
+        Raises:
+            JobFailedError: It failed; the message begins with the root cause.
+            JobCancelledError: Somebody cancelled it.
+        """
+        if self.status is JobStatus.FAILED:
+            msg = (
+                f"{self.failure or 'it failed for no known reason'}\n"
+                f"(job {self.job_id} failed in attempt {self.statistics.attempt}; "
+                "`penstock status` and `penstock logs` say more)"
+            )
+            raise JobFailedError(msg)
+        if self.status is JobStatus.CANCELLED:
+            msg = f"job {self.job_id} was cancelled"
+            raise JobCancelledError(msg)
+        return JobResult(self.job_id, self.name, self.status, self.duration, self.statistics)
 
     def to_record(self) -> dict[str, Any]:
         """The report as plain values for JSON."""

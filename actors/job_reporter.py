@@ -19,6 +19,7 @@ from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.task.statistics import SubtaskStatistics
 
@@ -38,6 +39,9 @@ _FAILURES_SHOWN = 16
 
 #: Lines of history of earlier JobMasters that are kept.
 _EARLIER_HISTORY = 100
+
+#: Warnings that a report tells, the newest.
+_WARNINGS_KEPT = 16
 
 _STATUS = {
     JobState.CREATED: JobStatus.CREATED,
@@ -142,31 +146,8 @@ class JobReporter:
             return replace(self._earlier, master=self._process)
         if self._earlier is not None and self._scheduler is None and self._begin_failure is None:
             return self._taking_over(self._earlier)
-        status = JobStatus.CREATED
-        failure: str | None = None
-        failures = () if self._earlier is None else self._earlier.failures
-        transitions: tuple[Transition, ...] = ()
-        checkpoints: CoordinatorStatistics | None = None
-        history: tuple[CheckpointRecord, ...] = ()
-        savepoint = None if self._earlier is None else self._earlier.savepoint
-        if self._begin_failure is not None:
-            status, failure = JobStatus.FAILED, self._begin_failure
-        elif self._scheduler is not None:
-            if self._scheduler.graph is not self._described:  # it was rescaled
-                self._describe_graph(self._scheduler.graph)
-            seen = self._scheduler.status()
-            status = _STATUS[seen.state]
-            failures = (*failures, *(failure_text(each.root) for each in seen.failures))
-            if status in _TROUBLED:
-                # Without a failure of its own it failed in the life of an earlier JobMaster.
-                failure = failure_text(seen.failures[-1].root) if seen.failures else self._cause_of_end
-            transitions = seen.transitions
-            savepoint = seen.stopped_with or savepoint
-            checkpoints, history = seen.checkpoints, seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
-            if self._earlier is not None:
-                history = (*self._earlier.checkpoint_history, *history)[-_CHECKPOINTS_SHOWN:]
-            if seen.warning is not None:
-                self._warn(seen.warning)
+        seen = self._seen()
+        status, failure = self._standing(seen)
         if status.is_terminal and self._ended_at is None:
             self._ended_at = time.time()
         return JobReport(
@@ -178,17 +159,53 @@ class JobReporter:
             self._statistics(status),
             self._graph,
             failure,
-            self._history(transitions),
+            self._history(() if seen is None else seen.transitions),
             self._storage,
             self._processes(),
             master=self._process,
             warnings=tuple(self._warnings),
-            failures=failures[-_FAILURES_SHOWN:],
+            failures=self._failures(seen),
             operators=self._operators_of_job,
-            checkpoints=checkpoints,
-            checkpoint_history=history,
-            savepoint=savepoint,
+            checkpoints=None if seen is None else seen.checkpoints,
+            checkpoint_history=self._checkpoints(seen),
+            savepoint=self._savepoint(seen),
         )
+
+    def _seen(self) -> SchedulerStatistics | None:
+        """What the scheduler says, if the job could be taken up; its graph and its warning are remembered."""
+        if self._scheduler is None or self._begin_failure is not None:
+            return None
+        if self._scheduler.graph is not self._described:  # it was rescaled
+            self._describe_graph(self._scheduler.graph)
+        seen = self._scheduler.status()
+        if seen.warning is not None:
+            self._warn(seen.warning)
+        return seen
+
+    def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, str | None]:
+        """Where the job is, and because of which failure."""
+        if self._begin_failure is not None:
+            return JobStatus.FAILED, self._begin_failure
+        status = JobStatus.CREATED if seen is None else _STATUS[seen.state]
+        if seen is None or status not in _TROUBLED:
+            return status, None
+        # Without a failure of its own it failed in the life of an earlier JobMaster.
+        return status, failure_text(seen.failures[-1].root) if seen.failures else self._cause_of_end
+
+    def _failures(self, seen: SchedulerStatistics | None) -> tuple[str, ...]:
+        earlier = () if self._earlier is None else self._earlier.failures
+        own = () if seen is None else tuple(failure_text(each.root) for each in seen.failures)
+        return (*earlier, *own)[-_FAILURES_SHOWN:]
+
+    def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
+        if seen is None:
+            return ()
+        earlier = () if self._earlier is None else self._earlier.checkpoint_history
+        return (*earlier, *seen.checkpoint_history)[-_CHECKPOINTS_SHOWN:]
+
+    def _savepoint(self, seen: SchedulerStatistics | None) -> str | None:
+        earlier = None if self._earlier is None else self._earlier.savepoint
+        return (None if seen is None else seen.stopped_with) or earlier
 
     def _taking_over(self, earlier: JobReport) -> JobReport:
         """What is known until the log has been read: the job is where it was, and nobody runs it."""
@@ -215,6 +232,8 @@ class JobReporter:
     def _warn(self, warning: str) -> None:
         if warning not in self._warnings:
             self._warnings[warning] = None
+            if len(self._warnings) > _WARNINGS_KEPT:
+                del self._warnings[next(iter(self._warnings))]
             logger.warning("job %s: %s", self._job_id, warning)
 
     def _processes(self) -> tuple[SubtaskProcess, ...]:

@@ -33,18 +33,15 @@ from penstock.runtime.checkpoint.snapshot import (
     RedistributionMode,
     SubtaskSnapshot,
 )
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
     Partitioner,
     Partitioning,
 )
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
 
 _SUBTASKS = (100, 1_000, 5_000)
 
@@ -70,13 +67,9 @@ class Subtasks:
 
 def graph_of(subtasks: int) -> ExecutionGraph:
     """Sources and receivers, joined one to one."""
-    source: Any = object()
-    read = OperatorSpec("read", "read", None, source=source, stateful=True)
-    count = OperatorSpec("count", "count", None, stateful=True, keyed=True)
     half = subtasks // 2
-    vertices = (JobVertex("read", (read,), half, half), JobVertex("count", (count,), half, half))
-    edge = JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.FORWARD))
-    return build_execution_graph(JobGraph("wide", vertices, (edge,)))
+    forward = Partitioner(Partitioning.FORWARD)
+    return read_and_count(half, half, forward, keyed=True, max_parallelism=half)
 
 
 class Job:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.cluster import join_existing
-from penstock.bridge.block_holder import Block, find_holder
+from penstock.bridge.answers import answer_of
+from penstock.bridge.block_holder import FETCH, Block, find_holder
 from penstock.runtime.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ class Pull:
         holder: Any = find_holder(self.holder)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                data: bytes = ray.get(holder.block.remote(number))
+                call = holder.block.remote(number)
+                data: bytes = answer_of(
+                    call, f"the holder of the job's results, asked for block {number}", 2 * FETCH
+                )
                 with pa.ipc.open_stream(data) as stream:
                     yield from stream
 

@@ -21,6 +21,8 @@ from penstock.actors.names import NAMESPACE
 TransactionKey: TypeAlias = tuple[str, str, int, int, int]
 
 _PREFIX: Final = "blocks:"
+#: Seconds for the bytes of a block to come.
+FETCH: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,13 @@ class BlockHolder:
         return [block for blocks in self._committed.values() for block in blocks]
 
     def block(self, number: int) -> bytes:
-        """The bytes of one committed block."""
-        data: bytes = ray.get(self.blocks()[number].data)
+        """The bytes of one committed block; Ray may have to fetch them from another node, or from its disk.
+
+        Raises:
+            ray.exceptions.GetTimeoutError: That takes more than two minutes.
+            ray.exceptions.ObjectLostError: The block is gone with its node.
+        """
+        data: bytes = ray.get(self.blocks()[number].data, timeout=FETCH)
         return data
 
 

@@ -35,25 +35,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import xxhash
 
 from penstock.bridge.depot_messages import Chunk, DepotStatistics, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.frame_files import FrameFiles, Place
+from penstock.bridge.open_epoch import OpenEpoch, PushedPartition
 
 #: Bytes that may wait for the reader before Spark has to wait.
 DEFAULT_WINDOW: Final = 64 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class _Partition:
-    """The accepted frames of one partition, by their digests."""
-
-    digests: list[bytes] = field(default_factory=list)
-    rows: int = 0
-    attempts: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +53,6 @@ class _Held:
     partition: int
     rows: int
     place: Place
-
-
-@dataclass(slots=True)
-class _Epoch:
-    """The epoch that is being handed over."""
-
-    number: int
-    run: str
-    #: How many frames had been accepted before it.
-    begin: int
-    partitions: dict[int, _Partition] = field(default_factory=dict)
 
 
 class Depot:
@@ -91,7 +72,7 @@ class Depot:
         self._files = files
         self._window = window
         self._staged = staged
-        self._epoch: _Epoch | None = None
+        self._epoch: OpenEpoch | None = None
         self._closed = -1
         self._covered = -1
         #: Closed epochs that no checkpoint covers, with the number of frames up to their end.
@@ -113,6 +94,11 @@ class Depot:
         Those of an epoch that can't be read yet are: waiting for a reader would be waiting for ever.
         """
         return self._staged or self._unread_bytes <= self._window
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that wait for the reader."""
+        return self._unread_bytes
 
     @property
     def end(self) -> int:
@@ -138,7 +124,7 @@ class Depot:
         if epoch <= self._closed or self._complete:
             return False
         self._drop_open_epoch()
-        self._epoch = _Epoch(epoch, run, self._accepted)
+        self._epoch = OpenEpoch(epoch, run, self._accepted)
         return True
 
     def push(self, frame: Frame) -> PushOutcome:
@@ -147,7 +133,7 @@ class Depot:
         if epoch is None or (epoch.number, epoch.run) != (frame.epoch, frame.run):
             # A slow copy of a task whose epoch is closed has nothing to add.
             return PushOutcome.DUPLICATE if frame.epoch <= self._closed else PushOutcome.STALE
-        partition = epoch.partitions.setdefault(frame.partition, _Partition())
+        partition = epoch.partitions.setdefault(frame.partition, PushedPartition())
         partition.attempts.add(frame.attempt)
         digest = xxhash.xxh3_128_digest(frame.data)
         accepted = len(partition.digests)
@@ -231,7 +217,7 @@ class Depot:
         opened = self._epoch
         if opened is None or (opened.number, opened.run) != (epoch, run):
             return f"epoch {epoch} was given up meanwhile"
-        problem = _difference(opened.partitions, expected)
+        problem = opened.difference(expected)
         if problem is None:
             self._closed = epoch
             self._visible = self._accepted
@@ -287,17 +273,3 @@ class Depot:
             complete=self._complete,
             failure=self._failure,
         )
-
-
-def _difference(there: Mapping[int, _Partition], expected: Mapping[int, tuple[int, int]]) -> str | None:
-    for index, (frames, rows) in sorted(expected.items()):
-        partition = there.get(index, _Partition())
-        if (len(partition.digests), partition.rows) != (frames, rows):
-            return (
-                f"partition {index} ended with {frames} frame(s) of {rows} row(s) in the attempt that Spark "
-                f"took, and {len(partition.digests)} of {partition.rows} row(s) were handed over"
-            )
-    unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
-    if unexpected:
-        return f"rows of partition(s) {unexpected} came that Spark does not know of at the end"
-    return None

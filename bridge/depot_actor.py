@@ -16,12 +16,15 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
+import pyarrow as pa
 import ray
 
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.depot_names import actor_exists, depot_name, desk_name
 from penstock.bridge.frame_files import FrameFiles
+from penstock.bridge.partition_dealer import PartitionDealer
 from penstock.bridge.spark_push import different_rows
 from penstock.runtime.errors import PenstockError
 
@@ -32,32 +35,6 @@ DEPOT_CALLS: Final = 4_000
 _WATCH: Final = 2.0
 #: Looks in a row that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
-_PREFIX: Final = "depot:"
-
-
-def depot_name(job_id: str, hand_over: str, index: int) -> str:
-    """Name of a depot.
-
-    Example:
-        >>> depot_name("words-1a2b", "3c4d", 0)
-        'depot:words-1a2b:3c4d:0'
-    """
-    return f"{_PREFIX}{job_id}:{hand_over}:{index}"
-
-
-def depot_prefix(job_id: str) -> str:
-    """How the names of all depots of a job begin."""
-    return f"{_PREFIX}{job_id}:"
-
-
-def desk_name(hand_over: str) -> str:
-    """Name of the desk of a hand-over.
-
-    Example:
-        >>> desk_name("3c4d")
-        'hand-over:3c4d'
-    """
-    return f"hand-over:{hand_over}"
 
 
 class HandOverFailedError(PenstockError):
@@ -83,6 +60,8 @@ class DepotActor:
         self._of = of
         self._depot = Depot(index, FrameFiles(), window, staged=staged)
         self._staged = staged
+        self._dealer = PartitionDealer(of)
+        self._others: dict[int, Any] = {}
         self._changed = asyncio.Event()
         self._announced = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
@@ -114,6 +93,31 @@ class DepotActor:
         wanted = self._depot.begin(epoch, run)
         self._notify()
         return wanted
+
+    async def deal(self, epoch: int, partition: int) -> int:
+        """Which depot takes a partition; asked of the first one only. See `PartitionDealer`."""
+        loads = await asyncio.gather(*(self._load_of(index) for index in range(self._of)))
+        return self._dealer.deal(epoch, partition, loads)
+
+    async def dealt_is_done(self, epoch: int, partition: int) -> None:
+        """An attempt of a partition has pushed all of it; see `PartitionDealer`."""
+        self._dealer.done(epoch, partition)
+
+    async def load(self) -> int:
+        """Bytes that wait for the reader."""
+        return self._depot.unread_bytes
+
+    async def _load_of(self, index: int) -> int:
+        if index == self._index:
+            return self._depot.unread_bytes
+        try:
+            if index not in self._others:
+                name = depot_name(self._job_id, self._hand_over, index)
+                self._others[index] = ray.get_actor(name, namespace=NAMESPACE)
+            load: int = await self._others[index].load.remote()
+        except (ValueError, ray.exceptions.RayActorError):
+            return 0  # it is dead: whoever pushes there is told
+        return load
 
     async def push(self, frame: Frame) -> str:
         """Take a frame; returns when it is stored and there is room for more.
@@ -157,7 +161,7 @@ class DepotActor:
             return f"{error}: {_LOST}"
         if chunk.frames:
             self._notify()
-        return chunk
+        return Chunk([(partition, pa.py_buffer(data)) for partition, data in chunk.frames], chunk.complete)
 
     async def passed(self, position: int) -> None:
         """The reader has given everything before this position on to the job."""
@@ -243,15 +247,7 @@ class DepotActor:
                 await self.fail(_NO_PROGRAM)
 
     async def _is_there(self, name: str) -> bool:
-        return await asyncio.to_thread(_actor_exists, name)
-
-
-def _actor_exists(name: str) -> bool:
-    try:
-        ray.get_actor(name, namespace=NAMESPACE)
-    except ValueError:
-        return False
-    return True
+        return await asyncio.to_thread(actor_exists, name)
 
 
 _NO_PROGRAM: Final = (

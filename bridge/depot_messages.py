@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
+
+import pyarrow as pa
+
+#: An Arrow IPC stream. Ray carries a `pa.Buffer` without a copy of its own.
+FrameData: TypeAlias = bytes | pa.Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class Frame:
     attempt: int
     number: int
     rows: int
-    data: bytes
+    data: FrameData
 
 
 class PushOutcome(Enum):
@@ -54,7 +60,7 @@ class Chunk:
         complete: These are the last ones: all partitions are handed over.
     """
 
-    frames: Sequence[tuple[int, bytes]]
+    frames: Sequence[tuple[int, FrameData]]
     complete: bool
 
 

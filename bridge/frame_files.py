@@ -11,6 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO, Final
 
+from penstock.bridge.depot_messages import FrameData
+
 #: Bytes after which the next file is begun.
 FILE_SIZE: Final = 64 * 1024 * 1024
 
@@ -64,7 +66,7 @@ class FrameFiles:
         """How many files there are."""
         return len(self._segments)
 
-    def append(self, data: bytes) -> Place:
+    def append(self, data: FrameData) -> Place:
         """Store a frame."""
         segment = self._segments.get(self._newest)
         if segment is None or segment.size >= self._file_size:

@@ -38,8 +38,9 @@ def from_spark(
 ) -> DataStream[Any]:
     """A stream of the rows of a DataFrame, handed over by the Spark executors.
 
-    Partition `p` goes to reader `p % parallelism`. Nothing is computed before the job runs. Keep the program
-    and its Spark session until `wait_for_hand_over(job)` returns; from then on the job needs neither.
+    A partition goes to the reader that has the least to do when its Spark task begins. Nothing is computed
+    before the job runs. Keep the program and its Spark session until `wait_for_hand_over(job)` returns; from
+    then on the job needs neither.
 
     Args:
         env: The environment of the job.

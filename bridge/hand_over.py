@@ -18,7 +18,8 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.depot_actor import depot_name
+from penstock.bridge.answers import answer_of
+from penstock.bridge.depot_names import depot_name
 from penstock.bridge.hand_over_desk import Order, open_desk
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_push import SUMMARY, HandOverError, PushOrder
@@ -31,8 +32,6 @@ logger = logging.getLogger(__name__)
 #: Seconds between two looks for orders. Nothing waits inside of Ray here: a thread that is in a call when the
 #: program leaves its cluster would take the program down.
 _POLL: Final = 0.1
-#: Seconds for the depots to answer.
-_ANSWER: Final = 60.0
 
 program_ends: Final = threading.Event()
 atexit.register(program_ends.set)
@@ -67,15 +66,15 @@ class Depots:
             Exception: Spark's, when its job fails.
         """
         run = secrets.token_hex(4)
-        if not any(ray.get([depot.begin.remote(epoch, run) for depot in self.handles], timeout=_ANSWER)):
+        if not any(self._ask([depot.begin.remote(epoch, run) for depot in self.handles])):
             return False
         push = PushOrder(self.address, self.names, self.schema, epoch, run)
         summaries = df.mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
         for each in summaries:
-            expected[each.partition % len(self.names)][each.partition] = (each.frames, each.rows)
+            expected[each.depot][each.partition] = (each.frames, each.rows)
         calls = [d.close.remote(epoch, run, e) for d, e in zip(self.handles, expected, strict=True)]
-        answers: list[str | None] = ray.get(calls, timeout=_ANSWER)
+        answers: list[str | None] = self._ask(calls)
         problems = [problem for problem in answers if problem is not None]
         if problems:
             raise HandOverError("; ".join(problems))
@@ -84,19 +83,23 @@ class Depots:
     def are_there(self) -> bool:
         """Whether all of them live; they end with their job."""
         try:
-            ray.get([depot.statistics.remote() for depot in self.handles], timeout=_ANSWER)
+            self._ask([depot.statistics.remote() for depot in self.handles])
         except ray.exceptions.RayActorError:
             return False
         return True
 
     def finish(self) -> None:
         """Tell the readers that no rows follow."""
-        ray.get([depot.finish.remote() for depot in self.handles], timeout=_ANSWER)
+        self._ask([depot.finish.remote() for depot in self.handles])
 
     def fail(self, reason: str) -> None:
         """Tell the readers that the rest of the rows will not come."""
         for depot in self.handles:
             depot.fail.remote(reason)
+
+    def _ask(self, calls: list[Any]) -> list[Any]:
+        answers: list[Any] = answer_of(calls, f"the depots of job {self.job_id}")
+        return answers
 
 
 class Serve(Protocol):
@@ -130,12 +133,18 @@ class HandOver:
         self._thread.start()
 
     def _run(self) -> None:
+        call: Any = None
         try:
             while not program_ends.wait(_POLL) and ray.is_initialized():
                 if not is_alive(self._session):
                     ray.kill(self._desk)
                     return
-                order: Order | None = ray.get(self._desk.next_order.remote())
+                # A call that takes longer is asked about again, not made again: it may carry an order.
+                call = self._desk.next_order.remote() if call is None else call
+                if not ray.wait([call], timeout=_POLL)[0]:
+                    continue
+                order: Order | None = answer_of(call, "the desk of a hand-over")
+                call = None
                 if order is not None:
                     self._serve(self._depots(order))
         except Exception as error:

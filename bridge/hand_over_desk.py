@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.depot_actor import desk_name
+from penstock.bridge.depot_names import desk_name
 
 
 @dataclass(frozen=True, slots=True)

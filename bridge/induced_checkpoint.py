@@ -36,6 +36,7 @@ from typing import Any, Final
 import ray
 
 from penstock.actors.names import NAMESPACE, master_name
+from penstock.bridge.answers import ANSWER, answer_of
 from penstock.bridge.hand_over import Depots
 
 logger = logging.getLogger(__name__)
@@ -65,13 +66,20 @@ def wait_until_covered(depots: Depots, epoch: int, *, induce: bool) -> None:
 
 
 def _are_covered(depots: Depots, epoch: int, patience: float) -> bool:
-    return all(ray.get(depot.wait_until_covered.remote(epoch, patience)) for depot in depots.handles)
+    return all(
+        answer_of(depot.wait_until_covered.remote(epoch, patience), _who(depots), patience + ANSWER)
+        for depot in depots.handles
+    )
+
+
+def _who(depots: Depots) -> str:
+    return f"a depot of job {depots.job_id}"
 
 
 def _ask(depots: Depots, epoch: int) -> Any | None:
     """Request a checkpoint when all readers have passed the epoch; `None` while no JobMaster is there."""
     for depot in depots.handles:
-        while not ray.get(depot.wait_until_passed.remote(epoch, _LOOK)):
+        while not answer_of(depot.wait_until_passed.remote(epoch, _LOOK), _who(depots), _LOOK + ANSWER):
             logger.debug("micro-batch %d is not read to its end by job %s yet", epoch, depots.job_id)
     try:
         master: Any = ray.get_actor(master_name(depots.job_id), namespace=NAMESPACE)

@@ -21,7 +21,9 @@ import ray
 
 from penstock.actors.cluster import connect
 from penstock.actors.names import NAMESPACE
+from penstock.bridge.answers import answer_of
 from penstock.bridge.block_holder import Block
+from penstock.bridge.bounded_results import run_and_read
 from penstock.bridge.spark_reader import RecordFormat
 from penstock.bridge.spark_results import SparkResults
 from penstock.runtime.checkpoint.config_values import Duration
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     import ray.data
 
 _PREFIX: Final = "dataset:"
-#: Seconds for the holder to answer.
-_ANSWER: Final = 60.0
 #: Seconds until a reader whose block is on its way looks again.
 _PAUSE: Final = 0.005
 #: Arrow batches may be this much larger than asked for, as they cost nothing per row.
@@ -115,24 +115,29 @@ def to_ray_dataset(
         JobFailedError: The job failed.
         PenstockError: There are no rows and no schema.
     """
+    return run_and_read(
+        env,
+        stream,
+        id,
+        _Results(schema),
+        lambda results: _dataset_of(results, schema),
+        timeout=timeout,
+        progress=progress,
+    )
+
+
+def _dataset_of(results: _Results, schema: pa.Schema | None) -> ray.data.Dataset:
     import ray.data
 
-    results = _Results(schema)
-    try:
-        stream.sink(id, results)
-        env.run(timeout=timeout, progress=progress)
-        blocks = results.blocks()
-        if blocks:
-            as_table: Any = ray.remote(num_cpus=0)(_table_of)
-            dataset: Any = ray.data.from_arrow_refs([as_table.remote(block.data) for block in blocks])
-        elif schema is not None:
-            dataset = ray.data.from_arrow(schema.empty_table())
-        else:
-            msg = "the job has no result, so its columns are not known: give to_ray_dataset a schema="
-            raise PenstockError(msg)
-    except BaseException:
-        results.unpersist()
-        raise
+    blocks = results.blocks()
+    if blocks:
+        as_table: Any = ray.remote(num_cpus=0)(_table_of)
+        dataset: Any = ray.data.from_arrow_refs([as_table.remote(block.data) for block in blocks])
+    elif schema is not None:
+        dataset = ray.data.from_arrow(schema.empty_table())
+    else:
+        msg = "the job has no result, so its columns are not known: give to_ray_dataset a schema="
+        raise PenstockError(msg)
     # The blocks live as long as their holder, and that as long as this object.
     dataset._penstock_results = results
     return dataset  # type: ignore[no-any-return]
@@ -149,7 +154,7 @@ class _Results(SparkResults):
 
     def blocks(self) -> list[Block]:
         """The committed blocks."""
-        found: list[Block] = ray.get(self._found().blocks.remote(), timeout=_ANSWER)
+        found: list[Block] = answer_of(self._found().blocks.remote(), "the holder of the job's results")
         return found
 
 

@@ -29,11 +29,13 @@ OUTSTANDING: Final = 4
 FRAME_BYTES: Final = 4 * 1024 * 1024
 FRAME_ROWS: Final = 131_072
 
-#: What each task reports, as Spark writes schemas: its partition, attempt, frames and rows.
-SUMMARY: Final = "partition int, attempt long, frames long, rows long"
+#: What each task reports, as Spark writes schemas: its partition, the depot, frames and rows.
+SUMMARY: Final = "partition int, depot int, frames long, rows long"
 _ARROW_SUMMARY: Final = pa.schema(
-    [("partition", pa.int32()), ("attempt", pa.int64()), ("frames", pa.int64()), ("rows", pa.int64())]
+    [("partition", pa.int32()), ("depot", pa.int32()), ("frames", pa.int64()), ("rows", pa.int64())]
 )
+#: Seconds for the dealer to answer.
+_ANSWER: Final = 60.0
 
 
 class HandOverError(PenstockError):
@@ -46,7 +48,7 @@ class PushOrder:
 
     Attributes:
         address: Of the Ray cluster.
-        depots: Names of the depots; partition `p` goes to number `p % len(depots)`.
+        depots: Names of the depots; the first of them says which one takes a partition.
         schema: The Arrow schema that all frames have, serialised.
         epoch: Number of the epoch.
         run: Names this try to hand the epoch over.
@@ -68,18 +70,23 @@ class PushOrder:
             raise HandOverError(msg)
         partition, attempt = task.partitionId(), task.taskAttemptId()
         join_existing(self.address)
-        depot = self._depot(partition)
+        dealer = self._depot(0)
+        try:
+            index: int = ray.get(dealer.deal.remote(self.epoch, partition), timeout=_ANSWER)
+        except ray.exceptions.RayActorError as error:
+            raise _job_ended() from error
+        depot = self._depot(index) if index else dealer
         schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
         pusher = _Pusher(depot, self, partition, attempt)
         for frame in frames(batches, schema):
             pusher.push(frame)
         pusher.settle(0)
-        yield pa.record_batch([[partition], [attempt], [pusher.frames], [pusher.rows]], schema=_ARROW_SUMMARY)
+        dealer.dealt_is_done.remote(self.epoch, partition)
+        yield pa.record_batch([[partition], [index], [pusher.frames], [pusher.rows]], schema=_ARROW_SUMMARY)
 
-    def _depot(self, partition: int) -> Any:
-        name = self.depots[partition % len(self.depots)]
+    def _depot(self, index: int) -> Any:
         try:
-            return ray.get_actor(name, namespace=NAMESPACE)
+            return ray.get_actor(self.depots[index], namespace=NAMESPACE)
         except ValueError as error:
             raise _job_ended() from error
 
@@ -187,13 +194,13 @@ def row_size(batch: pa.RecordBatch) -> float:
     return max(1.0, size / max(1, rows))
 
 
-def encoded(batches: list[pa.RecordBatch]) -> bytes:
+def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
     """Batches as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return sink.getvalue()
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,8 +1,8 @@
 """The source of rows from Spark, and the reader of one subtask.
 
-A split is a *share*: the partitions `p` of the DataFrame with `p % of == index`. How many there are is known
-only when Spark has planned the query, so the share is dealt out before. Its position is how many frames of
-its depot were read; since a depot keeps the order in which it accepted frames, that is exact.
+A split is a *share*: the partitions that are dealt to one depot (`partition_dealer.py`). Which these are
+shows only when Spark runs. Its position is how many frames of its depot were read; since a depot keeps the
+order in which it accepted frames, that is exact.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import ray
 
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.depot_actor import depot_actor
-from penstock.bridge.depot_messages import Chunk
+from penstock.bridge.depot_messages import Chunk, FrameData
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
@@ -29,6 +29,8 @@ RecordFormat: TypeAlias = Literal["arrow", "rows"]
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
 #: Seconds that a read waits in the depot for frames.
 _READ_PATIENCE: Final = 2.0
+#: Seconds for the depots to start.
+_START: Final = 120.0
 #: Seconds until a reader without frames looks again.
 _PAUSE: Final = 0.002
 #: Arrow batches may be this much larger than asked for, as they cost nothing per row.
@@ -79,6 +81,12 @@ class SparkSource:
         return SparkReader(self, context, splits)
 
 
+_DIED: Final = (
+    "the process that holds the rows between Spark and the job died, and rows that it held are in no "
+    "checkpoint; start the job again"
+)
+
+
 class SparkReader:
     """Reads the depots of its shares, all of them in turn: a depot that nobody reads holds Spark tasks up."""
 
@@ -86,6 +94,8 @@ class SparkReader:
         self._clock = context.clock
         self._arrow = source.record_format == "arrow"
         self._open = deque(_ShareReader(source, context.job_id, share) for share in shares)
+        for share in self._open:
+            share.wait_until_there()
         #: Positions by depot at snapshots that are not known to be complete, oldest first.
         self._snapshots: deque[tuple[int, Mapping[int, int]]] = deque()
         self._ended: list[_ShareReader] = []
@@ -143,11 +153,11 @@ class _ShareReader:
         self._depot = depot_actor(
             job_id, source.hand_over, share.index, share.of, source.window, source.staged
         )
-        self._depot.hello.remote(share.frame)
+        self._hello = self._depot.hello.remote(share.frame)
         # What it was restored with is covered by a completed checkpoint.
         self._depot.confirm.remote(share.frame)
         self._asked = share.frame
-        self._frames: deque[tuple[int, bytes]] = deque()
+        self._frames: deque[tuple[int, FrameData]] = deque()
         self._batches: deque[pa.RecordBatch] = deque()
         self._partition = -1
         self._skip = share.row
@@ -161,6 +171,23 @@ class _ShareReader:
     def is_finished(self) -> bool:
         """Everything has been read."""
         return self._last and not self._frames and not self._batches
+
+    def wait_until_there(self) -> None:
+        """Wait until the depot has started.
+
+        Raises:
+            LostInputError: It has not, or it has died.
+        """
+        try:
+            ray.get(self._hello, timeout=_START)
+        except ray.exceptions.GetTimeoutError as error:
+            msg = (
+                f"the process for the rows between Spark and the job did not start within {_START:g} s; look "
+                "at `ray status` for what the cluster lacks"
+            )
+            raise LostInputError(msg) from error
+        except ray.exceptions.RayActorError as error:
+            raise LostInputError(_DIED) from error
 
     def confirm(self, frame: int) -> None:
         """A completed checkpoint covers the frames before this one."""
@@ -211,19 +238,16 @@ class _ShareReader:
         return True
 
     def _ask(self) -> None:
-        self._call = self._depot.read.remote(self._asked, _CHUNK_BYTES, _READ_PATIENCE)
+        # A future costs nothing to look at; `ray.wait` in every poll took a fifth of a waiting reader's time.
+        self._call = self._depot.read.remote(self._asked, _CHUNK_BYTES, _READ_PATIENCE).future()
 
     def _take_answer(self) -> None:
-        if self._last or not ray.wait([self._call], timeout=0)[0]:
+        if self._last or not self._call.done():
             return
         try:
-            answer: Chunk | str = ray.get(self._call)
+            answer: Chunk | str = self._call.result()
         except ray.exceptions.RayActorError as error:
-            msg = (
-                "the process that holds the rows between Spark and the job died, and rows that it held are "
-                "in no checkpoint; start the job again"
-            )
-            raise LostInputError(msg) from error
+            raise LostInputError(_DIED) from error
         if isinstance(answer, str):
             msg = f"rows from Spark: {answer}"
             raise LostInputError(msg)

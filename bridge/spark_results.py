@@ -22,6 +22,7 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.cluster import connect
+from penstock.bridge.answers import answer_of
 from penstock.bridge.block_frames import dataframe_of_blocks
 from penstock.bridge.block_holder import Block, TransactionKey, find_holder, open_holder
 from penstock.bridge.spark_schema import ReadableBatches, readable_schema
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 BLOCK_BYTES: Final = 16 * 1024 * 1024
 #: Blocks of a subtask that are on their way to their holder.
 _OUTSTANDING: Final = 2
-_TIMEOUT: Final = 60.0
 
 
 class SparkResults:
@@ -77,7 +77,7 @@ class SparkResults:
                 been released.
         """
         try:
-            blocks: list[Block] = ray.get(self._found().blocks.remote(), timeout=_TIMEOUT)
+            blocks: list[Block] = answer_of(self._found().blocks.remote(), "the holder of the job's results")
         except ray.exceptions.RayActorError as error:
             raise self._gone() from error
         frame: Any = dataframe_of_blocks(spark, blocks, self._schema, self._name)
@@ -194,7 +194,7 @@ class BlockWriter:
 
     def _ask(self, call: Any) -> Any:
         try:
-            return ray.get(call, timeout=_TIMEOUT)
+            return answer_of(call, "the holder of the job's results")
         except ray.exceptions.RayActorError as error:
             raise _blocks_lost() from error
 

@@ -69,10 +69,12 @@ class SparkTable:
         Raises:
             ConnectorError: Another job writes this table, or it can't be written.
         """
-        path = str(self.path)
-        claim_table(path, context)
-        files = FileSink.parquet(path, self.schema, compression=self.compression)
-        return TableWriter(files.writer(context), self.schema)
+        claim_table(str(self.path), context)
+        return TableWriter(self._files().writer(context), self.schema)
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
+        """Delete the files of an ended job that are not committed and not covered."""
+        self._files().remove_uncovered(job_id, operator_id, covered)
 
     def read(self, spark: SparkSession) -> DataFrame:
         """What is committed by now.
@@ -91,6 +93,9 @@ class SparkTable:
         """
         self._make_folder(spark)
         return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
+
+    def _files(self) -> FileSink:
+        return FileSink.parquet(str(self.path), self.schema, compression=self.compression)
 
     def _make_folder(self, spark: SparkSession) -> None:
         """A table that nobody has written yet is empty; Spark wants its folder all the same."""

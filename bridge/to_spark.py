@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from penstock.bridge.bounded_results import run_and_read
 from penstock.bridge.spark_results import SparkResults
 from penstock.runtime.checkpoint.config_values import Duration
 from penstock.runtime.graph.data_stream import DataStream
@@ -47,13 +48,9 @@ def to_spark(
         PenstockError: There are no rows and no schema.
     """
     results = SparkResults(schema)
-    try:
-        stream.sink(id, results)
-        env.run(timeout=timeout, progress=progress)
-        frame: Any = results.to_dataframe(spark)
-    except BaseException:
-        results.unpersist()
-        raise
+    frame: Any = run_and_read(
+        env, stream, id, results, lambda r: r.to_dataframe(spark), timeout=timeout, progress=progress
+    )
     unpersist = frame.unpersist
 
     def release(blocking: bool = False) -> Any:

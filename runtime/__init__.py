@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.runtime.errors import GraphError as GraphError
     from penstock.runtime.errors import JobCancelledError as JobCancelledError
     from penstock.runtime.errors import JobFailedError as JobFailedError
+    from penstock.runtime.errors import JobTimeoutError as JobTimeoutError
     from penstock.runtime.errors import LostInputError as LostInputError
     from penstock.runtime.errors import OperatorError as OperatorError
     from penstock.runtime.errors import PenstockError as PenstockError
@@ -111,6 +112,7 @@ _HOME: Final = {
     "JobResult": "graph.job_handle",
     "JobStatistics": "graph.job_handle",
     "JobStatus": "graph.job_handle",
+    "JobTimeoutError": "errors",
     "KeepAfter": "checkpoint.config",
     "KeyedProcessFunction": "operators.process_function",
     "KeyedStream": "graph.keyed_stream",
@@ -176,6 +178,7 @@ __all__ = [
     "JobResult",
     "JobStatistics",
     "JobStatus",
+    "JobTimeoutError",
     "KeepAfter",
     "KeyedProcessFunction",
     "KeyedStream",

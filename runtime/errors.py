@@ -137,6 +137,10 @@ class StateMismatchError(RestoreError):
     """A snapshot does not fit the job that is to start from it; the message says which operator and why."""
 
 
+class JobTimeoutError(PenstockError, TimeoutError):
+    """Something has not happened in time and goes on all the same; the message says what, and how to look."""
+
+
 class JobFailedError(PenstockError):
     """A job ended as failed; the message begins with the root cause."""
 

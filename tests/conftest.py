@@ -1,8 +1,11 @@
-"""Options for the whole test run."""
+"""Options for the whole test run, and nothing left on a cluster after a test."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +13,12 @@ from hypothesis import HealthCheck, settings
 #: No generated test fails because the machine is busy with something else.
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
+
+
+#: Fixtures that hold a cluster which tests share.
+_CLUSTERS: Final = {"ray_cluster", "spark"}
+#: Seconds for the actors of a test to end.
+_PATIENCE: Final = 10.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,3 +40,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End what a test has left of Penstock's on a shared cluster; a Spark session stays."""
+    yield
+    if _CLUSTERS.isdisjoint(request.fixturenames):
+        return
+    import ray
+
+    from penstock.actors.names import NAMESPACE
+
+    deadline = time.monotonic() + _PATIENCE
+    while ray.is_initialized() and (names := _penstock_actors()):
+        for name in names:
+            with contextlib.suppress(ValueError, ray.exceptions.RayActorError):
+                ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+        if time.monotonic() > deadline:
+            pytest.fail(f"actors that can't be ended: {names}")
+        time.sleep(0.1)
+
+
+def _penstock_actors() -> list[str]:
+    from ray.util import list_named_actors
+
+    from penstock.actors.names import NAMESPACE
+
+    return sorted(a["name"] for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE)

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.barrier.handler import EndOfPartitionPolicy, InFlightInput
 from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
-from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner, InFlightInput
+from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.checkpoint.channel_state import ChannelStateWriter
 from penstock.runtime.ports import Clock, TimerService
 

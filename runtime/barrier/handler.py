@@ -80,6 +80,14 @@ class ChannelBlocking(Protocol):
         ...
 
 
+class InFlightInput(ChannelBlocking, Protocol):
+    """The input, as a handler sees it that captures what is in flight."""
+
+    def waiting(self, channel: int) -> Sequence[StreamElement]:
+        """What has arrived in order on a channel and was not consumed, first one first."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class BarrierHandlerStatistics:
     """Counters of a barrier handler; durations in seconds.

@@ -34,12 +34,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from penstock.runtime.barrier.handler import (
-    ChannelBlocking,
     CheckpointBarrierHandler,
     EndOfPartitionPolicy,
+    InFlightInput,
 )
 from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
 from penstock.runtime.checkpoint.channel_state import ChannelStateWriter, in_front_of, is_captured
@@ -51,14 +50,6 @@ from penstock.runtime.record.elements import (
     EndOfPartition,
     StreamElement,
 )
-
-
-class InFlightInput(ChannelBlocking, Protocol):
-    """The input, as a handler sees it that captures what is in flight."""
-
-    def waiting(self, channel: int) -> Sequence[StreamElement]:
-        """What has arrived in order on a channel and was not consumed, first one first."""
-        ...
 
 
 class CheckpointBarrierUnaligner(CheckpointBarrierHandler):

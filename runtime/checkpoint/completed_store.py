@@ -143,9 +143,12 @@ class CompletedCheckpointStore:
         """Whether anything in here names a file."""
         return path in self._files
 
-    def pin(self, paths: Iterable[str]) -> None:
-        """Never give these files back: a savepoint names them."""
-        self._files.pin(paths)
+    def pin(self, files: Iterable[FileHandle]) -> None:
+        """Never give these files back: a savepoint names them.
+
+        Those that this store would not give back anyway need no pin: a job may take savepoints for years.
+        """
+        self._files.pin(handle.path for handle in files if self._is_ours(handle))
 
     def subsumed_in(self, view: LogView) -> tuple[int, ...]:
         """Ids that the log keeps and this store has let go: drop them before their files go."""
@@ -205,7 +208,7 @@ class CompletedCheckpointStore:
         files = list(checkpoint.own_files())
         self._files.retain(files)
         if checkpoint.is_savepoint:
-            self._files.pin(handle.path for handle in files)
+            self.pin(files)
         self._completed.append(checkpoint)
 
     def _released(self, checkpoints: Iterable[CompletedCheckpoint]) -> tuple[FileHandle, ...]:

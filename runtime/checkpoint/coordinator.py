@@ -22,37 +22,17 @@ from dataclasses import replace
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
 from penstock.runtime.checkpoint.coordinator_history import (
     CheckpointDetails,
-    CheckpointHistory,
     CheckpointRecord,
     CoordinatorStatistics,
 )
-from penstock.runtime.checkpoint.coordinator_messages import CheckpointMessages, MessageOutcome
-from penstock.runtime.checkpoint.coordinator_outcomes import CheckpointOutcomes
-from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
-from penstock.runtime.checkpoint.coordinator_requests import (
-    CheckpointRequests,
-    OnAnswer,
-)
-from penstock.runtime.checkpoint.coordinator_trigger import (
-    CheckpointTrigger,
-    InitialiseLocation,
-    Refusal,
-    TriggerEnds,
-)
-from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
+from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
+from penstock.runtime.checkpoint.coordinator_trigger import Refusal
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.finalize import Fenced, Finalized
-from penstock.runtime.checkpoint.master_hooks import MasterHooks
-from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
-from penstock.runtime.checkpoint.started_checkpoint import PendingEnds
-from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import SnapshotKind
 
 
@@ -60,85 +40,23 @@ class CheckpointCoordinator:
     """Takes the checkpoints of one job, over all its attempts.
 
     Args:
-        config: How checkpoints are taken.
-        planner: Who takes part.
-        gateway: Subtasks and job.
-        files: Deletes what nobody needs.
-        write: Writes the record of a complete checkpoint; blocks.
-        clock: Time.
-        timers: For interval, pause and timeouts.
-        runner: Runs what blocks.
-        failures: When failed checkpoints fail the job; by default what `config` says.
-        hooks: Master hooks; by default there are none.
-        coordinators: Operator coordinators; by default there are none.
-        initialise: Prepares the place of a checkpoint; blocks. Without it there is nothing to prepare.
-        coalesce_periodic: No periodic request is made while one waits (Flink 1.11: they pile up).
+        parts: What it is made of.
     """
 
-    def __init__(
-        self,
-        config: Checkpointing,
-        planner: CheckpointPlanner,
-        gateway: CoordinatorGateway,
-        files: CheckpointFiles,
-        write: Callable[[CompletedCheckpoint], Finalized | Fenced],
-        *,
-        clock: Clock,
-        timers: TimerService,
-        runner: AsyncRunner,
-        failures: CheckpointFailureManager | None = None,
-        hooks: MasterHooks | None = None,
-        coordinators: OperatorCoordinators | None = None,
-        initialise: InitialiseLocation | None = None,
-        coalesce_periodic: bool = True,
-    ) -> None:
-        self._may_force = not config.unaligned
-        self._keep_after = config.kept_after
-        self._planner = planner
-        self._files = files
-        self._failures = failures or CheckpointFailureManager(config.tolerable_failures)
-        self._history = CheckpointHistory()
-        self._hooks = hooks or MasterHooks()
-        self._coordinators = coordinators or OperatorCoordinators()
-        self._requests = CheckpointRequests(
-            config,
-            clock,
-            timers,
-            lambda request: self._trigger.begin(request),
-            lambda: len(self._pending.running),
-            coalesce_periodic=coalesce_periodic,
-        )
-        self._outcomes = CheckpointOutcomes(
-            planner,
-            gateway,
-            self._coordinators,
-            self._requests,
-            self._failures,
-            lambda reason: self._pending.drop_all(reason),
-        )
-        self._pending = PendingCheckpoints(
-            planner,
-            gateway,
-            files,
-            write,
-            self._failures,
-            self._history,
-            config.options,
-            config.timeout_seconds,
-            clock=clock,
-            timers=timers,
-            runner=runner,
-            ends=PendingEnds(self._outcomes.completed, self._outcomes.failed, self._outcomes.fenced),
-        )
-        self._trigger = CheckpointTrigger(
-            self._pending,
-            self._hooks,
-            self._coordinators,
-            runner,
-            TriggerEnds(self._outcomes.refusal, self._requests.refuse, self._requests.started),
-            initialise,
-        )
-        self._messages = CheckpointMessages(self._pending, self._history)
+    def __init__(self, parts: CoordinatorParts) -> None:
+        self._may_force = parts.may_force
+        self._keep_after = parts.keep_after
+        self._planner = parts.planner
+        self._files = parts.files
+        self._failures = parts.failures
+        self._history = parts.history
+        self._hooks = parts.hooks
+        self._coordinators = parts.coordinators
+        self._requests = parts.requests
+        self._outcomes = parts.outcomes
+        self._pending = parts.pending
+        self._trigger = parts.trigger
+        self._messages = parts.messages
 
     def begin_attempt(
         self,

@@ -17,7 +17,10 @@ from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, S
 
 
 class MessageOutcome(Enum):
-    """What became of an acknowledgement or a refusal."""
+    """What became of an acknowledgement or a refusal.
+
+    `ENDED_CHECKPOINT` is said of every id that was given out and does not run, however long ago it ended.
+    """
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"

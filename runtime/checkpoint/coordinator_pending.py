@@ -2,7 +2,7 @@
 
 A checkpoint that ends well is written first and told afterwards. One that ends badly takes its files with
 it, except after an error of the writer: then its record may stand in the log all the same, so nothing of it
-may be deleted. Whoever still builds on a completed checkpoint protects the files of that one.
+may be deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.config import KeepAfter
+from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_finaliser import CheckpointFinaliser
 from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
@@ -23,6 +23,7 @@ from penstock.runtime.checkpoint.coordinator_history import (
     CheckpointStatus,
 )
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, NotAllRunning
+from penstock.runtime.checkpoint.coordinator_retention import CheckpointRetention
 from penstock.runtime.checkpoint.decision_log import OutcomeUnknownError
 from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
@@ -34,7 +35,7 @@ from penstock.runtime.checkpoint.snapshot import FileHandle, SubtaskId
 from penstock.runtime.checkpoint.started_checkpoint import PendingEnds, StartedCheckpoint
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
-from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions
 
 
 class PendingCheckpoints:
@@ -47,8 +48,7 @@ class PendingCheckpoints:
         write: Writes the record of a complete checkpoint; blocks.
         failures: When failed checkpoints fail the job.
         history: What is remembered.
-        options: How a snapshot of a kind is taken.
-        timeout: Seconds after which a checkpoint is given up.
+        config: How snapshots are taken, and when one that runs is given up.
         clock: Time.
         timers: For the timeouts.
         runner: Runs `write`.
@@ -63,8 +63,7 @@ class PendingCheckpoints:
         write: Callable[[CompletedCheckpoint], Finalized | Fenced],
         failures: CheckpointFailureManager,
         history: CheckpointHistory,
-        options: Callable[[SnapshotKind], CheckpointOptions],
-        timeout: float,
+        config: Checkpointing,
         *,
         clock: Clock,
         timers: TimerService,
@@ -77,15 +76,13 @@ class PendingCheckpoints:
         self._write = write
         self._failures = failures
         self._history = history
-        self._options = options
-        self._timeout = timeout
+        self._options = config.options
+        self._timeout = config.timeout_seconds
         self._clock = clock
         self._timers = timers
         self._ends = ends
         self._started: dict[int, StartedCheckpoint] = {}
-        self._dead: set[int] = set()
-        self._completed: set[int] = set()
-        self._store: CompletedCheckpointStore | None = None
+        self._retention = CheckpointRetention(files)
         self._attempt = 0
         self._next_id = 1
         self.finaliser: CheckpointFinaliser[Finalized | Fenced] = CheckpointFinaliser(runner)
@@ -103,24 +100,25 @@ class PendingCheckpoints:
     @property
     def latest(self) -> CompletedCheckpoint | None:
         """The newest completed checkpoint."""
-        return None if self._store is None else self._store.latest
+        return self._retention.latest
 
     def begin_attempt(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """Run the checkpoints of a new attempt."""
-        self.begin_region(attempt, store, highest_id)
-        self._dead.clear()
-        self._completed.clear()
+        self._retention.begin_attempt(store)
+        self._go_on_with(attempt, highest_id)
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """Go on with a new attempt of a part of the job; what the rest says late is still known as late."""
+        self._retention.begin_region(store)
+        self._go_on_with(attempt, highest_id)
+
+    def _go_on_with(self, attempt: int, highest_id: int) -> None:
         self._attempt = attempt
-        self._store = store
         self._next_id = max(self._next_id, highest_id + 1)
 
     def end_job(self, job_state: str, keep_after: KeepAfter) -> tuple[str, ...]:
         """The job has ended: paths of what may be deleted of its completed checkpoints."""
-        store, self._store = self._store, None
-        return () if store is None else tuple(h.path for h in store.shutdown(job_state, keep_after))
+        return self._retention.end_job(job_state, keep_after)
 
     def get(self, checkpoint_id: int) -> StartedCheckpoint | None:
         """The running checkpoint with this id."""
@@ -141,7 +139,7 @@ class PendingCheckpoints:
             return plan
         checkpoint_id, now = self._next_id, self._clock.now()
         self._next_id += 1
-        base = self._base()
+        base = self._retention.base_id
         pending = PendingCheckpoint(
             checkpoint_id,
             request.kind,
@@ -169,7 +167,7 @@ class PendingCheckpoints:
 
     def trigger_sources(self, started: StartedCheckpoint) -> None:
         """Tell those who begin the checkpoint; the barriers do the rest."""
-        self._gateway.trigger(started.plan.trigger, started.barrier)
+        self._gateway.trigger(started.tell(), started.barrier)
 
     def finalise_if_complete(self, started: StartedCheckpoint) -> None:
         """Write the record of a running checkpoint if nobody is missing any more."""
@@ -180,7 +178,7 @@ class PendingCheckpoints:
     def data_ended(self, subtask: SubtaskId) -> None:
         """Let a subtask start the checkpoints that run by itself, if no barrier comes there any more."""
         for started in self.running:
-            if started.pending.waits_for(subtask) and subtask not in started.plan.trigger:
+            if started.data_ended(subtask):
                 self._gateway.trigger((subtask,), started.barrier)
 
     def abort(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
@@ -188,8 +186,7 @@ class PendingCheckpoints:
         if started.pending.state is not PendingState.COLLECTING or started.id not in self._started:
             return
         self.finaliser.withdraw(started.id)
-        self._dead.add(started.id)
-        self._files.discard(started.id, started.pending.abort(reason), started.location)
+        self._retention.dead(started.id, started.pending.abort(reason), started.location)
         self._failed(started, reason, detail)
 
     def drop_all(self, reason: Reason) -> tuple[StartedCheckpoint, ...]:
@@ -217,17 +214,11 @@ class PendingCheckpoints:
 
     def discard(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
         """Of these files, delete those that were written for a checkpoint that is dead."""
-        self._files.discard(checkpoint_id, files)
+        self._retention.discard(checkpoint_id, files)
 
     def discard_late(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
-        """Files came for a checkpoint that does not run: delete those that nothing can need.
-
-        Of a checkpoint of which nobody knows whether its record was written nothing is deleted.
-        """
-        if checkpoint_id in self._dead or checkpoint_id >= self._next_id:
-            self.discard(checkpoint_id, files)
-        elif checkpoint_id in self._completed and self._store is not None:
-            self.discard(checkpoint_id, self._store.unreferenced(files))
+        """Files came for a checkpoint that does not run: delete those that nothing can need."""
+        self._retention.discard_late(checkpoint_id, files, was_started=checkpoint_id < self._next_id)
 
     def _complete(self, started: StartedCheckpoint, attempt: int) -> CompletedCheckpoint:
         parts = {subtask: part.snapshot for subtask, part in started.pending.acknowledged.items()}
@@ -246,17 +237,16 @@ class PendingCheckpoints:
         )
 
     def _written(self, started: StartedCheckpoint, outcome: Finalized | Fenced) -> None:
-        if isinstance(outcome, Fenced) or self._store is None:
+        if isinstance(outcome, Fenced) or not self._retention.has_store:
             self._ends.fenced()
             return
         checkpoint = outcome.checkpoint
         started.pending.complete()
-        self._completed.add(started.id)
         del self._started[started.id]
         self._failures.succeeded(started.id)
         duration = self._clock.monotonic() - started.started_at
         self._history.completed(started.id, checkpoint.completed_at, duration, checkpoint.size)
-        self._delete(self._store.add(checkpoint, oldest_pending_base=self._oldest_base()))
+        self._retention.completed(checkpoint, self._oldest_base())
         self._ends.completed(started, checkpoint)
         self._subsume_older_than(started.id)
 
@@ -265,8 +255,7 @@ class PendingCheckpoints:
             files = started.pending.abort(Reason.FINALIZE_CHECKPOINT_FAILURE)
             unsure = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError))
             if isinstance(error, StorageError) and not unsure:
-                self._dead.add(started.id)
-                self._files.discard(started.id, files, started.location)
+                self._retention.dead(started.id, files, started.location)
             detail = f"its record could not be written: {type(error).__name__}: {error}"
             self._failed(started, Reason.FINALIZE_CHECKPOINT_FAILURE, detail)
 
@@ -285,17 +274,9 @@ class PendingCheckpoints:
     def _failed(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
         del self._started[started.id]
         self._history.failed(started.id, reason, detail, self._clock.monotonic() - started.started_at)
-        if self._store is not None:
-            self._delete(self._store.release(self._oldest_base()))
+        self._retention.release(self._oldest_base())
         self._ends.failed(started, reason, detail)
-
-    def _base(self) -> int:
-        newest = None if self._store is None else self._store.latest_checkpoint
-        return -1 if newest is None else newest.checkpoint_id
 
     def _oldest_base(self) -> int | None:
         bases = [s.pending.base_id for s in self._started.values() if s.pending.base_id >= 0]
         return min(bases) if bases else None
-
-    def _delete(self, handles: Iterable[FileHandle]) -> None:
-        self._files.delete(handle.path for handle in handles)

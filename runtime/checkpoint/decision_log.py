@@ -54,13 +54,11 @@ from penstock.runtime.checkpoint.log_records import (
     Parallelism,
     encode_record,
 )
+from penstock.runtime.checkpoint.log_slots import PUT_TRIES, LogSlots
 from penstock.runtime.checkpoint.log_view import LogView
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
 from penstock.runtime.ports import SnapshotStorage
-
-#: How often a put without an answer is made before the outcome counts as unknown.
-PUT_TRIES: Final = 3
 
 #: How often an attempt tries to begin; only a storage that answers nonsense needs so many.
 BEGIN_TRIES: Final = 1000
@@ -102,7 +100,8 @@ class DecisionLog:
         self._view = LogView()
         self._attempt = 0
         self._fenced: Fenced | None = None
-        self._claimed = self._conflicts = self._unanswered = self._compactions = 0
+        self._slots = LogSlots(storage, paths, self._reader)
+        self._claimed = self._compactions = 0
         self._compaction_error = ""
 
     @property
@@ -144,12 +143,10 @@ class DecisionLog:
             parallel = view.parallelism if parallelism is None else parallelism
             record = AttemptBegun(view.last_attempt + 1, newest, now, parallel)
             try:
-                self._storage.put(self._paths.log_slot(view.next_slot), encode_record(record), create=True)
+                self._slots.put_once(view.next_slot, encode_record(record))
             except ObjectExistsError:
-                self._conflicts += 1
                 continue
             except StorageError:
-                self._unanswered += 1
                 unanswered += 1
                 if unanswered == PUT_TRIES:
                     raise
@@ -201,8 +198,8 @@ class DecisionLog:
             self._view.next_slot,
             self._view.records_since_compaction,
             self._claimed,
-            self._conflicts,
-            self._unanswered,
+            self._slots.conflicts,
+            self._slots.unanswered,
             self._compactions,
             self._compaction_error,
         )
@@ -226,7 +223,7 @@ class DecisionLog:
             if known is not None:
                 return known
             slot = self._view.next_slot
-            found = self._put(slot, data)
+            found = self._slots.claim(slot, data)
             if found is None or found == record:
                 self._claimed += 1
                 self._view = self._view.after(record)
@@ -259,38 +256,11 @@ class DecisionLog:
             )
             raise CorruptSnapshotError(msg)
 
-    def _put(self, slot: int, data: bytes) -> LogRecord | None:
-        """Claim a slot; `None` when that worked, otherwise what is in it."""
-        path = self._paths.log_slot(slot)
-        for tried in range(1, PUT_TRIES + 1):
-            try:
-                self._storage.put(path, data, create=True)
-            except ObjectExistsError:
-                self._conflicts += 1
-                return self._found(slot)
-            except StorageError as error:
-                self._unanswered += 1
-                if tried == PUT_TRIES:
-                    msg = f"nobody knows whether a record got into {self._storage.url}/{path}: {error}"
-                    raise OutcomeUnknownError(msg) from error
-            else:
-                return None
-        raise AssertionError
-
-    def _found(self, slot: int) -> LogRecord:
-        try:
-            return self._reader.read(slot)
-        except CorruptSnapshotError:
-            raise
-        except StorageError as error:
-            msg = f"nobody knows what slot {slot} of {self._storage.url}/{self._paths.log} holds: {error}"
-            raise OutcomeUnknownError(msg) from error
-
     def _compact(self, now: float) -> None:
         """Compact; a failure costs space only and is made good by a later compaction."""
         record, slot = self._view.compacted(now), self._view.next_slot
         try:
-            found = self._put(slot, encode_record(record))
+            found = self._slots.claim(slot, encode_record(record))
             if found is not None and found != record:
                 # It must hold all that is in front of its own slot: in any other slot it would be wrong.
                 self._follow(slot, found)

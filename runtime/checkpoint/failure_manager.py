@@ -12,6 +12,7 @@ not when the job itself could not (it expired, it could not be written): that is
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,6 +42,10 @@ BEFORE_THE_TASKS: Final = frozenset(
         Reason.EXCEPTION,
     }
 )
+
+#: Of so many failures in a row it is known which checkpoints they were, so none counts twice. A checkpoint
+#: fails within a few checkpoints of its start, and some jobs tolerate any number of failures.
+REMEMBERED_FAILURES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class CheckpointFailureManager:
     ) -> None:
         self._tolerable = tolerable_failures
         self._counted_reasons = counted_reasons
-        self._counted_ids: set[int] = set()
+        self._counted_ids: deque[int] = deque(maxlen=REMEMBERED_FAILURES)
         self._in_a_row = self._total = 0
         self._completed_id = -1
 
@@ -91,7 +96,7 @@ class CheckpointFailureManager:
         if not self._counts(reason, checkpoint_id, is_savepoint=is_savepoint):
             return False
         if checkpoint_id >= 0:
-            self._counted_ids.add(checkpoint_id)
+            self._counted_ids.append(checkpoint_id)
         self._in_a_row += 1
         self._total += 1
         if self._tolerable is None or self._in_a_row <= self._tolerable:

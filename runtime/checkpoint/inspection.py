@@ -44,6 +44,7 @@ class StateSummary:
         is_exact: `False` when keys could not be decoded here: `entries` then counts every time a key was
             written, over all files.
         values: The list's values as text, such as the positions of a source; only of sources.
+        of_type: The type that a function has declared for the values; empty without a declaration.
     """
 
     name: str
@@ -51,6 +52,7 @@ class StateSummary:
     entries: int
     is_exact: bool = True
     values: tuple[str, ...] = ()
+    of_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,11 @@ def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
     except CodecError:
         entries = sum(handle.entries for handle in handles)
         return [StateSummary("(keys of a type that is not known here)", "keyed", entries, is_exact=False)]
-    return [StateSummary(table, "keyed", number) for table, number in sorted(counts.items())]
+    types = dict(pair for handle in handles for pair in handle.types)
+    return [
+        StateSummary(table, "keyed", number, of_type=types.get(table, ""))
+        for table, number in sorted(counts.items())
+    ]
 
 
 def _live_keys(handle: KeyedStateHandle, read: Read, codec: ValueCodec) -> dict[str, set[Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import xxhash
 
@@ -38,6 +38,7 @@ _MAGIC: Final = b"PENSTKCP"
 _VERSION: Final = 1
 _WHAT: Final = "the metadata of a checkpoint"
 _BESIDE: Final = "./"
+Types: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def write_state_file(storage: SnapshotStorage, path: str, data: bytes) -> FileHandle:
@@ -103,6 +104,9 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
             for state in checkpoint.operators.values()
             if state.finished
         },
+        "types": {
+            state.operator_id: types for state in checkpoint.operators.values() if (types := _types(state))
+        },
         "coordinators": {
             state.operator_id: _encode(state.coordinator, folder)
             for state in checkpoint.operators.values()
@@ -128,7 +132,9 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
     folder = _folder(path)
     try:
         finished = dict(body["finished"]) if "finished" in body else {}
-        operators = [_decode_operator(item, folder, finished) for item in body["operators"]]
+        declared = dict(body["types"]) if "types" in body else {}
+        types = {operator: tuple(sorted(dict(names).items())) for operator, names in declared.items()}
+        operators = [_decode_operator(item, folder, finished, types) for item in body["operators"]]
         coordinators = {o: _decode(item, folder) for o, item in body.get("coordinators", {}).items()}
         return CompletedCheckpoint(
             body["id"],
@@ -170,6 +176,10 @@ def _folder(path: str) -> str:
     return path[: path.rfind("/") + 1]
 
 
+def _types(state: OperatorState) -> dict[str, str]:
+    return dict(pair for part in state.subtasks.values() for keyed in part.keyed for pair in keyed.types)
+
+
 def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
     subtasks = [
         [
@@ -185,13 +195,16 @@ def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
     return [state.operator_id, state.parallelism, state.max_parallelism, subtasks]
 
 
-def _decode_operator(item: list[Any], folder: str, finished: Mapping[str, list[int]]) -> OperatorState:
+def _decode_operator(
+    item: list[Any], folder: str, finished: Mapping[str, list[int]], types: Mapping[str, Types]
+) -> OperatorState:
     operator_id, parallelism, max_parallelism, subtasks = item
+    declared = types.get(operator_id, ())
     return OperatorState(
         operator_id,
         parallelism,
         max_parallelism,
-        {index: _decode_subtask(parts, folder) for index, *parts in subtasks},
+        {index: _decode_subtask(parts, folder, declared) for index, *parts in subtasks},
         frozenset(finished.get(operator_id, ())),
     )
 
@@ -207,10 +220,10 @@ def _encode_lists(handles: Iterable[OperatorStateHandle], folder: str) -> list[A
     return [[o.name, o.mode.value, o.count, _encode(o.state, folder)] for o in handles]
 
 
-def _decode_subtask(parts: list[Any], folder: str) -> OperatorSubtaskState:
+def _decode_subtask(parts: list[Any], folder: str, types: Types) -> OperatorSubtaskState:
     keyed, lists, channels, raw_keyed, raw_lists = parts
     return OperatorSubtaskState(
-        _decode_keyed(keyed, folder),
+        _decode_keyed(keyed, folder, types),
         _decode_lists(lists, folder),
         None if channels is None else _decode_channels(channels, folder),
         _decode_keyed(raw_keyed, folder),
@@ -218,9 +231,9 @@ def _decode_subtask(parts: list[Any], folder: str) -> OperatorSubtaskState:
     )
 
 
-def _decode_keyed(items: list[Any], folder: str) -> tuple[KeyedStateHandle, ...]:
+def _decode_keyed(items: list[Any], folder: str, types: Types = ()) -> tuple[KeyedStateHandle, ...]:
     return tuple(
-        KeyedStateHandle(KeyGroupRange(first, last), tuple(_decode(f, folder) for f in files), entries)
+        KeyedStateHandle(KeyGroupRange(first, last), tuple(_decode(f, folder) for f in files), entries, types)
         for first, last, entries, files in items
     )
 

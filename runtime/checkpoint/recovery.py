@@ -154,7 +154,7 @@ def _pin_savepoints(
             savepoint = read_metadata(storage, path)
         except CorruptSnapshotError:
             continue
-        store.pin(handle.path for handle in savepoint.own_files())
+        store.pin(savepoint.own_files())
 
 
 def _loaded(

@@ -86,11 +86,13 @@ class KeyedStateHandle:
         key_groups: The range that the writing subtask owned.
         files: Base first, newest changes last.
         entries: Number of keys written, over all files.
+        types: Names of the states whose function has declared a type, each with the type's name.
     """
 
     key_groups: KeyGroupRange
     files: tuple[StateHandle, ...]
     entries: int = 0
+    types: tuple[tuple[str, str], ...] = ()
 
 
 class RedistributionMode(Enum):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlan
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.record.elements import CheckpointBarrier
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StartedCheckpoint:
     """A checkpoint that runs.
 
@@ -23,6 +24,8 @@ class StartedCheckpoint:
         request: Who asked for it.
         barrier: What begins it.
         started_at: Monotonic seconds.
+        is_told: Whether subtasks have been told of it; before, coordinators and hooks do their part.
+        ended_before: Subtasks that came to the end of their data before anybody was told.
     """
 
     pending: PendingCheckpoint
@@ -30,6 +33,8 @@ class StartedCheckpoint:
     request: CheckpointRequest
     barrier: CheckpointBarrier
     started_at: float
+    is_told: bool = False
+    ended_before: list[SubtaskId] = field(default_factory=list)
 
     @property
     def id(self) -> int:
@@ -40,6 +45,22 @@ class StartedCheckpoint:
     def location(self) -> str | None:
         """URL of a savepoint's place that is not in the job's storage."""
         return self.barrier.options.location
+
+    def tell(self) -> tuple[SubtaskId, ...]:
+        """Coordinators and hooks have done their part: who is told now."""
+        self.is_told = True
+        return (*self.plan.trigger, *self.ended_before)
+
+    def data_ended(self, subtask: SubtaskId) -> bool:
+        """A subtask came to the end of its data: whether it is to be told now, since no barrier comes there.
+
+        While coordinators and hooks do their part nobody is told; it is told with the others then.
+        """
+        if not self.pending.waits_for(subtask) or subtask in self.plan.trigger:
+            return False
+        if not self.is_told:
+            self.ended_before.append(subtask)
+        return self.is_told
 
 
 @dataclass(frozen=True, slots=True)

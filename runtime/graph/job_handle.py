@@ -107,7 +107,7 @@ class JobHandle(Protocol):
         Raises:
             JobFailedError: It failed; the message begins with the root cause.
             JobCancelledError: Somebody cancelled it.
-            TimeoutError: It still runs after `timeout`, and goes on running.
+            JobTimeoutError: It still runs after `timeout`, and goes on running.
         """
         ...
 
@@ -115,45 +115,59 @@ class JobHandle(Protocol):
         """End the job without a savepoint; does nothing when it has ended."""
         ...
 
-    def savepoint(self, target: str | None = None) -> str:
+    def savepoint(self, target: str | None = None, *, timeout: Duration | None = None) -> str:
         """Take a savepoint while the job goes on.
 
         Args:
             target: Folder (path or URL) in which it gets a folder of its own; by default it is in the
                 checkpoint storage.
+            timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder.
 
         Raises:
             SavepointError: There is none; says why.
+            JobTimeoutError: It is not complete after `timeout`, and goes on.
         """
         ...
 
-    def stop(self, savepoint: str | None = None, *, drain: bool = False) -> str:
+    def stop(
+        self, savepoint: str | None = None, *, drain: bool = False, timeout: Duration | None = None
+    ) -> str:
         """Take a savepoint and end the job; nothing is read behind it.
 
         Args:
             savepoint: Where, as for `savepoint`.
             drain: Let event time go to its end, so that windows fire.
+            timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder.
 
         Raises:
             SavepointError: The job was not stopped; says why.
+            JobTimeoutError: It has not ended after `timeout`; it goes on stopping.
         """
         ...
 
-    def rescale(self, parallelism: Mapping[str, int] | None = None, **operators: int) -> None:
+    def rescale(
+        self,
+        parallelism: Mapping[str, int] | None = None,
+        *,
+        timeout: Duration | None = None,
+        **operators: int,
+    ) -> None:
         """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
 
         Args:
             parallelism: By operator id; an operator takes its chain along.
+            timeout: Seconds to wait at most; `None` waits for ever.
             **operators: The same, for ids that are Python names: `rescale(count=4)`.
 
         Raises:
             RescaleError: The job goes on as it was; says why.
+            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change goes on.
         """
         ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
@@ -20,6 +21,7 @@ from penstock.runtime.job.restart_strategies import restart_strategy
 from penstock.runtime.job.states.created import Created
 from penstock.runtime.job.states.deploying import Deploying
 from penstock.runtime.job.states.running import Running
+from penstock.runtime.job.uncovered_output import UncoveredOutput
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.value_codec import ValueCodec
 
@@ -78,6 +80,7 @@ def assemble(
     operators = job.operators = JobOperators(
         job, graph, codec, allow_non_restored=config.allow_non_restored_state
     )
+    job.uncovered = UncoveredOutput(job_id, graph.job, codec, around.storage, around.open_location)
     if config.checkpointing is not None:
         job.coordinator = _coordinator(config.checkpointing, job, operators, ledger, around)
     return job, operators
@@ -91,14 +94,16 @@ def _coordinator(
     around: Surroundings,
 ) -> CheckpointCoordinator:
     return CheckpointCoordinator(
-        checkpointing,
-        job.planner,
-        CoordinatorLink(job),
-        CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
-        ledger.finalize,
-        clock=around.clock,
-        timers=around.timers,
-        runner=around.runner,
-        hooks=operators.hooks,
-        coordinators=operators.coordinators,
+        CoordinatorParts(
+            checkpointing,
+            job.planner,
+            CoordinatorLink(job),
+            CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
+            ledger.finalize,
+            clock=around.clock,
+            timers=around.timers,
+            runner=around.runner,
+            hooks=operators.hooks,
+            coordinators=operators.coordinators,
+        )
     )

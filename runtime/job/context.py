@@ -25,6 +25,7 @@ from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 if TYPE_CHECKING:
     from penstock.runtime.job.job_operators import JobOperators
     from penstock.runtime.job.states.base import State
+    from penstock.runtime.job.uncovered_output import UncoveredOutput
 
 
 class JobContext:
@@ -39,8 +40,19 @@ class JobContext:
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
         warning: What the user must be told about that checkpoint.
         stopped_with: The complete savepoint that the job was stopped with.
+        uncovered: What its sinks have not committed; removed at the end of a job that did not finish.
         is_fenced: Another JobMaster owns the job: nothing is done any more.
     """
+
+    attempt = 0
+    wanted_parallelism: Mapping[str, int] | None = None
+    restored_id: int | None = None
+    warning: str | None = None
+    stopped_with: CompletedCheckpoint | None = None
+    is_fenced = False
+    coordinator: CheckpointCoordinator | None = None
+    operators: JobOperators | None = None
+    uncovered: UncoveredOutput | None = None
 
     def __init__(
         self,
@@ -61,7 +73,6 @@ class JobContext:
         self._submitted = graph.job
         self.graph = graph
         self.parallelism: Mapping[str, int] = {}
-        self.wanted_parallelism: Mapping[str, int] | None = None
         self.gateway = gateway
         self.ledger = ledger
         self.planner = planner
@@ -72,15 +83,8 @@ class JobContext:
         self.clock = clock
         self.timers = timers
         self.runner = runner
-        self.coordinator: CheckpointCoordinator | None = None
-        self.operators: JobOperators | None = None
         self.failures = FailureHistory()
         self.transitions = TransitionHistory()
-        self.attempt = 0
-        self.restored_id: int | None = None
-        self.warning: str | None = None
-        self.stopped_with: CompletedCheckpoint | None = None
-        self.is_fenced = False
         self.state: State = created(self)
         self._deploying = deploying
         self._running = running

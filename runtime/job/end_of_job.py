@@ -1,4 +1,4 @@
-"""Writes the end of a job into the log of decisions, with patience, and deletes what it does not keep.
+"""Writes the end of a job into the log of decisions, with patience, and removes what nobody needs any more.
 
 Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
 that does not answer is tried a few times; if it stays away the job ends all the same, and the note says so.
@@ -50,7 +50,7 @@ class EndOfJob:
             else:
                 if job.operators is not None:
                     job.operators.close()
-                self._delete_files(state, then)
+                self._remove_uncovered(state, then)
 
         def failed(error: BaseException) -> None:
             is_damaged = isinstance(error, CorruptSnapshotError)  # waiting does not mend it
@@ -60,6 +60,22 @@ class EndOfJob:
                 then(f"its end could not be recorded: {type(error).__name__}: {error}")
 
         job.runner.run(lambda: job.ledger.end(state, cause, now), written, failed)
+
+    def _remove_uncovered(self, state: JobState, then: Callable[[str], None]) -> None:
+        """Before the checkpoints go, which say what is covered."""
+        job = self._job
+        output = job.uncovered
+        if state is JobState.FINISHED or output is None or not output.is_known:
+            self._delete_files(state, then)
+            return
+
+        def failed(error: BaseException) -> None:
+            what = f"what its sinks had not committed could not be removed: {type(error).__name__}: {error}"
+            self._delete_files(state, lambda note: then("; ".join(filter(None, (what, note)))))
+
+        job.runner.run(
+            lambda: output.remove(job.ledger.newest()), lambda _: self._delete_files(state, then), failed
+        )
 
     def _delete_files(self, state: JobState, then: Callable[[str], None]) -> None:
         job = self._job

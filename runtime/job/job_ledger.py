@@ -18,6 +18,7 @@ from penstock.runtime.checkpoint.finalize import Fenced, Finalized, finalize
 from penstock.runtime.checkpoint.log_reader import LogReader
 from penstock.runtime.checkpoint.log_records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.log_view import LogView
+from penstock.runtime.checkpoint.metadata import read_metadata
 from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.recovery import load_latest, rebuild_store
@@ -178,6 +179,16 @@ class JobLedger:
         outcome = self._log.end(state.value, cause or None, now)
         return LostToOther() if isinstance(outcome, Fenced) else None
 
+    def newest(self) -> CompletedCheckpoint | None:
+        """The newest completed checkpoint or savepoint of this job itself, as far as this log knows.
+
+        Raises:
+            StorageError: It could not be read.
+            CorruptSnapshotError: It is damaged.
+        """
+        record = self._log.view.newest
+        return None if record is None else read_metadata(self._storage, record.metadata)
+
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files.
 
@@ -202,6 +213,8 @@ class JobLedger:
         damaged = () if loaded is None else loaded.damaged
         if damaged and isinstance(self._log.drop(damaged, now), Fenced):
             return LostToOther()
+        for dropped in damaged:
+            self._damaged.pop(dropped, None)
         view = self._log.view
         rebuilt = rebuild_store(
             self._storage, self.paths, view, attempt=begun.attempt, retained=config.retain

@@ -58,7 +58,7 @@ class RuntimeContext:
     def __init__(self, context: OperatorContext, backend: HeapKeyedStateBackend) -> None:
         self._connector = context.connector
         self._backend = backend
-        self._states: dict[str, tuple[ValueState, Any]] = {}
+        self._states: dict[str, tuple[ValueState, Any, type | None]] = {}
         self._counters: dict[str, Counter] = {}
         self.timestamp = None
 
@@ -87,7 +87,7 @@ class RuntimeContext:
         """Number of subtasks of this operator."""
         return self._connector.parallelism
 
-    def value_state(self, name: str, default: Any = None) -> ValueState:
+    def value_state(self, name: str, default: Any = None, *, of_type: type | None = None) -> ValueState:
         """State with one value a key; asked for in `open` (once) or in `process` (each time the same object).
 
         What counts is what `update` was called with: a value that is changed in place and not updated is not
@@ -96,9 +96,12 @@ class RuntimeContext:
         Args:
             name: Unique in the operator; the value is found again under it.
             default: Value of a key that has none; can't be changed in place, because all keys share it.
+            of_type: The type of the values, such as `int` or a class of yours. `update` takes nothing else,
+                and a job whose restored values are of another type does not start. By default anything goes.
 
         Raises:
-            ConfigurationError: The default is mutable, or is not the one that was given first.
+            ConfigurationError: The default is mutable, or default or type are not those given first.
+            StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
         known = self._states.get(name)
         if known is None:
@@ -108,9 +111,12 @@ class RuntimeContext:
                     "all keys; leave it out and use `state.value() or ...`"
                 )
                 raise ConfigurationError(msg)
-            known = self._states[name] = self._backend.value_state(name, default), default
+            known = self._states[name] = self._backend.value_state(name, default, of_type), default, of_type
         elif default is not known[1] and default != known[1]:
             msg = f"value_state({name!r}) already has the default {known[1]!r} and can't have {default!r}"
+            raise ConfigurationError(msg)
+        elif of_type is not known[2]:
+            msg = f"value_state({name!r}) already has of_type={known[2]!r} and can't have {of_type!r}"
             raise ConfigurationError(msg)
         return known[0]
 

@@ -181,6 +181,24 @@ class RemovesLeftovers(Protocol):
 
 
 @runtime_checkable
+class RemovesUncovered(Protocol):
+    """Optional for a sink: clean up behind a job that has failed or was cancelled."""
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
+        """Remove all uncommitted work of one operator of a job that has ended, except what is covered.
+
+        Called in the background in the JobMaster, not in a subtask, when no checkpoint can complete any more.
+
+        Args:
+            job_id: The job.
+            operator_id: The sink's operator.
+            covered: What `prepare_commit` gave of transactions that a completed snapshot covers: a job that
+                starts from it will commit them, so they stay. Some may be committed already.
+        """
+        ...
+
+
+@runtime_checkable
 class Sink(Protocol[T_contra]):  # type: ignore[misc] # as above
     """A place that records go to. The object itself is pickled and sent to the subtasks."""
 

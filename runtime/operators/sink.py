@@ -40,10 +40,13 @@ class SinkOperator(Operator):
 
     Args:
         sink: The user's sink.
+
+    Attributes:
+        sink: The user's sink.
     """
 
     def __init__(self, sink: Sink[Any]) -> None:
-        self._sink = sink
+        self.sink = sink
         self._open_writer: SinkWriter[Any] | None = None
         self._context: OperatorContext | None = None
         self._pending: list[tuple[int, Any]] = []
@@ -54,7 +57,7 @@ class SinkOperator(Operator):
     @property
     def doing(self) -> str:
         """The writer's method that runs."""
-        return f"sink {type(self._sink).__name__}: {self._phase}"
+        return f"sink {type(self.sink).__name__}: {self._phase}"
 
     def open(self, context: OperatorContext) -> None:
         """Make the writer, and commit again what the restored checkpoint covers.
@@ -64,7 +67,7 @@ class SinkOperator(Operator):
         """
         self._phase = "open"
         self._context = context
-        self._open_writer = self._sink.writer(context.connector)
+        self._open_writer = self.sink.writer(context.connector)
         restored = context.restored.get(COMMITTABLES, ())
         self._pending = sorted(restored, key=lambda entry: entry[0])
         if not self._pending:

@@ -24,6 +24,7 @@ from penstock.runtime.state.increments import Increments
 from penstock.runtime.state.keyed_chunk import Block, DecodedBlock, encode_deleted, encode_written, read_chunk
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.state_table import NO_KEY, StateTable, ValueState
+from penstock.runtime.state.state_types import DeclaredTypes, TypedValueState
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
 
@@ -93,6 +94,7 @@ class HeapKeyedStateBackend:
         self._codec = codec
         self._policy = policy
         self._tables: dict[str, StateTable] = {}
+        self._types = DeclaredTypes()
         self._increments = Increments(codec)
         self._last_id = -1
         self._completed_id = -1
@@ -110,9 +112,17 @@ class HeapKeyedStateBackend:
         """Names of the tables that hold anything."""
         return tuple(name for name, table in self._tables.items() if table.entries)
 
-    def value_state(self, name: str, default: Any = None) -> ValueState:
-        """A view of one table for the current key."""
-        return ValueState(self.table(name), self, default)
+    def value_state(self, name: str, default: Any = None, of_type: type | None = None) -> ValueState:
+        """A view of one table for the current key; with a type it holds no other values.
+
+        Raises:
+            StateMismatchError: The table holds restored values of another type.
+        """
+        table = self.table(name)
+        if of_type is None:
+            return ValueState(table, self, default)
+        self._types.declare(table, of_type)
+        return TypedValueState(table, self, default, of_type)
 
     def set_current_key(self, key: Any) -> None:
         """Say whose record or timer is processed from now on."""
@@ -155,6 +165,7 @@ class HeapKeyedStateBackend:
             self._codec,
             self._policy,
             self_contained,
+            self._types.names(),
         )
 
     def snapshot_finished(self, checkpoint_id: int, handle: KeyedStateHandle) -> None:
@@ -192,6 +203,7 @@ class HeapKeyedStateBackend:
         for table in self._tables.values():
             table.entries.clear()
             table.changed.clear()
+        self._types.restore(handles)
         for handle in handles:
             for file in handle.files:
                 self._apply(read_chunk(files.read(file), file, self.max_parallelism, self._codec))

@@ -281,12 +281,16 @@ def _unpack(data: bytes, where: str) -> tuple[int, list[Any]]:
 def _decode_block(
     codec: ValueCodec, table: str, count: int, groups: bytes, keys: bytes, values: bytes | None
 ) -> DecodedBlock:
-    decoded = DecodedBlock(
-        table,
-        np.frombuffer(groups, dtype="<u2"),
-        codec.loads(keys),
-        None if values is None else codec.loads(values),
-    )
+    try:
+        decoded = DecodedBlock(
+            table,
+            np.frombuffer(groups, dtype="<u2"),
+            codec.loads(keys),
+            None if values is None else codec.loads(values),
+        )
+    except CodecError as error:
+        msg = f"state {table!r}: {error}"
+        raise CodecError(msg) from error
     lengths = {
         len(decoded.key_groups),
         len(decoded.keys),

@@ -88,6 +88,7 @@ class KeyedSnapshot:
         codec: The task's codec; `finish` uses one of its own with the same settings.
         policy: When files are merged.
         self_contained: Merge everything into a file of this snapshot's own (a savepoint).
+        types: Declared types of the tables' values, by table.
     """
 
     checkpoint_id: int
@@ -98,6 +99,7 @@ class KeyedSnapshot:
     codec: ValueCodec
     policy: CompactionPolicy
     self_contained: bool = False
+    types: tuple[tuple[str, str], ...] = ()
 
     def finish(self, files: StateFileWriter) -> KeyedStateHandle:
         """Write the changes as at most one new file, merged with older files when it is time; blocks.
@@ -122,10 +124,10 @@ class KeyedSnapshot:
             blocks, merged = self._merge(chain[keep:], blocks, files, codec, has_older=keep > 0)
             entries -= merged
         if not blocks:
-            return KeyedStateHandle(self.key_groups, chain[:keep], entries)
+            return KeyedStateHandle(self.key_groups, chain[:keep], entries, self.types)
         data = write_chunk(blocks, self.max_parallelism, self.key_groups, codec)
         entries += sum(len(block.keys) for block in blocks)
-        return KeyedStateHandle(self.key_groups, (*chain[:keep], files.write(data)), entries)
+        return KeyedStateHandle(self.key_groups, (*chain[:keep], files.write(data)), entries, self.types)
 
     def _files_to_keep(self, chain: tuple[StateHandle, ...], blocks: list[Block]) -> int:
         if self.self_contained:

@@ -18,8 +18,11 @@ from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import (
+    CodecError,
+    CorruptSnapshotError,
     OperatorError,
     OperatorLocation,
+    StateMismatchError,
 )
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
@@ -97,24 +100,9 @@ class _Builder:
         self._locations = locations_of(self._vertex.operators, descriptor.id.index, self._vertex.parallelism)
 
     def build(self, runner: AsyncRunner) -> Subtask:
-        config = self._descriptor.config
-        network = NetworkConfig(
-            config.credits,
-            config.buffer_rows,
-            config.buffer_bytes,
-            config.buffer_timeout,
-            config.arrow_buffer_rows,
-        )
         operators = self._vertex.operators
         ids = [operator.id for operator in operators]
-        outputs = SubtaskOutputs(
-            self._descriptor.subtask.outputs,
-            self._descriptor.id.index,
-            self._batches,
-            self._gateway.send,
-            network,
-            dict(zip(ids, self._locations, strict=True)),
-        )
+        outputs = self._outputs(ids)
         source = None if operators[0].source is None else SourceOperator(operators[0].source)
         first = 0 if source is None else 1
         finished = self._descriptor.restore is not None and self._descriptor.restore.finished
@@ -125,7 +113,11 @@ class _Builder:
         timers = TaskTimers(self._clock)
         writer = self._channel_state_writer(runner)
         chain = OperatorChain(self._make_operators(first, only_sinks=finished), emit, first)
-        backends = {spec.id: self._backend(spec.id) for spec in operators if spec.keyed and not finished}
+        backends = {
+            location.operator: self._backend(location)
+            for location, spec in zip(self._locations, operators, strict=True)
+            if spec.keyed and not finished
+        }
         parts = SubtaskParts(
             self._descriptor,
             chain,
@@ -139,19 +131,40 @@ class _Builder:
             timers,
             writer,
         )
-        task = self._descriptor.restore
-        if task is not None and task.channels is not None:
-            subtask = self._descriptor.subtask
+        self._restore_channels(parts)
+        self._open(parts, first)
+        return Subtask(parts, self._gateway, runner, self._clock)
+
+    def _outputs(self, ids: Sequence[str]) -> SubtaskOutputs:
+        config = self._descriptor.config
+        network = NetworkConfig(
+            config.credits,
+            config.buffer_rows,
+            config.buffer_bytes,
+            config.buffer_timeout,
+            config.arrow_buffer_rows,
+        )
+        return SubtaskOutputs(
+            self._descriptor.subtask.outputs,
+            self._descriptor.id.index,
+            self._batches,
+            self._gateway.send,
+            network,
+            dict(zip(ids, self._locations, strict=True)),
+        )
+
+    def _restore_channels(self, parts: SubtaskParts) -> None:
+        """What was in flight when the checkpoint was taken comes first."""
+        restore = self._descriptor.restore
+        if restore is not None and restore.channels is not None:
             restore_channels(
-                task.channels,
-                subtask,
-                self._files.place(task.location),
+                restore.channels,
+                self._descriptor.subtask,
+                self._files.place(restore.location),
                 self._batches,
                 parts.network,
                 parts.outputs,
             )
-        self._open(parts, first)
-        return Subtask(parts, self._gateway, runner, self._clock)
 
     def _make_operators(self, first: int, *, only_sinks: bool) -> Sequence[tuple[OperatorLocation, Operator]]:
         """All operators; of a subtask that had finished before only the sinks, which may have to commit."""
@@ -225,13 +238,24 @@ class _Builder:
         files = self._files.restored(task.location)
         return RawState(restore.raw_operator, read_raw_keyed(restore.raw_keyed, self._key_groups, files))
 
-    def _backend(self, operator: str) -> HeapKeyedStateBackend:
+    def _backend(self, location: OperatorLocation) -> HeapKeyedStateBackend:
         backend = HeapKeyedStateBackend(self._vertex.max_parallelism, self._key_groups, self._values)
-        restore, task = self._restored(operator), self._descriptor.restore
-        if restore is not None and task is not None and restore.keyed:
-            files = self._files.restored(task.location)
-            shared_id = None if task.is_savepoint else task.checkpoint_id
+        restore, task = self._restored(location.operator), self._descriptor.restore
+        if restore is None or task is None or not restore.keyed:
+            return backend
+        files = self._files.restored(task.location)
+        shared_id = None if task.is_savepoint else task.checkpoint_id
+        try:
             backend.restore(restore.keyed, files, restored_checkpoint_id=shared_id)
+        except CorruptSnapshotError as error:
+            if not isinstance(error.__cause__, CodecError):
+                raise
+            # The bytes are those that were written, as their checksum says: this program can't read them.
+            what = (
+                f"its state can't be read here: {error}. Keep classes of values under the names that they "
+                "had when the snapshot was taken, or give the operator a new id, which begins with nothing"
+            )
+            raise OperatorError(location, what) from StateMismatchError(what)
         return backend
 
     def _channel_state_writer(self, runner: AsyncRunner) -> AsyncChannelStateWriter | None:

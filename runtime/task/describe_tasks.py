@@ -56,16 +56,7 @@ def describe_tasks(
             lambda handle: read_state(place, handle),
             allow_non_restored_state=config.allow_non_restored_state,
         )
-    splits: dict[SubtaskId, Sequence[Any]] = {}
-    for vertex in graph.job.vertices:
-        if subtasks is not None and SubtaskId(vertex.id, 0) not in subtasks:
-            continue
-        if isinstance(vertex.operators[0].source, EnumeratesSplits):
-            continue  # its coordinator hands them out
-        if vertex.is_source and (restore is None or vertex.operators[0].id not in restore.operators):
-            listed = _list_splits(vertex)
-            for index in range(vertex.parallelism):
-                splits[SubtaskId(vertex.id, index)] = listed[index :: vertex.parallelism]
+    splits = _fresh_splits(graph, restore, subtasks)
     return [
         TaskDescriptor(
             job_id,
@@ -80,6 +71,23 @@ def describe_tasks(
         for subtask in graph.subtasks
         if subtasks is None or subtask.id in subtasks
     ]
+
+
+def _fresh_splits(
+    graph: ExecutionGraph, restore: CompletedCheckpoint | None, subtasks: Collection[SubtaskId] | None
+) -> dict[SubtaskId, Sequence[Any]]:
+    """The splits of sources that begin at their beginning; the others' are in their state."""
+    splits: dict[SubtaskId, Sequence[Any]] = {}
+    for vertex in graph.job.vertices:
+        if subtasks is not None and SubtaskId(vertex.id, 0) not in subtasks:
+            continue
+        if isinstance(vertex.operators[0].source, EnumeratesSplits):
+            continue  # its coordinator hands them out
+        if vertex.is_source and (restore is None or vertex.operators[0].id not in restore.operators):
+            listed = _list_splits(vertex)
+            for index in range(vertex.parallelism):
+                splits[SubtaskId(vertex.id, index)] = listed[index :: vertex.parallelism]
+    return splits
 
 
 def _list_splits(vertex: JobVertex) -> Sequence[Any]:

@@ -199,9 +199,7 @@ class Subtask:
         return StepResult(more, wake_at)
 
     def _piece_of_work(self, begun: float) -> bool:
-        if self._checkpoints.take_asked():
-            if self._mail is not None:
-                self._mail.deliver_due()
+        if self._take_asked():
             return True
         if not self._work.is_idle:
             if not self._outputs.are_available:
@@ -215,6 +213,18 @@ class Subtask:
         if not self._outputs.are_available:
             return False
         return self._take(self._input.poll(self._work.slice_rows), begun)
+
+    def _take_asked(self) -> bool:
+        """Take a checkpoint that was asked for; what waited for it, or for one that is past, follows it."""
+        mail = self._mail
+        if mail is not None:
+            # What waits for a checkpoint that never comes belongs in front of the next one, not behind it.
+            self._checkpoints.forget_past()
+            mail.deliver_due()
+        taken = self._checkpoints.take_asked()
+        if taken and mail is not None:
+            mail.deliver_due()
+        return taken
 
     def _take(self, progress: InputProgress, begun: float) -> bool:
         """Deal with what the input gave; checkpoints that came with it have been taken by now."""

@@ -64,8 +64,12 @@ class TaskCheckpoints:
     # -- what the job says ---------------------------------------------------------------------------------
 
     def ask_for(self, barrier: CheckpointBarrier) -> None:
-        """The JobMaster asks for a checkpoint; `take_asked` takes it when it can be taken."""
-        self._asked.append(barrier)
+        """The JobMaster asks for a checkpoint; `take_asked` takes it when it can be taken.
+
+        A request that comes twice is one; the second may come late, behind that for a newer checkpoint.
+        """
+        if barrier not in self._asked and not self._coordinator.has_dealt_with(barrier.checkpoint_id):
+            self._asked.append(barrier)
 
     @property
     def asked(self) -> Collection[CheckpointBarrier]:
@@ -82,8 +86,7 @@ class TaskCheckpoints:
         if self._is_deferred and self.is_ready() and self._parts.network is not None:
             self._parts.network.gate.trigger_if_due()
             return True
-        for barrier in [b for b in self._asked if self._coordinator.has_dealt_with(b.checkpoint_id)]:
-            self._asked.remove(barrier)
+        self.forget_past()
         if not self._asked:
             return False
         network = self._parts.network
@@ -102,6 +105,11 @@ class TaskCheckpoints:
             return False
         self._take(self._asked.popleft(), is_input_empty=True)
         return True
+
+    def forget_past(self) -> None:
+        """Forget requests for checkpoints that were taken or given up meanwhile."""
+        for barrier in [b for b in self._asked if self._coordinator.has_dealt_with(b.checkpoint_id)]:
+            self._asked.remove(barrier)
 
     @property
     def _is_induced(self) -> bool:

@@ -13,27 +13,22 @@ the time that they named has come. So a wake-up that was forgotten shows as a jo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.snapshot import StateHandle, SubtaskId
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.choices import Choose, seeded
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.step_checkpoints import RunningCheckpoint, StepCheckpoints
-from penstock.runtime.testing.step_network import StepNetwork, StepNetworkStatistics
-from penstock.runtime.testing.step_operators import StepOperators
+from penstock.runtime.testing.step_attempt import Move, StepAttempt
+from penstock.runtime.testing.step_checkpoints import StepCheckpoints
+from penstock.runtime.testing.step_network import StepNetworkStatistics
 from penstock.runtime.testing.step_task import StepTask
-
-Move: TypeAlias = Callable[[], None]
 
 
 class JobStuckError(AssertionError):
@@ -81,7 +76,6 @@ class StepJob:
         clock: Time.
         storage: The checkpoint storage.
         checkpoints: Running and completed checkpoints.
-        tasks: The subtasks of the current attempt.
     """
 
     def __init__(
@@ -99,17 +93,21 @@ class StepJob:
         self._graph = graph
         self._config = config
         self._choose = choose or seeded(0)
-        self._attempt = self._moves = self._given_up = 0
+        self._number = self._moves = self._given_up = 0
         self.clock = clock or ManualClock()
         self.storage = storage
         self.checkpoints = StepCheckpoints(storage, self.clock, config.checkpointing)
-        self.tasks: dict[SubtaskId, StepTask] = {}
         self._job_id = job_id
         self._restore = restore
         self._open_location = open_location
         if restore is not None:
             self.checkpoints.follow(restore)
         self._begin_attempt()
+
+    @property
+    def tasks(self) -> dict[SubtaskId, StepTask]:
+        """The subtasks of the current attempt."""
+        return self._attempt.tasks
 
     @property
     def is_finished(self) -> bool:
@@ -126,9 +124,9 @@ class StepJob:
         Raises:
             OperatorError: An operator failed.
         """
-        moves = self._due_steps() + self._arrivals() + self._background() + self._settlements()
+        moves = self._attempt.moves() + self._settlements()
         if not moves:
-            return self._pass_time()
+            return self._attempt.pass_time()
         self._moves += 1
         moves[self._choose(len(moves))]()
         return True
@@ -165,21 +163,21 @@ class StepJob:
         """Begin a checkpoint; its id, or `None` when nobody is left to take it or another one is begun."""
         started = (
             None
-            if self._operators.is_starting
+            if self._attempt.operators.is_starting
             else self.checkpoints.start(kind, drain=drain, location=location)
         )
         if started is None:
             return None
         checkpoint_id = started.barrier.checkpoint_id
-        self._operators.start_checkpoint(checkpoint_id, partial(self._tell_sources, started))
+        self._attempt.operators.start_checkpoint(checkpoint_id, partial(self._attempt.tell_sources, started))
         return checkpoint_id
 
     def give_up_checkpoint(self, checkpoint_id: int) -> None:
         """End a running checkpoint and tell everybody."""
         self._given_up += 1
-        self._operators.give_up(checkpoint_id)
+        self._attempt.operators.give_up(checkpoint_id)
         for subtask in self.checkpoints.give_up(checkpoint_id):
-            self._mail(subtask, lambda s: s.notify_aborted(checkpoint_id))
+            self._attempt.mail(subtask, lambda s: s.notify_aborted(checkpoint_id))
 
     def complete_checkpoint(self) -> int:
         """Begin a checkpoint, move until it is complete and its messages have arrived; returns its id.
@@ -218,40 +216,13 @@ class StepJob:
     def statistics(self) -> StepJobStatistics:
         """What happened."""
         return StepJobStatistics(
-            self._attempt,
+            self._number,
             self._moves,
             self.checkpoints.completed,
             self._given_up,
             self.checkpoints.declined,
-            self._network.statistics(),
+            self._attempt.network.statistics(),
         )
-
-    def _due_steps(self) -> list[Move]:
-        return [partial(self._step, task) for task in self.tasks.values() if task.is_due]
-
-    def _arrivals(self) -> list[Move]:
-        moves: list[Move] = []
-        if self._network.frames:
-            moves.append(self._frame_arrives)
-        if self._network.answers:
-            moves.append(self._answer_arrives)
-        if self._operators.requests:
-            moves.append(self._request_arrives)
-        moves += [
-            partial(self._take_parcel, subtask) for subtask, lane in self._operators.lanes.items() if lane
-        ]
-        moves += [partial(self._take_mail, task) for task in self.tasks.values() if task.mail]
-        return moves
-
-    def _background(self) -> list[Move]:
-        tasks = self.tasks.values()
-        waiting: list[Move] = [partial(self._do_work, task) for task in tasks if task.runner.waiting]
-        runner = self._operators.runner
-        if runner.waiting:
-            waiting.append(lambda: runner.do(self._choose(len(runner.waiting))))
-        if runner.done:
-            waiting.append(lambda: runner.done.pop(self._choose(len(runner.done))).tell())
-        return waiting + [partial(self._tell_outcome, task) for task in tasks if task.runner.done]
 
     def _settlements(self) -> list[Move]:
         moves: list[Move] = []
@@ -263,104 +234,27 @@ class StepJob:
                 moves.append(partial(self._complete, checkpoint_id))
         return moves
 
-    def _pass_time(self) -> bool:
-        times = [task.wake_at for task in self.tasks.values() if not task.is_finished]
-        known = [time for time in times if time is not None]
-        if known:
-            self.clock.advance_to(min(known))
-        return bool(known)
-
-    def _step(self, task: StepTask) -> None:
-        had_ended = task.has_ended
-        task.step()
-        if task.has_ended and not had_ended:
-            for barrier in self.checkpoints.data_ended(task.id):
-                self._mail(task.id, partial(Subtask.trigger_checkpoint, barrier=barrier))
-        if task.is_finished:
-            self.checkpoints.finished(task.id)
-            self._network.receiver_finished(task.id)
-
-    def _tell_sources(self, started: RunningCheckpoint, states: dict[str, StateHandle]) -> None:
-        barrier = started.barrier
-        started.coordinators = states
-        for subtask in started.plan.trigger:
-            trigger = partial(Subtask.trigger_checkpoint, barrier=barrier)
-            if subtask in self._operators.lanes:
-                self._operators.lanes[subtask].append((trigger, _nothing))
-            else:
-                self._mail(subtask, trigger)
-        self._operators.barriers_injected(barrier.checkpoint_id)
-
-    def _request_arrives(self) -> None:
-        self._operators.requests.pop(self._choose(len(self._operators.requests)))()
-
-    def _take_parcel(self, subtask: SubtaskId) -> None:
-        task = self.tasks[subtask]
-        deliver, arrived = self._operators.lanes[subtask].pop(0)
-        task.receive(lambda: deliver(task.subtask))
-        arrived()
-
-    def _take_mail(self, task: StepTask) -> None:
-        task.receive(task.mail.pop(self._choose(len(task.mail))))
-
-    def _do_work(self, task: StepTask) -> None:
-        task.do_work(self._choose(len(task.runner.waiting)))
-
-    def _tell_outcome(self, task: StepTask) -> None:
-        task.tell_outcome(self._choose(len(task.runner.done)))
-
-    def _frame_arrives(self) -> None:
-        index = self._choose(len(self._network.frames))
-        frame = self._network.take(index, stays=self._choose(8) == 7)
-        receiver = self.tasks[frame.channel.receiver]
-        if receiver.is_finished:
-            self._network.receiver_finished(receiver.id)
-        elements = list(frame.elements)
-        receiver.receive(lambda: receiver.subtask.deliver(frame.channel.channel, frame.first, elements))
-
-    def _answer_arrives(self) -> None:
-        frame = self._network.take_answer(self._choose(len(self._network.answers)))
-        sender = self.tasks[frame.sender]
-        sender.receive(lambda: sender.subtask.frame_consumed(frame.channel, frame.first))
-
     def _complete(self, checkpoint_id: int) -> None:
         told = self.checkpoints.complete(checkpoint_id)
-        self._operators.completed(checkpoint_id)
+        self._attempt.operators.completed(checkpoint_id)
         for subtask in told:
-            self._mail(subtask, lambda s: s.notify_complete(checkpoint_id))
-
-    def _mail(self, subtask: SubtaskId, message: Callable[[Subtask], None]) -> None:
-        task = self.tasks[subtask]
-        if not task.is_finished:
-            task.mail.append(lambda: message(task.subtask))
+            self._attempt.mail(subtask, lambda s: s.notify_complete(checkpoint_id))
 
     def _begin_attempt(self) -> None:
-        self._attempt += 1
-        self._network = StepNetwork(self._config.credits)
-        self.checkpoints.begin_attempt(self._graph, self._attempt)
-        restore = self.checkpoints.newest or self._restore
-        self._operators = StepOperators(self._graph, restore)
-        descriptors = describe_tasks(
+        self._number += 1
+        self.checkpoints.begin_attempt(self._graph, self._number)
+        self._attempt = StepAttempt(
             self._job_id,
-            self._attempt,
+            self._number,
             self._graph,
             self._config,
-            restore,
+            self.checkpoints.newest or self._restore,
             self.storage,
-            open_location=self._open_location,
+            self.checkpoints,
+            self.clock,
+            self._choose,
+            self._open_location,
         )
-        self.tasks = {
-            descriptor.id: StepTask(
-                descriptor,
-                self._network,
-                self.checkpoints,
-                self.clock,
-                self.storage,
-                self._open_location,
-                self._operators,
-            )
-            for descriptor in descriptors
-        }
 
     def _ask_for_last_checkpoint(self) -> None:
         waiting = [task for task in self.tasks.values() if not task.is_finished]
@@ -371,10 +265,6 @@ class StepJob:
 
     def _describe(self) -> str:
         phases = ", ".join(f"{task.id} {task.subtask.phase.value}" for task in self.tasks.values())
-        frames, answers = len(self._network.frames), len(self._network.answers)
+        frames, answers = len(self._attempt.network.frames), len(self._attempt.network.answers)
         running = sorted(self.checkpoints.running)
         return f"{phases}; {frames} frames, {answers} answers, checkpoints {running} under way"
-
-
-def _nothing() -> None:
-    """Nobody waits for the arrival."""

@@ -14,9 +14,12 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-for _folder in (EXAMPLES, Path(__file__).parent):
-    if str(_folder) not in sys.path:
-        sys.path.append(str(_folder))
+#: The examples themselves, and `head_node` beside this file.
+for folder in (str(EXAMPLES), str(Path(__file__).parent)):
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+from head_node import Cluster, head_node  # noqa: E402 (the path comes first)
 
 #: Seconds that an example may take, the start of a local cluster included.
 _PATIENCE = 280
@@ -27,6 +30,13 @@ def ray_folder() -> Iterator[str]:
     """Where Ray finds no other cluster; its sockets need a short path, so it is not in pytest's folder."""
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         yield folder
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head node on loopback; ended afterwards, and only it."""
+    with head_node() as started:
+        yield started
 
 
 @pytest.fixture

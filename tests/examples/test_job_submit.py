@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from generate_text import generate_text
-from submitting import Cluster, answers, head_with_token
+from head_node import Cluster, answers
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,12 +48,6 @@ import ray
 ray.init(log_to_driver=False)
 print("ended as", RayJobHandle(sys.argv[1], "shouting").wait(timeout=60).status.value)
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with head_with_token(num_cpus=4) as head:
-        yield head
 
 
 def rows(output: Path) -> list[object]:

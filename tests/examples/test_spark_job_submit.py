@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from submitting import Cluster, head_with_token
+from head_node import Cluster, head_node
 
 from penstock.bridge.java import find_java, use_java
 
@@ -23,7 +23,7 @@ def cluster() -> Iterator[Cluster]:
     pytest.importorskip("raydp", reason="needs pip install 'penstock[spark]'")
     java = {"PATH": os.environ["PATH"]}
     use_java(find_java(os.environ), java)
-    with head_with_token(num_cpus=4, **java, RAY_worker_register_timeout_seconds="240") as head:
+    with head_node(**java, RAY_worker_register_timeout_seconds="240") as head:
         yield head
 
 

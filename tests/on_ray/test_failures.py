@@ -19,11 +19,11 @@ from jobs.driving import (
     wait_until,
     when_records_flow,
 )
-from jobs.faults import DeadlySink, RaisesFrom, SlowToOpen, first_time
-from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.faults import RaisesFrom, SlowToOpen, first_time
+from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
 from jobs.words import NEVER, counted, environment, line, lines, paced_lines, word_count
 
-from penstock.runtime import FileSink, FixedDelay, JobFailedError, JobStatus
+from penstock.runtime import FileSink, FixedDelay, JobFailedError, JobStatus, NoRestart
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -93,6 +93,20 @@ def test_an_operator_that_always_fails_ends_the_job_with_its_cause_first(tmp_pat
     assert_no_subtasks(job)
 
 
+def test_a_job_that_fails_leaves_no_files_that_nobody_can_commit(tmp_path: Path) -> None:
+    """No checkpoint covers anything, and the process that had the file open is dead."""
+    source = paced_lines(COUNT, RATE, attempt=NEVER)
+    job = submit(word_count(tmp_path, source, sink_parallelism=2, every=600.0, restart=NoRestart()))
+    eventually("a file in progress", lambda: hidden_files(tmp_path / "out") != [])
+    kill_subtask(job, "updates")
+
+    with pytest.raises(JobFailedError):
+        job.wait(PATIENCE)
+
+    assert hidden_files(tmp_path / "out") == []
+    assert committed_rows(tmp_path / "out") == []
+
+
 # -- failures in the midst of a restart ---------------------------------------------------------------------
 
 
@@ -135,33 +149,6 @@ def test_a_job_master_killed_while_the_job_waits_for_its_restart(tmp_path: Path)
 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert result.statistics.restarts == 1, "the JobMaster that came back did not wait ten minutes"
-
-
-def test_a_job_master_killed_in_the_midst_of_a_checkpoint(tmp_path: Path) -> None:
-    """A sink has pre-committed, and nobody has acknowledged yet."""
-    sink = DeadlySink(
-        FileSink.json(tmp_path / "out"),
-        "after prepare",
-        str(tmp_path / "killed"),
-        str(tmp_path / "armed"),
-        itself=False,
-    )
-    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
-    job = submit(word_count(tmp_path, source, sink=sink, sink_parallelism=2))
-    before = after_checkpoints(job, 2)
-    assert before.master is not None
-    whole = tmp_path / "arming"
-    whole.write_text(str(before.master.pid))
-    whole.rename(tmp_path / "armed")
-    wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2)
-    (tmp_path / "go").touch()
-
-    result = finish(job)
-
-    assert (tmp_path / "killed").exists(), "nothing was killed: the test proves nothing"
-    assert_exactly_once(tmp_path / "out", lines(COUNT))
-    assert hidden_files(tmp_path / "out") == []
-    assert result.statistics.restarts == 1
 
 
 # -- a storage that is away ---------------------------------------------------------------------------------

@@ -18,7 +18,16 @@ from jobs.driving import (
 )
 from jobs.faults import DeadlySink
 from jobs.oracle import assert_exactly_once, committed_updates, expected_updates, hidden_files
-from jobs.words import NEVER, counted, environment, lines, paced_lines, word_count
+from jobs.words import (
+    NEVER,
+    LastLine,
+    counted,
+    environment,
+    last_word,
+    lines,
+    paced_lines,
+    word_count,
+)
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import FileSink, JobFailedError, JobStatus, StreamEnvironment
@@ -182,3 +191,23 @@ def test_a_job_that_can_not_start_from_a_snapshot_fails_at_once_and_says_why(tmp
         with pytest.raises(JobFailedError, match=message):
             job.wait(PATIENCE)
         assert job.statistics().attempt <= 1
+
+
+def test_a_job_that_declares_another_type_of_state_fails_at_once_and_says_which(tmp_path: Path) -> None:
+    job = submit(last_lines(tmp_path, str))
+    when_records_flow(job, "last", 100)
+    path = job.stop(tmp_path / "saved")
+
+    second = resume(last_lines(tmp_path, int), path)
+    with pytest.raises(JobFailedError, match=r"'last'.* state 'line' is declared as int, .* str .* key 'r"):
+        second.wait(PATIENCE)
+
+    assert (second.statistics().attempt, second.statistics().restarts) == (1, 0)
+
+
+def last_lines(tmp_path: Path, of_type: type) -> StreamEnvironment:
+    """The last line of each last word, in a state of a declared type."""
+    env = environment(tmp_path)
+    stream = env.from_source("lines", paced_lines(COUNT, RATE, attempt=NEVER))
+    stream.key_by(last_word).process("last", LastLine(of_type)).sink("out", FileSink.json(tmp_path / "last"))
+    return env

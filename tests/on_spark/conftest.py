@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import ray
-from ray.util import list_named_actors
 
 from penstock import bridge
 from penstock.actors import start_local
-from penstock.actors.names import NAMESPACE
 from penstock.bridge.java import find_java, use_java
 
 if TYPE_CHECKING:
@@ -26,8 +22,6 @@ if TYPE_CHECKING:
 _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
-
-_PATIENCE = 10.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -69,23 +63,3 @@ def spark() -> Iterator[SparkSession]:
                 yield session
         finally:
             ray.shutdown()
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """End what a test has left of Penstock's; Spark stays."""
-    yield
-    if "spark" not in request.fixturenames or not ray.is_initialized():
-        return
-    deadline = time.monotonic() + _PATIENCE
-    while names := _penstock_actors():
-        for name in names:
-            with contextlib.suppress(ValueError, ray.exceptions.RayActorError):
-                ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
-        if time.monotonic() > deadline:
-            pytest.fail(f"actors that can't be ended: {names}")
-        time.sleep(0.1)
-
-
-def _penstock_actors() -> list[str]:
-    return sorted(a["name"] for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE)

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
@@ -85,14 +86,16 @@ class Attempt:
         spec = OperatorSpec("read", "read", None, source=object())  # type: ignore[arg-type]
         graph = build_execution_graph(JobGraph("job", (JobVertex("read", (spec,), 1),), ()))
         self.coordinator = CheckpointCoordinator(
-            CONFIG,
-            CheckpointPlanner(graph),
-            self,
-            CheckpointFiles(storage, self.ledger.paths, self.runner),
-            self.ledger.finalize,
-            clock=clock,
-            timers=ManualTimers(clock),
-            runner=self.runner,
+            CoordinatorParts(
+                CONFIG,
+                CheckpointPlanner(graph),
+                self,
+                CheckpointFiles(storage, self.ledger.paths, self.runner),
+                self.ledger.finalize,
+                clock=clock,
+                timers=ManualTimers(clock),
+                runner=self.runner,
+            )
         )
         self.barriers: dict[int, CheckpointBarrier] = {}
         self.snapshots: dict[int, SubtaskSnapshot] = {}

@@ -12,6 +12,7 @@ from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
@@ -26,17 +27,9 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
-    Partitioner,
-    Partitioning,
-)
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("read", 1), SubtaskId("count", 0))
 
@@ -56,17 +49,7 @@ class World:
     """A coordinator, its storage, and subtasks that build on what their barriers confirm."""
 
     def __init__(self, max_concurrent: int, retained: int) -> None:
-        read = OperatorSpec("read", "read", None, source=object())  # type: ignore[arg-type]
-        graph = build_execution_graph(
-            JobGraph(
-                "job",
-                (
-                    JobVertex("read", (read,), 2),
-                    JobVertex("count", (OperatorSpec("count", "count", None),), 1),
-                ),
-                (JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.GLOBAL)),),
-            )
-        )
+        graph = read_and_count()
         self.config = Checkpointing(
             every=5, timeout=20, min_pause=1, max_concurrent=max_concurrent, retain=retained
         )
@@ -78,14 +61,16 @@ class World:
         self.log.begin_attempt(0.0)
         self.planner = CheckpointPlanner(graph)
         self.coordinator = CheckpointCoordinator(
-            self.config,
-            self.planner,
-            self,
-            CheckpointFiles(self.storage, self.paths, self.runner),
-            lambda c: finalize(self.storage, self.paths, self.log, c, retained=retained),
-            clock=self.clock,
-            timers=self.timers,
-            runner=self.runner,
+            CoordinatorParts(
+                self.config,
+                self.planner,
+                self,
+                CheckpointFiles(self.storage, self.paths, self.runner),
+                lambda c: finalize(self.storage, self.paths, self.log, c, retained=retained),
+                clock=self.clock,
+                timers=self.timers,
+                runner=self.runner,
+            )
         )
         self.store = CompletedCheckpointStore(retained, may_delete=self.paths.may_delete)
         self.barriers: dict[int, CheckpointBarrier] = {}

@@ -14,22 +14,14 @@ from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.errors import StorageError
-from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
-    Partitioner,
-    Partitioning,
-)
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))
 RESTARTS = 3
@@ -62,12 +54,7 @@ class World:
     """A scheduler and what it asked for."""
 
     def __init__(self) -> None:
-        read = OperatorSpec("read", "read", None, source=object())  # type: ignore[arg-type]
-        count = OperatorSpec("count", "count", None)
-        edge = JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.GLOBAL))
-        graph = build_execution_graph(
-            JobGraph("job", (JobVertex("read", (read,), 1), JobVertex("count", (count,), 1)), (edge,))
-        )
+        graph = read_and_count(reads=1)
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
         self.runner = ManualAsyncRunner()

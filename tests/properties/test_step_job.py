@@ -24,11 +24,10 @@ from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import read_state
 from penstock.runtime.checkpoint.snapshot import KeyGroupRange, StateHandle
-from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectKey, CollectSink
+from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.elements import SnapshotKind
@@ -36,6 +35,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage
 
 KEYS = 5
 KEY_GROUPS = 12
@@ -43,38 +43,7 @@ KEY_GROUPS = 12
 #: Source, index, number of the copy: what one record is.
 Item: TypeAlias = tuple[int, int, int]
 Row: TypeAlias = tuple[int, tuple[Item, ...]]
-
-
-class UnsureStorage(MemoryStorage):
-    """A storage that refuses to write from time to time; half of what it refuses is there all the same."""
-
-    refuses = False
-
-    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        if not self.refuses:
-            super().put(path, data, create=create)
-            return
-        if len(data) % 2:
-            super().put(path, data, create=create)
-        msg = f"{path}: no answer"
-        raise StorageError(msg)
-
-
-class StrictCollector:
-    """Takes every transaction as often as it comes, as long as it is the same one."""
-
-    def __init__(self) -> None:
-        self.committed: dict[CollectKey, list[Row]] = {}
-
-    def add(self, key: CollectKey, rows: Sequence[Row]) -> None:
-        assert self.committed.setdefault(key, list(rows)) == list(rows)
-
-    def by_key(self) -> dict[int, list[tuple[Item, ...]]]:
-        values: dict[int, list[tuple[Item, ...]]] = {}
-        for rows in self.committed.values():
-            for key, items in rows:
-                values.setdefault(key, []).append(items)
-        return values
+Collector: TypeAlias = StrictCollector[int, tuple[Item, ...]]
 
 
 @dataclass(frozen=True)
@@ -96,9 +65,7 @@ class Shape:
             for copy in range(copies(i))
         ]
 
-    def build(
-        self, parallelism: Sequence[int], target: StrictCollector, clock: ManualClock
-    ) -> ExecutionGraph:
+    def build(self, parallelism: Sequence[int], target: Collector, clock: ManualClock) -> ExecutionGraph:
         of_source, of_middle, of_keyed, of_sink = parallelism
         env = StreamEnvironment("step", max_parallelism=KEY_GROUPS, chaining=self.chaining)
         streams = [
@@ -178,7 +145,7 @@ class History:
     config: JobConfig
     random: Random
     clock: ManualClock = field(default_factory=ManualClock)
-    target: StrictCollector = field(default_factory=StrictCollector)
+    target: Collector = field(default_factory=StrictCollector)
     storage: UnsureStorage = field(default_factory=UnsureStorage)
     crashes: int = 0
 

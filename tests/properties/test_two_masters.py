@@ -26,21 +26,13 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
-    Partitioner,
-    Partitioning,
-)
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))
 PATHS = SnapshotPaths("job")
@@ -71,7 +63,7 @@ class Master:
         )
         gateway: Any = self
         self.scheduler = JobScheduler(
-            "job", line(), config, gateway, job.storage, clock, self.timers, self.runner
+            "job", read_and_count(reads=1), config, gateway, job.storage, clock, self.timers, self.runner
         )
         self.asked: list[tuple[str, int]] = []
         self.newest = 0
@@ -186,15 +178,6 @@ class Job:
             checkpoint = read_metadata(self.storage, record.metadata)
             for handle in checkpoint.files():
                 assert self.storage.get(handle.path), f"{handle.path} is gone"
-
-
-def line() -> ExecutionGraph:
-    read = OperatorSpec("read", "read", None, source=object())  # type: ignore[arg-type]
-    count = OperatorSpec("count", "count", None)
-    edge = JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.GLOBAL))
-    return build_execution_graph(
-        JobGraph("job", (JobVertex("read", (read,), 1), JobVertex("count", (count,), 1)), (edge,))
-    )
 
 
 @settings(deadline=None)

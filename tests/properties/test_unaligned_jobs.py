@@ -23,23 +23,23 @@ from hypothesis import strategies as st
 
 from penstock.runtime.checkpoint import state_files
 from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectKey, CollectSink
+from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Polled
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage
 
 KEYS = 4
 
 #: Source and number: what one record is.
 Item: TypeAlias = tuple[int, int]
 Row: TypeAlias = tuple[int, tuple[Item, ...]]
+Collector: TypeAlias = StrictCollector[int, tuple[Item, ...]]
 #: A lane of a source: its number, how many there are, and the next record.
 Lane: TypeAlias = tuple[int, int, int]
 
@@ -88,37 +88,9 @@ class NumbersReader:
         """Nothing to release."""
 
 
-class UnsureStorage(MemoryStorage):
-    """A storage that refuses to write from time to time; half of what it refuses is there all the same."""
-
-    refuses = False
-
-    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        if not self.refuses:
-            super().put(path, data, create=create)
-            return
-        if len(data) % 2:
-            super().put(path, data, create=create)
-        msg = f"{path}: no answer"
-        raise StorageError(msg)
-
-
-class StrictCollector:
-    """Takes every transaction as often as it comes, as long as it is the same one."""
-
-    def __init__(self) -> None:
-        self.committed: dict[CollectKey, list[Row]] = {}
-
-    def add(self, key: CollectKey, rows: Sequence[Row]) -> None:
-        assert self.committed.setdefault(key, list(rows)) == list(rows)
-
-    def strings(self) -> dict[int, tuple[Item, ...]]:
-        """What each key has grown to; every length on the way was committed exactly once."""
-        values: dict[int, list[tuple[Item, ...]]] = {}
-        for rows in self.committed.values():
-            for key, items in rows:
-                values.setdefault(key, []).append(items)
-        return {key: longest(grown) for key, grown in values.items()}
+def strings(target: Collector) -> dict[int, tuple[Item, ...]]:
+    """What each key has grown to; every length on the way was committed exactly once."""
+    return {key: longest(grown) for key, grown in target.by_key().items()}
 
 
 def longest(grown: list[tuple[Item, ...]]) -> tuple[Item, ...]:
@@ -152,7 +124,7 @@ class Shape:
                     strings.setdefault((source + i) % KEYS, Counter())[source, i] += copies
         return strings
 
-    def build(self, target: StrictCollector, clock: ManualClock) -> ExecutionGraph:
+    def build(self, target: Collector, clock: ManualClock) -> ExecutionGraph:
         of_source, of_middle, of_relay, of_keyed, of_sink = self.parallelism
         env = StreamEnvironment("unaligned", max_parallelism=8, chaining=self.chaining)
         sources: list[DataStream[Any]] = [
@@ -253,7 +225,7 @@ class History:
     config: JobConfig
     random: Random
     clock: ManualClock = field(default_factory=ManualClock)
-    target: StrictCollector = field(default_factory=StrictCollector)
+    target: Collector = field(default_factory=StrictCollector)
     storage: UnsureStorage = field(default_factory=UnsureStorage)
     crashes: int = 0
 
@@ -293,7 +265,7 @@ def test_every_record_has_its_effect_once_on_every_way_that_it_takes(
 ) -> None:
     history = History(shape, config, Random(seed))
     history.run(happenings)
-    assert {key: Counter(items) for key, items in history.target.strings().items()} == shape.expected()
+    assert {key: Counter(items) for key, items in strings(history.target).items()} == shape.expected()
 
 
 @settings(max_examples=80, deadline=None)
@@ -314,4 +286,4 @@ def test_every_record_has_its_effect_once_in_many_more_jobs(
 ) -> None:
     history = History(shape, config, Random(seed))
     history.run(happenings)
-    assert {key: Counter(items) for key, items in history.target.strings().items()} == shape.expected()
+    assert {key: Counter(items) for key, items in strings(history.target).items()} == shape.expected()

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
+from penstock.runtime.checkpoint import state_assignment
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
 from penstock.runtime.checkpoint.decision_log import DecisionLog
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.operator_event_valve import OperatorEventValve
 from penstock.runtime.checkpoint.started_checkpoint import StartedCheckpoint
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
 
@@ -76,6 +80,34 @@ def fence_no_attempt(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DecisionLog, "_follow", follow)
 
 
+def leave_the_valve_open(patch: pytest.MonkeyPatch) -> None:
+    def mark_only(self: OperatorEventValve, checkpoint_id: int) -> None:
+        """Events go on."""
+
+    patch.setattr(OperatorEventValve, "shut", mark_only)
+
+
+def give_no_splits_back(patch: pytest.MonkeyPatch) -> None:
+    def forget(self: SplitAssignments, subtask: int, checkpoint_id: int | None) -> list[Any]:
+        return []
+
+    patch.setattr(SplitAssignments, "take_back", forget)
+
+
+def deal_key_groups_out_by_the_old_parallelism(patch: pytest.MonkeyPatch) -> None:
+    def old_ranges(handles: Any, old: int, new: int, groups: int) -> Any:
+        return [list(handles[index]) if index < old else [] for index in range(new)]
+
+    patch.setattr(state_assignment, "reassign_keyed", old_ranges)
+
+
+def skip_the_restore_of_hooks(patch: pytest.MonkeyPatch) -> None:
+    def skip(self: MasterHooks, *arguments: Any, **more: Any) -> None:
+        """No hook is asked."""
+
+    patch.setattr(MasterHooks, "restore", skip)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
@@ -84,6 +116,10 @@ def fence_no_attempt(patch: pytest.MonkeyPatch) -> None:
         capture_no_output,
         commit_without_a_record,
         fence_no_attempt,
+        leave_the_valve_open,
+        give_no_splits_back,
+        deal_key_groups_out_by_the_old_parallelism,
+        skip_the_restore_of_hooks,
     ],
     ids=lambda plant: plant.__name__,
 )

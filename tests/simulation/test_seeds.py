@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 
 import pytest
 
-from penstock.runtime.testing.simulation.runs import REPLAY, Summary, run_seeds
-from penstock.runtime.testing.simulation.scenario import MODES
+from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.testing.simulation.__main__ import main
+from penstock.runtime.testing.simulation.faults import FaultKind
+from penstock.runtime.testing.simulation.runs import Summary, run_seeds
+from penstock.runtime.testing.simulation.scenario import HandlerMode, draw_scenario
+from penstock.runtime.testing.simulation.second_job import StartFrom
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
@@ -48,15 +54,34 @@ def test_every_kind_of_failure_has_really_happened(record_property: Callable[[st
     assert total.restored > 100
 
 
-def test_seeds_pick_every_mode() -> None:
-    assert {mode.value for mode in MODES} == {
-        "aligned",
-        "at_least_once",
-        "unaligned",
-        "aligned_timeout",
-        "no_checkpoints",
+def test_seeds_pick_every_mode_and_every_axis() -> None:
+    scenarios = [draw_scenario(seed) for seed in range(PARTS * SEEDS_IN_A_PART)]
+    drawn = Counter(scenario.mode for scenario in scenarios)
+    assert set(drawn) == set(HandlerMode)
+    assert min(drawn.values()) > 20, drawn
+    sources = [vertex for each in scenarios for vertex in each.shape.vertices if not vertex.inputs]
+    assert {(source.is_on_request, source.has_hook) for source in sources} == {
+        (on_request, hook) for on_request in (False, True) for hook in (False, True)
     }
+    ways = Counter((each.second.start, bool(each.second.parallelism)) for each in scenarios if each.second)
+    assert set(ways) == {(start, other) for start in StartFrom for other in (False, True)}
+    planned = {fault.kind for each in scenarios for fault in each.faults}
+    assert planned >= {FaultKind.RESCALED, FaultKind.STOPPED, FaultKind.DRAINED, FaultKind.HOOK_LATE}
+    in_modes = {each.mode for each in scenarios for f in each.faults if f.kind is FaultKind.RESCALED}
+    assert in_modes == set(HandlerMode) - {HandlerMode.NO_CHECKPOINTS}
 
 
-def test_failing_seed_says_how_to_see_it_again() -> None:
-    assert REPLAY.format(seed=7) == "python -m penstock.runtime.testing.simulation --seed 7 --trace"
+def test_failing_seed_says_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(AsyncChannelStateWriter, "add_output", lambda *arguments: None)
+    assert main(["--seeds", "15:25", "--processes", "1"]) == 1
+    *failure, _, _, _, verdict = capsys.readouterr().out.splitlines()
+    command = failure[-1].partition("see it again: ")[2]
+    assert command.startswith("python -m penstock.runtime.testing.simulation --seed ")
+    assert not verdict.endswith(" 0 failed")
+    begins = max(number for number, line in enumerate(failure) if " FAILED after " in line)
+    assert main(shlex.split(command)[3:]) == 1
+    again = capsys.readouterr().out.splitlines()
+    assert again[-len(failure[begins:]) :] == failure[begins:]
+    assert any("steps" in line for line in again), "it shows what happened on the way"

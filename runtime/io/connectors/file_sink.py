@@ -20,17 +20,20 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.csv_encoder import CsvSinkFormat
 from penstock.runtime.io.connectors.encoder import SinkFormat
 from penstock.runtime.io.connectors.errors import ConnectorError
-from penstock.runtime.io.connectors.file_sink_writer import FileSinkWriter
+from penstock.runtime.io.connectors.file_sink_writer import FileSinkWriter, PendingFile
 from penstock.runtime.io.connectors.filesystem import FileSystem, absolute, filesystem_for
 from penstock.runtime.io.connectors.json_encoder import JsonSinkFormat
 from penstock.runtime.io.connectors.parquet_encoder import ParquetSinkFormat
-from penstock.runtime.io.connectors.part_names import PartNames
+from penstock.runtime.io.connectors.part_names import IN_PROGRESS, PartNames
 from penstock.runtime.operators.protocols import ConnectorContext
 
 DEFAULT_MAX_FILE_SIZE: Final = 256 * 1024 * 1024
 
 #: Object stores copy no more than this in one request.
 _LARGEST_COPY: Final = 5 * 1024**3
+
+#: No job gets so far.
+_BEHIND_ALL_ATTEMPTS: Final = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,18 @@ class FileSink:
             max_file_size=self.max_file_size,
             allow_missing=self.allow_missing,
         )
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
+        """Delete the files of an ended job that are not committed and not covered.
+
+        Raises:
+            OSError: A file can't be deleted.
+        """
+        names = PartNames(job_id, operator_id, 0, _BEHIND_ALL_ATTEMPTS, self.form.extension)
+        system = self._file_system_of(self.directory)
+        kept = {pending.name for pending in covered}
+        begun = names.leftovers(system.names(self.directory, IN_PROGRESS + names.owner))
+        system.delete(self.directory, [name for name in begun if name not in kept])
 
     def _file_system_of(self, directory: str) -> FileSystem:
         return self.filesystem or filesystem_for(directory, self.storage_options)

@@ -7,13 +7,17 @@ log decides whose word counts, and the other one leaves as soon as it learns of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.execution import SimulatedExecution
 from penstock.runtime.testing.simulation.faults import FaultKind
+from penstock.runtime.testing.simulation.fleet import Fleet
+from penstock.runtime.testing.simulation.job import SimulatedJob
 from penstock.runtime.testing.simulation.master import Master, Masters
+from penstock.runtime.testing.simulation.master_hook import HookLedger
 from penstock.runtime.testing.simulation.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world import World
 
@@ -23,20 +27,21 @@ class ControlPlane:
 
     Args:
         world: Time, chance and storage.
-        graph: The job.
+        job: What they run.
+        ledger: Knows what the job's master hooks do.
 
     Attributes:
-        processes: All processes, by subtask.
+        job: What they run.
         masters: All JobMasters.
     """
 
-    def __init__(self, world: World, graph: ExecutionGraph) -> None:
+    def __init__(self, world: World, job: SimulatedJob, ledger: HookLedger) -> None:
+        self.job = job
         self._world = world
-        self._graph = graph
-        self.masters = Masters(world)
-        self.processes: dict[SubtaskId, SimulatedProcess] = {
-            s.id: SimulatedProcess(world, s.id, self.masters) for s in graph.subtasks
-        }
+        self._ledger = ledger
+        self.masters = Masters(world, job)
+        self._fleet = Fleet(world, self.masters)
+        self._fleet.ensure(job.graph)
         self._executions: dict[Master, SimulatedExecution] = {}
         self._timers: dict[Master, float] = {}
 
@@ -44,9 +49,14 @@ class ControlPlane:
         """Start a JobMaster."""
         master = self.masters.add()
         self._world.trace.note(f"== {master} begins ==")
-        execution = SimulatedExecution(self._world, self._graph, master, self.processes)
+        execution = SimulatedExecution(self._world, master, self._fleet, self._ledger)
         self._executions[master] = execution
-        master.begin(self._graph, execution, known_attempt)
+        master.begin(execution, self._ledger, known_attempt)
+
+    @property
+    def processes(self) -> Mapping[SubtaskId, SimulatedProcess]:
+        """All processes, by subtask."""
+        return self._fleet.processes
 
     @property
     def end(self) -> tuple[JobState, str] | None:
@@ -71,6 +81,8 @@ class ControlPlane:
             return
         self._world.counts.happened(FaultKind.MASTER_CRASH)
         self._world.trace.note(f"!! {newest} dies")
+        self._world.valves.somebody_dies()
+        self._world.valves.master_is_gone()
         self._executions[newest].leave(work_goes_on=draws.chance(0.5))
         self._begin_later(newest, draws.real(0.01, 0.5))
 
@@ -94,7 +106,7 @@ class ControlPlane:
 
     @property
     def _takes_checkpoints(self) -> bool:
-        return self._world.scenario.config.checkpointing is not None
+        return self.job.config.checkpointing is not None
 
     def _begin_later(self, previous: Master, delay: float) -> None:
         known = previous.scheduler.attempt if self._world.draws.chance(0.5) else 0

@@ -21,7 +21,8 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.faults import FaultKind
 from penstock.runtime.testing.simulation.frames import AttemptNetwork
-from penstock.runtime.testing.simulation.master import JOB_ID, Master
+from penstock.runtime.testing.simulation.master import Master
+from penstock.runtime.testing.simulation.places import Places
 from penstock.runtime.testing.simulation.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world import World
 
@@ -94,19 +95,21 @@ class Deployment:
         world = self._world
         try:
             descriptors = describe_tasks(
-                JOB_ID,
+                self._master.job.id,
                 self._attempt,
                 self._graph,
-                world.scenario.config,
+                self._master.job.config,
                 self._restore,
                 world.storage,
                 self._processes.keys(),
+                Places(world.storage),
             )
         except StorageError as error:
             if isinstance(error, CorruptSnapshotError):
                 raise AssertionError(str(error)) from error
             self.fail(FailureCause(str(error)))
             return
+        world.restores.note(self._graph, self._restore, descriptors)
         self._call_all(
             [(f"deploy {d.id}", partial(self._deploy, d)) for d in descriptors], self._all_answered
         )

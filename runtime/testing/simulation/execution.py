@@ -12,6 +12,7 @@ from typing import Any
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -21,10 +22,11 @@ from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.deployment import Deployment
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment
+from penstock.runtime.testing.simulation.fleet import Fleet
 from penstock.runtime.testing.simulation.master import Master
+from penstock.runtime.testing.simulation.master_hook import HookLedger
 from penstock.runtime.testing.simulation.ordered_messages import OrderedMessages
 from penstock.runtime.testing.simulation.process import SimulatedProcess
-from penstock.runtime.testing.simulation.running_task import RunningTask
 from penstock.runtime.testing.simulation.world import World
 
 
@@ -33,35 +35,30 @@ class SimulatedExecution:
 
     Args:
         world: Time, chance and storage.
-        graph: The job.
         master: Whom it serves.
-        processes: All processes, by subtask; other JobMasters use them, too.
+        fleet: Where subtasks run; other JobMasters use it, too.
+        ledger: Knows what the job's master hooks do.
 
     Attributes:
         running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
         end: How the job ended, and why; `None` while it lives.
     """
 
-    def __init__(
-        self,
-        world: World,
-        graph: ExecutionGraph,
-        master: Master,
-        processes: dict[SubtaskId, SimulatedProcess],
-    ) -> None:
+    def __init__(self, world: World, master: Master, fleet: Fleet, ledger: HookLedger) -> None:
         self._world = world
-        self._graph = graph
+        self._graph = master.job.graph
+        self._all = tuple(subtask.id for subtask in self._graph.subtasks)
         self._master = master
+        self._fleet = fleet
+        self._ledger = ledger
         self._deployment: Deployment | None = None
         self._ordered = OrderedMessages(world)
         self._stopped_through: dict[SubtaskId, int] = {}
         self._refuse_next = False
         self._attempts: dict[SubtaskId, int] = {}
-        self.processes = processes
         self.running_checkpoints: list[int] = []
         self.end: tuple[JobState, str] | None = None
-        for process in self.processes.values():
-            process.on_end.append(self._reporter_of_end(process))
+        fleet.watchers.append(self._process_ended)
 
     @property
     def deployment(self) -> Deployment | None:
@@ -81,14 +78,15 @@ class SimulatedExecution:
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """Bring all subtasks up for this attempt."""
         self.running_checkpoints.clear()
-        self.deploy_region(attempt, self.processes.keys(), restore)
+        self._ledger.check_restored(self._master.hooks, restore)
+        self.deploy_region(attempt, self._all, restore)
 
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
         """Bring these subtasks up for this attempt."""
         restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
-        part = "" if len(subtasks) == len(self.processes) else f" for {len(subtasks)} subtasks"
+        part = "" if len(subtasks) == len(self._all) else f" for {len(subtasks)} subtasks"
         self._world.trace.note(f"== {self._master}: attempt {attempt} begins{part} from {restored} ==")
 
         def done(failure: FailureCause | None) -> None:
@@ -110,7 +108,7 @@ class SimulatedExecution:
 
     def start(self, attempt: int) -> None:
         """Let all subtasks run."""
-        self.start_region(attempt, self.processes.keys())
+        self.start_region(attempt, self._all)
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Let these subtasks run; the calls are on their way when the scheduler is told."""
@@ -122,7 +120,7 @@ class SimulatedExecution:
         """Stop all subtasks."""
         if self._deployment is not None:
             self._deployment.give_up()
-        self._stop(attempt, self.processes.keys(), lambda s: s.on_all_stopped(attempt))
+        self._stop(attempt, self._all, lambda s: s.on_all_stopped(attempt))
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Stop these subtasks."""
@@ -133,6 +131,7 @@ class SimulatedExecution:
     ) -> None:
         """Tell subtasks to start a checkpoint."""
         self.running_checkpoints.append(barrier.checkpoint_id)
+        self._ledger.check_triggered(self._master.hooks, barrier.checkpoint_id)
         what = f"trigger {barrier.checkpoint_id}"
 
         def trigger(subtask: Subtask) -> None:
@@ -141,7 +140,7 @@ class SimulatedExecution:
         for subtask in subtasks:
             self._in_order(attempt, subtask, trigger, what)
             if self._world.repeats(FaultKind.MESSAGE_REPEATED):
-                self._send_control(attempt, self.processes[subtask], trigger, f"{what} (again)")
+                self._send_control(attempt, subtask, trigger, f"{what} (again)")
         self._world.on_moment(Moment.TRIGGERED)
 
     def notify_checkpoint_complete(
@@ -169,7 +168,13 @@ class SimulatedExecution:
         def deliver(task: Subtask) -> None:
             task.operator_event(operator_id, event)
 
-        self._in_order(attempt, subtask, deliver, f"{type(event).__name__} of {operator_id}", answer.sent)
+        def answered(arrived: bool) -> None:
+            if arrived:
+                answer.sent()
+            else:
+                answer.failed(DeploymentError(f"{subtask} is gone, and an event for it with it"))
+
+        self._in_order(attempt, subtask, deliver, f"{type(event).__name__} of {operator_id}", answered)
 
     def job_ended(self, state: JobState, cause: str) -> None:
         """The job is over."""
@@ -183,7 +188,9 @@ class SimulatedExecution:
 
     def change_graph(self, graph: ExecutionGraph) -> None:
         """The job was rescaled: the next deployment is for this graph."""
+        self._fleet.change_graph(self._graph, graph)
         self._graph = graph
+        self._all = tuple(subtask.id for subtask in graph.subtasks)
 
     def leave(self, *, work_goes_on: bool) -> None:
         """The JobMaster is gone: calls on their way arrive, nothing follows them."""
@@ -194,7 +201,8 @@ class SimulatedExecution:
     # -- how it is done -----------------------------------------------------------------------------------
 
     def _some(self, subtasks: Collection[SubtaskId]) -> dict[SubtaskId, SimulatedProcess]:
-        return {id: process for id, process in self.processes.items() if id in subtasks}
+        self._fleet.ensure(self._graph)  # another JobMaster may have rescaled the job
+        return {id: self._fleet.processes[id] for id in self._all if id in subtasks}
 
     def _stop(
         self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[JobScheduler], None]
@@ -230,13 +238,10 @@ class SimulatedExecution:
 
         return start
 
-    def _reporter_of_end(self, process: SimulatedProcess) -> Callable[[int, str], None]:
-        def ended(attempt: int, why: str) -> None:
-            is_ours = self._attempts.get(process.id) == attempt
-            if is_ours and attempt > self._stopped_through.get(process.id, 0):
-                self._report_failure(process, attempt, why)
-
-        return ended
+    def _process_ended(self, process: SimulatedProcess, attempt: int, why: str) -> None:
+        is_ours = self._attempts.get(process.id) == attempt
+        if is_ours and attempt > self._stopped_through.get(process.id, 0):
+            self._report_failure(process, attempt, why)
 
     def _report_failure(self, process: SimulatedProcess, attempt: int, why: str) -> None:
         cause = FailureCause(why, process.id)
@@ -255,9 +260,9 @@ class SimulatedExecution:
         self, attempt: int, subtasks: Sequence[SubtaskId], message: Callable[..., None], what: str
     ) -> None:
         for subtask in subtasks:
-            self._send_control(attempt, self.processes[subtask], message, what)
+            self._send_control(attempt, subtask, message, what)
             if self._world.repeats(FaultKind.MESSAGE_REPEATED):
-                self._send_control(attempt, self.processes[subtask], message, f"{what} (again)")
+                self._send_control(attempt, subtask, message, f"{what} (again)")
 
     def _in_order(
         self,
@@ -265,26 +270,27 @@ class SimulatedExecution:
         subtask: SubtaskId,
         message: Callable[[Subtask], None],
         what: str,
-        then: Callable[[], None] | None = None,
+        then: Callable[[bool], None] | None = None,
     ) -> None:
-        """Send a message behind all others of its lane; `then` is called at this JobMaster, if it lives."""
+        """Send a message behind all others of its lane; `then` hears at this JobMaster if it arrived."""
 
         def arrive() -> None:
-            self.processes[subtask].control(attempt, lambda task: task.receive(message))
+            process = self._fleet.processes.get(subtask)
+            arrived = process is not None and process.control(attempt, lambda task: task.receive(message))
             if then is not None and self._master.is_alive:
-                then()
+                then(arrived)
 
         self._ordered.put(subtask, arrive, what)
 
     def _send_control(
-        self, attempt: int, process: SimulatedProcess, message: Callable[..., None], what: str
+        self, attempt: int, subtask: SubtaskId, message: Callable[..., None], what: str
     ) -> None:
-        def take(task: RunningTask) -> None:
-            task.receive(message)
+        def arrive() -> None:
+            process = self._fleet.processes.get(subtask)
+            if process is not None:
+                process.control(attempt, lambda task: task.receive(message))
 
-        self._world.send(
-            Happening.MESSAGE, lambda: process.control(attempt, take), f"{process} is told:", what
-        )
+        self._world.send(Happening.MESSAGE, arrive, f"{subtask} is told:", what)
 
     def _call(self, what: str, act: Callable[[], None]) -> None:
         self._world.send(Happening.OPERATION, act, what)

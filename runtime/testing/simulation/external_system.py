@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from penstock.runtime.testing.simulation.records import Record
 
-#: Sink, subtask, attempt, and the number of the transaction in that attempt.
-TransactionKey: TypeAlias = tuple[str, int, int, int]
+#: Sink, subtask, job, attempt, and the number of the transaction in that attempt.
+TransactionKey: TypeAlias = tuple[str, int, str, int, int]
 
 
 class ProtocolViolation(AssertionError):
@@ -52,6 +52,7 @@ class ExternalSystem:
     def __init__(self) -> None:
         self._staged: dict[TransactionKey, Sequence[Record]] = {}
         self._committed: dict[TransactionKey, Sequence[Record]] = {}
+        self._covered_by: dict[TransactionKey, int] = {}
         self._repeated = self._removed = 0
 
     def stage(self, key: TransactionKey, rows: Sequence[Record]) -> None:
@@ -65,8 +66,12 @@ class ExternalSystem:
             raise ProtocolViolation(msg)
         self._staged[key] = rows
 
-    def commit(self, key: TransactionKey) -> None:
+    def commit(self, key: TransactionKey, covered_by: int | None = None) -> None:
         """Make a transaction visible; one that is visible stays as it is.
+
+        Args:
+            key: Which.
+            covered_by: The checkpoint that allows it.
 
         Raises:
             ProtocolViolation: There is no such transaction (any more).
@@ -75,13 +80,27 @@ class ExternalSystem:
             self._repeated += 1
         elif key in self._staged:
             self._committed[key] = self._staged.pop(key)
+            self._covered_by[key] = -1 if covered_by is None else covered_by
         else:
             msg = f"transaction {key} is committed, but it was never staged or has been removed"
             raise ProtocolViolation(msg)
 
-    def remove_older_than(self, sink: str, attempt: int) -> None:
-        """Remove what earlier attempts have staged and not committed."""
-        leftovers = [key for key in self._staged if key[0] == sink and key[2] < attempt]
+    def take_back_to(self, checkpoint_id: int) -> int:
+        """Go back to what was visible when this checkpoint was taken; returns how much is hidden again.
+
+        Whoever starts a job from an older checkpoint does that with the world outside. What became visible
+        with this checkpoint or a later one is staged again: if the checkpoint covers it, a job that starts
+        from there commits it once more.
+        """
+        later = [key for key, covered_by in self._covered_by.items() if covered_by >= checkpoint_id]
+        for key in later:
+            self._staged[key] = self._committed.pop(key)
+            del self._covered_by[key]
+        return len(later)
+
+    def remove_older_than(self, sink: str, job: str, attempt: int) -> None:
+        """Remove what earlier attempts of a job have staged and not committed."""
+        leftovers = [key for key in self._staged if (key[0], key[2]) == (sink, job) and key[3] < attempt]
         for key in leftovers:
             del self._staged[key]
         self._removed += len(leftovers)

@@ -32,6 +32,20 @@ class FaultKind(Enum):
     TWO_MASTERS = "two JobMasters at once"
     SLOW_CHANNEL = "slow channel"
     JOB_CANCELLED = "job cancelled"
+    HOOK_FAILED = "master hook failed"
+    HOOK_LATE = "master hook answered late"
+    HOOK_RESTORED = "master hook restored"
+    SPLIT_HELD = "split held by a shut valve"
+    SPLITS_GIVEN_BACK = "splits given back"
+    CRASH_AT_VALVE = "crash while a valve was shut"
+    RESCALED = "rescaled while running"
+    STOPPED = "stopped with a savepoint"
+    DRAINED = "drained and stopped"
+    STARTED_FROM_SAVEPOINT = "started from a savepoint"
+    STARTED_FROM_CHECKPOINT = "started from the last checkpoint"
+    STARTED_FROM_OLDER = "started from an older checkpoint"
+    STARTED_RESCALED = "started at another parallelism"
+    IN_FLIGHT_RESCALED = "data in flight at another parallelism"
 
 
 class FaultCounts:
@@ -83,6 +97,7 @@ class Moment(Enum):
     COMMITTED = "a sink has committed"
     END_OF_DATA = "a subtask reached the end of its data"
     FINISHED = "a subtask has finished"
+    COORDINATED = "an operator coordinator gave its snapshot"
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,13 @@ class FaultyStorage(MemoryStorage):
         self._check_there("delete")
         super().delete(paths)
 
+    def reliable(self) -> MemoryStorage:
+        """The same storage for somebody whom it never fails."""
+        always = FaultyStorage(self._clock, self._counts)
+        always._objects = self._objects
+        always.become_reliable()
+        return always
+
     def _check_read(self, path: str) -> None:
         self._check_there(path)
         if self._reads_to_refuse and not self._is_reliable:

@@ -17,24 +17,31 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.simulation.operators import COUNTED, SEEN
 
 
+def newest_checkpoint(storage: SnapshotStorage, job_id: str) -> CompletedCheckpoint | None:
+    """The newest checkpoint that stands in a job's log; `None` when there is none.
+
+    Raises:
+        CorruptSnapshotError: It is damaged or missing.
+    """
+    newest = DecisionLog(storage, SnapshotPaths(job_id)).replay().newest
+    return None if newest is None else read_metadata(storage, newest.metadata)
+
+
 class FinalState:
-    """The newest checkpoint that stands in the log.
+    """The state in the last checkpoint.
 
     Args:
         storage: Where it is.
-        job_id: The job.
+        checkpoint: The checkpoint.
 
     Raises:
         CorruptSnapshotError: Something of it is damaged or missing.
-        AssertionError: There is none.
     """
 
-    def __init__(self, storage: SnapshotStorage, job_id: str) -> None:
+    def __init__(self, storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
         self._storage = storage
         self._codec = ValueCodec()
-        newest = DecisionLog(storage, SnapshotPaths(job_id)).replay().newest
-        assert newest is not None, "no checkpoint stands in the log"
-        self._checkpoint: CompletedCheckpoint = read_metadata(storage, newest.metadata)
+        self._checkpoint = checkpoint
 
     def keyed(self, operator: str, number: int) -> dict[Any, tuple[int, int]]:
         """Number and digest of each key of a keyed operator."""
@@ -51,8 +58,12 @@ class FinalState:
         return sum(self._values(operator, COUNTED))
 
     def unread(self, operator: str) -> list[Any]:
-        """Splits of a source that are not finished."""
-        return self._values(operator, SPLITS)
+        """Splits of a source that are not finished, with its readers or with its coordinator."""
+        state = self._checkpoint.operators.get(operator)
+        if state is None or state.coordinator is None:
+            return self._values(operator, SPLITS)
+        _, unassigned = self._codec.loads(self.read(state.coordinator))
+        return self._values(operator, SPLITS) + list(unassigned)
 
     def read(self, handle: StateHandle) -> bytes:
         """The bytes behind a handle."""

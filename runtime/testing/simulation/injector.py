@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.master_hook import HookLedger
 from penstock.runtime.testing.simulation.process import SimulatedProcess
+from penstock.runtime.testing.simulation.user import User
 from penstock.runtime.testing.simulation.world import World
 
 
@@ -24,17 +25,19 @@ class FaultInjector:
 
     Args:
         world: Time, chance and storage.
-        graph: The job.
         control: Processes and JobMasters.
+        ledger: Lets master hooks fail.
     """
 
-    def __init__(self, world: World, graph: ExecutionGraph, control: ControlPlane) -> None:
+    def __init__(self, world: World, control: ControlPlane, ledger: HookLedger) -> None:
         self._world = world
-        self._graph = graph
         self._control = control
+        self._user = User(world, control)
         padded = {operator.id for operator in world.scenario.shape.operators if operator.is_padded}
         self._uploading = {
-            v.id for v in graph.job.vertices if any(operator.id in padded for operator in v.operators)
+            v.id
+            for v in control.job.graph.job.vertices
+            if any(operator.id in padded for operator in v.operators)
         }
         self._occurred: Counter[Moment] = Counter()
         planned = world.scenario.faults
@@ -46,8 +49,8 @@ class FaultInjector:
             FaultKind.CRASH_IN_UPLOAD: self._crash_in_upload,
             FaultKind.USER_ERROR: lambda: world.fail_user_code(world.draws.below(10)),
             FaultKind.DEPLOYMENT_FAILED: self._refuse_deployment,
-            FaultKind.MASTER_CRASH: control.crash_master,
-            FaultKind.TWO_MASTERS: control.doubt_master,
+            FaultKind.MASTER_CRASH: lambda: self._control.crash_master(),
+            FaultKind.TWO_MASTERS: lambda: self._control.doubt_master(),
             FaultKind.WRITE_REFUSED: lambda: world.storage.fail_next(FaultKind.WRITE_REFUSED),
             FaultKind.WRITE_UNSURE: lambda: world.storage.fail_next(FaultKind.WRITE_UNSURE),
             FaultKind.READ_REFUSED: lambda: world.storage.fail_next(FaultKind.READ_REFUSED),
@@ -55,8 +58,18 @@ class FaultInjector:
             FaultKind.CHECKPOINT_CANCELLED: self._cancel_checkpoint,
             FaultKind.SAVEPOINT: self._take_savepoint,
             FaultKind.JOB_CANCELLED: self._cancel_job,
+            FaultKind.HOOK_FAILED: ledger.fail_next,
+            FaultKind.HOOK_LATE: lambda: ledger.delay_next(world.draws.pick((0.005, 0.05, 0.5))),
+            FaultKind.RESCALED: lambda: self._user.rescale(),
+            FaultKind.STOPPED: lambda: self._user.stop(drain=False),
+            FaultKind.DRAINED: lambda: self._user.stop(drain=True),
         }
         world.on_moment = self.occurred
+
+    def go_on_with(self, control: ControlPlane) -> None:
+        """Another job runs now."""
+        self._control = control
+        self._user = User(self._world, control)
 
     def occurred(self, moment: Moment) -> None:
         """A moment has come."""
@@ -110,7 +123,7 @@ class FaultInjector:
             return
         draws, scheduler = self._world.draws, newest.scheduler
         checkpoint = draws.pick(running)
-        subtask = draws.pick(self._graph.subtasks).id
+        subtask = draws.pick(list(self._control.processes))
         reason = CheckpointFailureReason.CHECKPOINT_DECLINED
         outcome = scheduler.decline(
             scheduler.attempt_of(subtask), subtask, checkpoint, reason, "for the simulation"

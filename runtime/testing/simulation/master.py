@@ -11,18 +11,17 @@ from typing import Any, Final
 
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError
-from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.testing.manual_time import ManualTimers
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment
+from penstock.runtime.testing.simulation.job import FIRST_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.master_hook import HookLedger, SimulatedHook
+from penstock.runtime.testing.simulation.places import Places
 from penstock.runtime.testing.simulation.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world import World
-
-#: The job's id in the storage.
-JOB_ID: Final = "simulated"
 
 #: Seconds after which a report is repeated that nobody took.
 _REPEAT_DELAY: Final = 0.5
@@ -33,18 +32,23 @@ class Master:
 
     Args:
         world: Time, chance and storage.
+        job: What it runs.
         number: Which one it is, from 1.
 
     Attributes:
+        job: What it runs.
         is_alive: Whether it has neither died nor left.
         timers: Its timers.
+        hooks: The job's master hooks in this process.
     """
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, job: SimulatedJob, number: int) -> None:
+        self.job = job
+        self.hooks: tuple[SimulatedHook, ...] = ()
         self.is_alive = True
         self.timers = ManualTimers(world.clock)
         self._world = world
-        self._name = f"JobMaster {number}"
+        self._name = f"JobMaster {number}" if job.id == FIRST_JOB else f"JobMaster {number} of {job.id}"
         self._scheduler: JobScheduler | None = None
         self._runner = SimulatedRunner(world, self._name, _run, self._do_work, self._on_work)
 
@@ -57,14 +61,22 @@ class Master:
         assert self._scheduler is not None, f"{self} has not begun"
         return self._scheduler
 
-    def begin(self, graph: ExecutionGraph, gateway: ExecutionGateway, known_attempt: int) -> None:
+    def begin(self, gateway: ExecutionGateway, ledger: HookLedger, known_attempt: int) -> None:
         """Take the job up."""
-        world = self._world
-        config = world.scenario.config
-        storage = None if config.checkpointing is None else world.storage
+        world, job = self._world, self.job
         self._scheduler = JobScheduler(
-            JOB_ID, graph, config, gateway, storage, world.clock, self.timers, self._runner, known_attempt
+            job.id,
+            job.graph,
+            job.config,
+            gateway,
+            None if job.config.checkpointing is None else world.storage,
+            world.clock,
+            self.timers,
+            self._runner,
+            known_attempt,
+            open_location=Places(world.storage),
         )
+        self.hooks = ledger.take_made()
         self._scheduler.start()
 
     def die(self, *, work_goes_on: bool) -> None:
@@ -114,10 +126,12 @@ class Masters:
 
     Args:
         world: Time, chance and storage.
+        job: What they run.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, job: SimulatedJob) -> None:
         self._world = world
+        self._job = job
         self._all: list[Master] = []
 
     @property
@@ -138,7 +152,7 @@ class Masters:
 
     def add(self) -> Master:
         """One more."""
-        master = Master(self._world, len(self._all) + 1)
+        master = Master(self._world, self._job, len(self._all) + 1)
         self._all.append(master)
         return master
 

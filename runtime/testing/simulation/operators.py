@@ -196,7 +196,7 @@ class SimulatedWriter:
     def __init__(self, sink: SimulatedSink, context: ConnectorContext) -> None:
         self._system = sink.system
         self._hooks = sink.hooks
-        self._of = context.operator_id, context.subtask, context.attempt
+        self._of = context.operator_id, context.subtask, context.job_id, context.attempt
         self._open: list[Record] = []
         self._number = 0
 
@@ -220,9 +220,9 @@ class SimulatedWriter:
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         """Make transactions visible, one after the other."""
-        for sink, subtask, attempt, number in committables:
+        for sink, subtask, job, attempt, number in committables:
             self._hooks.effect(self._of[0], self._of[1])
-            self._system.commit((sink, subtask, attempt, number))
+            self._system.commit((sink, subtask, job, attempt, number), permit.checkpoint_id)
             self._hooks.committed()
 
     def abort(self, committables: Sequence[Any]) -> None:
@@ -231,7 +231,7 @@ class SimulatedWriter:
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Remove what earlier attempts have left."""
         self._hooks.effect(self._of[0], self._of[1])
-        self._system.remove_older_than(self._of[0], self._of[2])
+        self._system.remove_older_than(self._of[0], self._of[2], self._of[3])
 
     def close(self) -> None:
         """Forget the open transaction."""

@@ -8,7 +8,7 @@ it dies; what it had sent is on its way all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
@@ -31,21 +31,27 @@ class SimulatedProcess:
         world: Time, chance and storage.
         id: The subtask.
         masters: Take reports.
+        watchers: Told when an attempt in it has died or was stopped: this process, the attempt, and why.
 
     Attributes:
         id: The subtask.
         is_alive: Whether the process lives.
         task: The newest attempt that was deployed.
-        on_end: Told when an attempt in it has died or was stopped: the attempt, and why.
     """
 
-    def __init__(self, world: World, id: SubtaskId, masters: Masters) -> None:
+    def __init__(
+        self,
+        world: World,
+        id: SubtaskId,
+        masters: Masters,
+        watchers: Sequence[Callable[[SimulatedProcess, int, str], None]],
+    ) -> None:
         self.id = id
         self.is_alive = True
         self.task: RunningTask | None = None
-        self.on_end: list[Callable[[int, str], None]] = []
         self._world = world
         self._masters = masters
+        self._watchers = watchers
         self._past = 0
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
@@ -69,13 +75,20 @@ class SimulatedProcess:
         """Lose everything."""
         if not self.is_alive:
             return
-        self.is_alive = False
-        self._dies_after_effects = self._dies_after_uploads = None
         self._world.trace.note("!!", self.id, "dies:", kind.value)
         self._world.counts.happened(kind)
+        self._world.valves.somebody_dies()
         scheduler = self._masters.last.scheduler
         is_restart = scheduler.attempt > 1 and scheduler.state is not JobState.RUNNING
         self._world.counts.happened(FaultKind.CRASH_IN_RESTART, int(is_restart))
+        self.end()
+
+    def end(self) -> None:
+        """It is gone, whatever the reason."""
+        if not self.is_alive:
+            return
+        self.is_alive = False
+        self._dies_after_effects = self._dies_after_uploads = None
         if self.task is not None:
             self.task.die()
             self._ended(self.task.attempt, "its process died")
@@ -160,10 +173,12 @@ class SimulatedProcess:
         if self.is_alive and self.task is not None and self.task.attempt <= attempt:
             self._stop_task()
 
-    def control(self, attempt: int, message: Callable[[RunningTask], None]) -> None:
-        """Take a message of the JobMaster; one for another attempt is ignored."""
-        if self.is_alive and self.task is not None and self.task.attempt == attempt:
-            message(self.task)
+    def control(self, attempt: int, message: Callable[[RunningTask], None]) -> bool:
+        """Take a message of the JobMaster; whether it arrived: one for another attempt is ignored."""
+        if not self.is_alive or self.task is None or self.task.attempt != attempt:
+            return False
+        message(self.task)
+        return True
 
     def _stop_task(self) -> None:
         task = self.task
@@ -172,8 +187,8 @@ class SimulatedProcess:
             self._ended(task.attempt, "it was stopped although the job runs: another attempt has its process")
 
     def _ended(self, attempt: int, why: str) -> None:
-        for told in self.on_end:
-            told(attempt, why)
+        for told in self._watchers:
+            told(self, attempt, why)
 
     # -- frames -------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.faults import Moment
 from penstock.runtime.testing.simulation.faulty_storage import WatchedStorage
 from penstock.runtime.testing.simulation.frames import AttemptNetwork, Frame
+from penstock.runtime.testing.simulation.places import Places
 from penstock.runtime.testing.simulation.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.task_supervisor import ProcessDied, TaskState, TaskSupervisor
 from penstock.runtime.testing.simulation.world import SimulatedUserError, World
@@ -87,7 +88,9 @@ class RunningTask:
         """
         world = self._world
         try:
-            self._subtask = build_subtask(self._descriptor, self, self._runner, world.clock, self._storage)
+            self._subtask = build_subtask(
+                self._descriptor, self, self._runner, world.clock, self._storage, Places(self._storage)
+            )
         except Exception as error:
             if _is_death(error):
                 raise ProcessDied from error
@@ -230,6 +233,7 @@ class RunningTask:
                 for frame in frames:
                     self.network.answer(frame)
             self._waiting.clear()
+            self._world.on_moment(Moment.FINISHED)
             self._close()
             self._supervisor.ended(None)
 

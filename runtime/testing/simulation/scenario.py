@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -11,9 +11,11 @@ from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
 from penstock.runtime.graph.job_config import EndOfPartitionMode, JobConfig
 from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.testing.simulation.agenda import Happening
+from penstock.runtime.testing.simulation.draw_axes import draw_axis_faults, draw_second_job, draw_sources
 from penstock.runtime.testing.simulation.draw_shape import draw_shape
 from penstock.runtime.testing.simulation.draws import Draws
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.second_job import SecondJob
 from penstock.runtime.testing.simulation.shape import Shape
 
 
@@ -80,6 +82,7 @@ class Scenario:
         config: The job's settings.
         weather: What the world is like.
         faults: What will go wrong, if its moment comes.
+        second: A second job that starts when the first was stopped or cancelled; `None` for none.
     """
 
     seed: int
@@ -88,6 +91,7 @@ class Scenario:
     config: JobConfig
     weather: Weather
     faults: tuple[PlannedFault, ...]
+    second: SecondJob | None = None
 
     @property
     def is_exactly_once(self) -> bool:
@@ -108,7 +112,8 @@ class Scenario:
                 f"  a checkpoint every {checkpointing.every_seconds:g} s, "
                 f"timeout {checkpointing.timeout_seconds:g} s, {checkpointing.max_concurrent} at a time"
             )
-        return lines + [f"  planned: {fault}" for fault in self.faults]
+        lines += [f"  planned: {fault}" for fault in self.faults]
+        return lines if self.second is None else [*lines, f"  then {self.second}"]
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -120,9 +125,16 @@ def draw_scenario(seed: int) -> Scenario:
     """
     draws = Draws(seed)
     mode = draws.stream(0).pick(MODES)
-    weather = _weather(draws.stream(3))
-    faults = () if mode is HandlerMode.NO_CHECKPOINTS else _faults(draws.stream(4), weather.lasts)
-    return Scenario(seed, mode, draw_shape(draws.stream(1)), _config(draws.stream(2), mode), weather, faults)
+    weather, config = _weather(draws.stream(3)), _config(draws.stream(2), mode)
+    axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
+    shape = draw_sources(axes, draw_shape(draws.stream(1)), hooks=checkpoints)
+    if not checkpoints:
+        return Scenario(seed, mode, shape, config, weather, ())
+    second, ends = draw_second_job(axes, shape)
+    if second is not None:
+        config = _keeping_more(config)
+    faults = _faults(draws.stream(4), weather.lasts) + draw_axis_faults(axes, shape) + ends
+    return Scenario(seed, mode, shape, config, weather, faults, second)
 
 
 def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
@@ -159,6 +171,13 @@ def _config(draws: Draws, mode: HandlerMode) -> JobConfig:
         failover="full" if draws.chance(0.3) else "region",
         end_of_partition=policy,
     )
+
+
+def _keeping_more(config: JobConfig) -> JobConfig:
+    """So that there is an older checkpoint to start from."""
+    assert config.checkpointing is not None, "without checkpoints no second job starts"
+    retain = max(2, config.checkpointing.retain)
+    return replace(config, checkpointing=replace(config.checkpointing, retain=retain))
 
 
 def _weather(draws: Draws) -> Weather:

@@ -16,16 +16,21 @@ from penstock.runtime.graph.job_graph import (
     Partitioning,
 )
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.protocols import Source
 from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.testing.simulation.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.operators import (
-    CodeHooks,
     NumberRecords,
     SimulatedSink,
     SimulatedSource,
     StepOperator,
 )
 from penstock.runtime.testing.simulation.records import Copies, Key, Record, key_of
+from penstock.runtime.testing.simulation.split_source import SplitsOnRequest
+from penstock.runtime.testing.simulation.surroundings import (
+    Around,
+    HookedSource,
+    HookedSplitsOnRequest,
+)
 
 
 class OperatorKind(Enum):
@@ -74,6 +79,8 @@ class VertexShape:
         counts: For a source: how many records each split has.
         chunk: For a source: most records of one poll.
         pause: For a source: seconds between two polls.
+        is_on_request: For a source: whether its splits are handed out on request.
+        has_hook: For a source: whether it has a master hook.
     """
 
     operators: tuple[OperatorShape, ...]
@@ -82,6 +89,13 @@ class VertexShape:
     counts: tuple[int, ...] = ()
     chunk: int = 1
     pause: float = 0.0
+    is_on_request: bool = False
+    has_hook: bool = False
+
+    @property
+    def has_broadcast(self) -> bool:
+        """Whether each of its subtasks gets every record of some input."""
+        return any(how is Partitioning.BROADCAST for _, how in self.inputs)
 
     @property
     def head(self) -> OperatorShape:
@@ -92,6 +106,7 @@ class VertexShape:
         chain = " -> ".join(operator.id for operator in self.operators)
         reads = ", ".join(f"{where} by {how.value}" for where, how in self.inputs)
         what = f"reads {reads}" if reads else f"{sum(self.counts)} records in {len(self.counts)} splits"
+        what += " on request" * self.is_on_request + ", with a master hook" * self.has_hook
         return f"{chain} x{self.parallelism}: {what}"
 
 
@@ -142,11 +157,11 @@ class Shape:
                 yield path
             open_paths += [(*path, reader) for reader in readers[path[-1]]]
 
-    def build(self, hooks: CodeHooks, system: ExternalSystem) -> JobGraph:
+    def build(self, around: Around) -> JobGraph:
         """The job graph."""
         vertices, edges = [], []
         for vertex in self.vertices:
-            specs = tuple(_spec(operator, vertex, hooks, system) for operator in vertex.operators)
+            specs = tuple(_spec(operator, vertex, around) for operator in vertex.operators)
             vertices.append(JobVertex(vertex.head.id, specs, vertex.parallelism, self.key_groups))
             for where, how in vertex.inputs:
                 sender = self.vertices[where]
@@ -172,17 +187,24 @@ def _key_selector(operator: OperatorShape) -> Callable[[Record], Key]:
     return select
 
 
-def _spec(
-    operator: OperatorShape, vertex: VertexShape, hooks: CodeHooks, system: ExternalSystem
-) -> OperatorSpec:
-    name, number = operator.id, operator.number
+def _source(vertex: VertexShape, around: Around) -> Source[Record]:
+    source = SimulatedSource(vertex.head.number, vertex.counts, vertex.chunk, vertex.pause)
+    make_hook = partial(around.make_hook, f"hook of {vertex.head.id}")
+    if vertex.is_on_request and vertex.has_hook:
+        return HookedSplitsOnRequest(source, around.watcher, make_hook)
+    if vertex.is_on_request:
+        return SplitsOnRequest(source, around.watcher)
+    return HookedSource(source, make_hook) if vertex.has_hook else source
+
+
+def _spec(operator: OperatorShape, vertex: VertexShape, around: Around) -> OperatorSpec:
+    name, number, hooks = operator.id, operator.number, around.hooks
     if operator.kind is OperatorKind.SOURCE:
-        source = SimulatedSource(number, vertex.counts, vertex.chunk, vertex.pause)
-        return OperatorSpec(name, name, None, source, stateful=True)
+        return OperatorSpec(name, name, None, _source(vertex, around), stateful=True)
     if operator.kind is OperatorKind.STEP:
         return OperatorSpec(name, name, partial(StepOperator, number, operator.copies, hooks), stateful=True)
     if operator.kind is OperatorKind.SINK:
-        sink = partial(SinkOperator, SimulatedSink(system, hooks))
+        sink = partial(SinkOperator, SimulatedSink(around.system, hooks))
         return OperatorSpec(name, name, sink, stateful=True, is_sink=True)
 
     def keyed() -> KeyedProcessOperator:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.testing.simulation.agenda import Happening
-from penstock.runtime.testing.simulation.world import World
+from penstock.runtime.testing.simulation.world import SimulatedUserError, World
 
 T = TypeVar("T")
 
@@ -86,9 +86,9 @@ class SimulatedRunner:
         def attempt() -> None:
             try:
                 result = work()
-            except PenstockError as error:
+            except (PenstockError, SimulatedUserError) as error:
                 failure = error
-                self._tell_later(item, lambda: on_error(failure), f"{self._owner} is told: {error}")
+                self._tell_later(item, lambda: on_error(failure), f"{self._owner} is told: {failure}")
             else:
                 self._tell_later(item, lambda: on_result(result), f"{self._owner} is told the result")
 
@@ -99,4 +99,4 @@ class SimulatedRunner:
             if not item.is_cancelled and not self._is_closed:
                 self._guard(tell)
 
-        self._world.agenda.add(Happening.WORK, told, what)
+        self._world.agenda.add(Happening.WORK, told, what, at=self._world.take_lateness())

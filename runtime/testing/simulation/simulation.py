@@ -16,14 +16,18 @@ from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.testing.simulation.code_hooks import RunHooks
 from penstock.runtime.testing.simulation.control_plane import ControlPlane
-from penstock.runtime.testing.simulation.faults import FaultKind, Moment
-from penstock.runtime.testing.simulation.final_state import FinalState
+from penstock.runtime.testing.simulation.faults import FaultKind
+from penstock.runtime.testing.simulation.final_state import FinalState, newest_checkpoint
+from penstock.runtime.testing.simulation.handover import Handover
 from penstock.runtime.testing.simulation.injector import FaultInjector
-from penstock.runtime.testing.simulation.master import JOB_ID
+from penstock.runtime.testing.simulation.job import FIRST_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.master_hook import HookLedger
 from penstock.runtime.testing.simulation.oracle import Oracle
 from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario
 from penstock.runtime.testing.simulation.stuck import describe_standstill
+from penstock.runtime.testing.simulation.surroundings import Around
 from penstock.runtime.testing.simulation.world import World
 
 #: A job must have ended so many moves after the world has calmed down, ...
@@ -47,7 +51,7 @@ class SimulationResult:
         state: How the job ended; `None` when it did not.
         moves: Moves made.
         seconds: Virtual seconds.
-        attempts: Attempts of the job.
+        attempts: Attempts of the job, or of both.
         completed: Checkpoints completed.
         transactions: Transactions committed.
         captured: Parts of checkpoints that were acknowledged with data in flight.
@@ -92,14 +96,20 @@ class Simulation:
     def __init__(self, scenario: Scenario, write: Callable[[str], None] | None = None) -> None:
         self.scenario = scenario
         self.world = World(scenario, write)
-        hooks = _Hooks(self)
-        self.graph = build_execution_graph(scenario.shape.build(hooks, self.world.system))
-        self.control = ControlPlane(self.world, self.graph)
-        self._injector = FaultInjector(self.world, self.graph, self.control)
+        self._ledger = HookLedger(self.world)
+        hooks = RunHooks(self.world, lambda: self.control.processes)
+        around = Around(hooks, self.world.system, self.world.valves, self._ledger.make)
+        self._program = scenario.shape.build(around)
+        hooks.vertex_of = {o.id: vertex.id for vertex in self._program.vertices for o in vertex.operators}
+        first = SimulatedJob(FIRST_JOB, build_execution_graph(self._program), scenario.config)
+        self._controls = [ControlPlane(self.world, first, self._ledger)]
+        self._injector = FaultInjector(self.world, self.control, self._ledger)
         self._calm_since = (0, 0.0)
-        self.vertex_of = {
-            operator.id: vertex.id for vertex in self.graph.job.vertices for operator in vertex.operators
-        }
+
+    @property
+    def control(self) -> ControlPlane:
+        """The processes and JobMasters of the job that runs."""
+        return self._controls[-1]
 
     def run(self) -> SimulationResult:
         """Run to the end and ask the oracle.
@@ -111,19 +121,36 @@ class Simulation:
         for line in self.scenario.describe() if world.trace.is_on else ():
             world.trace.note(line)
         self.control.begin()
+        end = self._run_to_its_end()
+        if self._begin_second_job(end[0]):
+            end = self._run_to_its_end()
+        return self._result(self._check(*end), end[0])
+
+    def describe(self) -> str:
+        """What everybody waits for."""
+        return describe_standstill(self.world, self.control)
+
+    def _run_to_its_end(self) -> tuple[JobState, str]:
         while (end := self.control.end) is None:
             self._injector.inject_due()
             self._calm_down_in_time()
             if not self._move():
                 raise StandstillError("nothing can happen any more: " + self.describe())
-        return self._result(self._check(*end), end[0])
+        return end
 
-    def describe(self) -> str:
-        """What everybody waits for."""
-        return describe_standstill(self.world, self.graph, self.control)
+    def _begin_second_job(self, state: JobState) -> bool:
+        """Start another job from what this one has left, if that is wanted and there is something."""
+        job = Handover(self.world, self.control.job).second(state, self._program)
+        if job is None:
+            return False
+        self._controls.append(ControlPlane(self.world, job, self._ledger))
+        self._injector.go_on_with(self.control)
+        self._calm_since = self.world.trace.moves, self.world.clock.monotonic()
+        self.control.begin()
+        return True
 
     def _check(self, state: JobState, cause: str) -> list[str]:
-        oracle = Oracle(self.scenario, self.world.system)
+        oracle = Oracle(self.scenario, self.world.system, self.world.restores)
         if state is JobState.CANCELLED:
             return oracle.check_cancelled()
         if state is not JobState.FINISHED:
@@ -132,14 +159,19 @@ class Simulation:
             return oracle.check_finished(None)
         self.world.storage.become_reliable()
         try:
-            return oracle.check_finished(FinalState(self.world.storage, JOB_ID))
+            newest = newest_checkpoint(self.world.storage, self.control.job.id)
+            # A second job may have found everything done, then it has taken none.
+            assert newest is not None or len(self._controls) > 1, "no checkpoint stands in the log"
+            state_left = None if newest is None else FinalState(self.world.storage, newest)
+            return oracle.check_finished(state_left)
         except CorruptSnapshotError as error:
             return [f"the last checkpoint can't be read: {error}"]
 
     def _result(self, problems: list[str], state: JobState) -> SimulationResult:
-        status = self.control.masters.last.scheduler.status()
+        statuses = [control.masters.last.scheduler.status() for control in self._controls]
         expired = sum(
             record.failure is CheckpointFailureReason.CHECKPOINT_EXPIRED
+            for status in statuses
             for record in status.checkpoint_history
         )
         self.world.counts.happened(FaultKind.CHECKPOINT_EXPIRED, expired)
@@ -150,8 +182,8 @@ class Simulation:
             state,
             self.world.trace.moves,
             self.world.clock.monotonic(),
-            status.attempt,
-            0 if status.checkpoints is None else status.checkpoints.completed,
+            sum(status.attempt for status in statuses),
+            sum(0 if status.checkpoints is None else status.checkpoints.completed for status in statuses),
             self.world.system.statistics().committed,
             self.world.captured,
             self.world.restored,
@@ -162,7 +194,8 @@ class Simulation:
     def _move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""
         world = self.world
-        self.control.schedule_timers()
+        for control in self._controls:
+            control.schedule_timers()
         entry = world.agenda.take(world.clock.monotonic())
         if entry is None:
             if world.agenda.next_time is None:
@@ -188,25 +221,3 @@ class Simulation:
         if moves - since_moves > MOST_CALM_MOVES or now - since > MOST_CALM_SECONDS:
             msg = f"the job has not ended {moves - since_moves} moves, {now - since:.0f} s after the faults: "
             raise StandstillError(msg + self.describe())
-
-
-class _Hooks:
-    """What users' code meets in this run."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    def record(self, operator: str, subtask: int) -> None:
-        """A record is processed."""
-        self._simulation.world.record_processed()
-
-    def effect(self, operator: str, subtask: int) -> None:
-        """Something is about to happen outside."""
-        vertex = self._simulation.vertex_of[operator]
-        for id, process in self._simulation.control.processes.items():
-            if id.vertex == vertex and id.index == subtask:
-                process.before_effect()
-
-    def committed(self) -> None:
-        """A transaction was committed."""
-        self._simulation.world.on_moment(Moment.COMMITTED)

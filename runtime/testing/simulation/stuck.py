@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.running_task import RunningTask
 from penstock.runtime.testing.simulation.world import World
 
 
-def describe_standstill(world: World, graph: ExecutionGraph, control: ControlPlane) -> str:
+def describe_standstill(world: World, control: ControlPlane) -> str:
     """Everything that somebody waits for."""
+    graph = build_execution_graph(control.masters.last.scheduler.graph)
     status = control.masters.last.scheduler.status()
     waiting = ", ".join(f"{kind} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"
     lines = [
@@ -24,8 +25,9 @@ def describe_standstill(world: World, graph: ExecutionGraph, control: ControlPla
         for record in status.checkpoint_history[-3:]
     ]
     for subtask in graph.subtasks:
-        task = control.processes[subtask.id].task
-        if task is None or not control.processes[subtask.id].is_alive:
+        process = control.processes.get(subtask.id)
+        task = None if process is None else process.task
+        if process is None or task is None or not process.is_alive:
             lines.append(f"  {subtask.id}: no process")
         elif task.state.is_open:
             lines.append(f"  {subtask.id}: {task.state.value}, {'; '.join(_waits(task, graph))}")

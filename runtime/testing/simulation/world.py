@@ -11,8 +11,10 @@ from penstock.runtime.testing.simulation.draws import Draws
 from penstock.runtime.testing.simulation.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.faults import FaultCounts, FaultKind, Moment
 from penstock.runtime.testing.simulation.faulty_storage import FaultyStorage
+from penstock.runtime.testing.simulation.restores import Restores
 from penstock.runtime.testing.simulation.scenario import CALM, Scenario, Weather
 from penstock.runtime.testing.simulation.trace import Trace
+from penstock.runtime.testing.simulation.valve_watch import ValveWatch
 
 #: Most seconds that a straggler is on its way.
 _STRAGGLE: Final = 1.0
@@ -41,6 +43,8 @@ class World:
         is_calm: Whether nothing goes wrong any more.
         captured: Parts of checkpoints that were acknowledged with data in flight.
         restored: Subtasks that began with data in flight.
+        restores: What is different because a job came up at another parallelism.
+        valves: Counts what happens around the valves of operator coordinators.
         on_moment: Told of moments at which planned faults are due.
     """
 
@@ -56,6 +60,9 @@ class World:
         self.is_calm = False
         self.captured = self.restored = 0
         self.on_moment: Callable[[Moment], None] = lambda moment: None
+        self.restores = Restores(self.counts)
+        self.valves = ValveWatch(self.counts, lambda moment: self.on_moment(moment))
+        self._lateness: float | None = None
         self._user_error_in: int | None = None
 
     @property
@@ -108,6 +115,15 @@ class World:
                 self.counts.happened(FaultKind.USER_ERROR)
                 msg = "simulated"
                 raise SimulatedUserError(msg)
+
+    def answer_is_late_by(self, seconds: float) -> None:
+        """Let the answer of the background work that is being done come late."""
+        self._lateness = seconds
+
+    def take_lateness(self) -> float | None:
+        """When the answer of background work may come that was just done; `None` for at once."""
+        seconds, self._lateness = self._lateness, None
+        return None if seconds is None else self.clock.monotonic() + seconds
 
     def fail_user_code(self, after: int) -> None:
         """Let users' code fail when it takes the record after so many."""

@@ -19,6 +19,7 @@ from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator, MessageOutcome
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import (
     CheckpointPlan,
     CheckpointPlanner,
@@ -189,18 +190,20 @@ class CoordinatorRun:
         self.hook_by_id: dict[str, CaseHook] = {}
         self.id_fails_once = False
         self.coordinator = CheckpointCoordinator(
-            self.config,
-            self.planner,
-            self,
-            CheckpointFiles(self.storage, self.paths, self.runner),
-            self.write,
-            clock=self.clock,
-            timers=self.timers,
-            runner=self.runner,
-            failures=CheckpointFailureManager(config.get("tolerable_failures"), COUNTED_IN_FLINK_1_11),
-            hooks=self.hooks,
-            initialise=self.initialise,
-            coalesce_periodic=False,
+            CoordinatorParts(
+                self.config,
+                self.planner,
+                self,
+                CheckpointFiles(self.storage, self.paths, self.runner),
+                self.write,
+                clock=self.clock,
+                timers=self.timers,
+                runner=self.runner,
+                failures=CheckpointFailureManager(config.get("tolerable_failures"), COUNTED_IN_FLINK_1_11),
+                hooks=self.hooks,
+                initialise=self.initialise,
+                coalesce_periodic=False,
+            )
         )
         self.coordinator.begin_attempt(ATTEMPT, self.store, -1)
 

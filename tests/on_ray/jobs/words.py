@@ -16,6 +16,8 @@ from penstock.runtime import (
     FixedDelay,
     GeneratorSource,
     JobConfig,
+    KeyedProcessFunction,
+    RuntimeContext,
     Sink,
     Source,
     StreamEnvironment,
@@ -58,6 +60,24 @@ def add(total: tuple[str, int], one: tuple[str, int]) -> tuple[str, int]:
 
 def as_update(pair: tuple[str, int]) -> dict[str, Any]:
     return {"word": pair[0], "count": pair[1]}
+
+
+def last_word(text: str) -> str:
+    return text.rpartition(" ")[2]
+
+
+class LastLine(KeyedProcessFunction[str, str, str]):
+    """Keeps the last line of each key in a state of a declared type."""
+
+    def __init__(self, of_type: type) -> None:
+        self.of_type = of_type
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self.line = ctx.value_state("line", of_type=self.of_type)
+
+    def process(self, value: str, ctx: RuntimeContext) -> list[str]:
+        self.line.update(value)
+        return [value]
 
 
 def paced_lines(count: int, rate: float, attempt: int = 1, release: Path | None = None) -> Source[str]:

@@ -129,7 +129,7 @@ def test_files_of_others_are_never_given_back() -> None:
 
 def test_pinned_files_are_never_given_back() -> None:
     store = CompletedCheckpointStore()
-    store.pin(["a"])
+    store.pin([FileHandle("a", 1, "")])
     store.add(checkpoint(1, "a", "b"))
     assert paths(store.add(checkpoint(2))) == ["b", "m1"]
 

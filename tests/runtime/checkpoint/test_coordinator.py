@@ -10,6 +10,7 @@ from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted, CheckpointFailed
 from penstock.runtime.checkpoint.decision_log import DecisionLog
@@ -31,17 +32,13 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskSnapshot,
 )
 from penstock.runtime.errors import StorageError
-from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
     Partitioner,
     Partitioning,
 )
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 READS = (READ, SubtaskId("read", 1))
@@ -51,15 +48,7 @@ ALL = (*READS, *COUNTS)
 
 def word_count():
     """Two sources that send by key to two counters."""
-    read = OperatorSpec("read", "read", None, source=object(), stateful=True)
-    count = OperatorSpec("count", "count", None, stateful=True, keyed=True)
-    return build_execution_graph(
-        JobGraph(
-            "words",
-            (JobVertex("read", (read,), 2), JobVertex("count", (count,), 2)),
-            (JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.KEY_GROUP, len)),),
-        )
-    )
+    return read_and_count(2, 2, Partitioner(Partitioning.KEY_GROUP, len), keyed=True)
 
 
 @dataclass
@@ -119,14 +108,16 @@ class Run:
         self.attempt = 1
         self.log.begin_attempt(self.clock.now())
         self.coordinator = CheckpointCoordinator(
-            self.config,
-            CheckpointPlanner(word_count()),
-            self.gateway,
-            CheckpointFiles(self.storage, self.paths, self.runner),
-            self.write,
-            clock=self.clock,
-            timers=self.timers,
-            runner=self.runner,
+            CoordinatorParts(
+                self.config,
+                CheckpointPlanner(word_count()),
+                self.gateway,
+                CheckpointFiles(self.storage, self.paths, self.runner),
+                self.write,
+                clock=self.clock,
+                timers=self.timers,
+                runner=self.runner,
+            )
         )
         self.begin(1)
         if start:

@@ -11,6 +11,7 @@ from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted
 from penstock.runtime.checkpoint.decision_log import DecisionLog
@@ -24,7 +25,14 @@ from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinato
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import InlineHandle, SubtaskId
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
+from penstock.runtime.graph.job_graph import (
+    JobEdge,
+    JobGraph,
+    JobVertex,
+    OperatorSpec,
+    Partitioner,
+    Partitioning,
+)
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
@@ -90,8 +98,8 @@ class Coordinator:
 class World:
     """Two sources with coordinators, and hooks; says what happens in which order."""
 
-    def __init__(self, hooks=(), **settings):
-        self.said, self.answers = [], []
+    def __init__(self, hooks=(), edges=(), **settings):
+        self.said, self.answers, self.told = [], [], []
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
         self.runner = ManualAsyncRunner()
@@ -110,16 +118,18 @@ class World:
             JobVertex(name, (OperatorSpec(name, name, None, source=object()),), 1) for name in ("a", "b")
         )
         self.coordinator = CheckpointCoordinator(
-            Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
-            CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, ()))),
-            self,
-            CheckpointFiles(self.storage, self.paths, self.runner),
-            lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
-            clock=self.clock,
-            timers=self.timers,
-            runner=self.runner,
-            hooks=self.hooks,
-            coordinators=OperatorCoordinators(self.holders),
+            CoordinatorParts(
+                Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
+                CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, edges))),
+                self,
+                CheckpointFiles(self.storage, self.paths, self.runner),
+                lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
+                clock=self.clock,
+                timers=self.timers,
+                runner=self.runner,
+                hooks=self.hooks,
+                coordinators=OperatorCoordinators(self.holders),
+            )
         )
         self.store = CompletedCheckpointStore(1, may_delete=self.paths.may_delete)
         self.coordinator.begin_attempt(1, self.store, -1)
@@ -129,6 +139,7 @@ class World:
         shut = [holder.operator_id for holder in self.holders if holder.statistics().is_shut]
         assert shut == ["a", "b"], "every valve is shut until the sources have their barriers"
         self.said.append(("trigger", barrier.checkpoint_id))
+        self.told.append(tuple(subtasks))
 
     def notify_complete(self, subtasks, checkpoint_id):
         self.said.append(("complete", checkpoint_id))
@@ -181,6 +192,16 @@ def test_states_of_hooks_and_coordinators_are_in_the_metadata_and_come_back():
     assert again.coordinators["b"].restored == [(1, b"state of b")]
     with pytest.raises(UnmatchedMasterStateError, match="hooks outside, which the job does not have any"):
         World().coordinator.restore(stored)
+
+
+def test_whoever_reaches_the_end_of_its_data_during_the_start_is_told_with_the_sources():
+    forward = JobEdge("a", "a", None, "b", 0, Partitioner(Partitioning.FORWARD))
+    world = World(hooks={"outside": {}}, edges=(forward,))
+    world.coordinator.trigger()
+    world.coordinator.data_ended(B)
+    assert world.told == [], "the hook has not done its part"
+    world.runner.run_all()
+    assert world.told == [(A, B)]
 
 
 @pytest.mark.parametrize("failing", ["a", "b", "outside"])

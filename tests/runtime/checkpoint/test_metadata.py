@@ -129,6 +129,17 @@ def test_a_path_that_leaves_the_storage_is_refused() -> None:
         decode_metadata(encode_metadata(replace(checkpoint, operators={"count": state})), "m")
 
 
+def test_declared_types_come_back_by_operator() -> None:
+    types = (("seen", "int"), ("sum", "float"))
+    typed = KeyedStateHandle(KeyGroupRange(0, 1), (InlineHandle(b"x"),), 1, types)
+    operators = {
+        "count": OperatorState("count", 1, 2, {0: OperatorSubtaskState((typed,))}),
+        "other": OperatorState("other", 1, 2, {0: OperatorSubtaskState((replace(typed, types=()),))}),
+    }
+    checkpoint = CompletedCheckpoint(1, 1, SnapshotKind.SAVEPOINT, operators, 0.0, 1.0)
+    assert decode_metadata(encode_metadata(checkpoint), "m").operators == operators
+
+
 def test_files_beside_the_metadata_move_with_it() -> None:
     encoded = encode_metadata(small(), "j/chk-1-1/metadata")
     moved = [f.path for f in decode_metadata(encoded, "elsewhere/metadata").files()]

@@ -23,39 +23,18 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskSnapshot,
 )
 from penstock.runtime.errors import ConfigurationError, StorageError
-from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
-    Partitioner,
-    Partitioning,
-)
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.restart import ExponentialBackoff, FixedDelay, NoRestart
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 READS = (READ, SubtaskId("read", 1))
 ALL = (*READS, COUNT)
-
-
-def word_count():
-    """Two sources that send to one counter."""
-    read = OperatorSpec("read", "read", None, source=object(), stateful=True)
-    count = OperatorSpec("count", "count", None, stateful=True)
-    return build_execution_graph(
-        JobGraph(
-            "words",
-            (JobVertex("read", (read,), 2), JobVertex("count", (count,), 1)),
-            (JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.GLOBAL)),),
-        )
-    )
 
 
 class FlakyStorage(MemoryStorage):
@@ -132,7 +111,7 @@ class Run:
         self.cluster = Cluster()
         self.scheduler = JobScheduler(
             "job",
-            word_count(),
+            read_and_count(),
             JobConfig(checkpointing=config, restart=restart, **(job or {})),
             self.cluster,
             self.storage if checkpointing else None,
@@ -340,7 +319,7 @@ def test_checkpoints_need_a_storage():
     with pytest.raises(ConfigurationError, match="needs a storage"):
         JobScheduler(
             "job",
-            word_count(),
+            read_and_count(),
             JobConfig(checkpointing=Checkpointing(every=1)),
             Cluster(),
             None,

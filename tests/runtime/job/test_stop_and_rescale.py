@@ -22,13 +22,9 @@ from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.errors import RestoreError
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import (
-    JobEdge,
-    JobGraph,
-    JobVertex,
-    OperatorSpec,
     Partitioner,
     Partitioning,
 )
@@ -40,17 +36,14 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
 from penstock.runtime.testing.step_savepoints import MemoryPlaces
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 
 
 def graph() -> ExecutionGraph:
-    source: Any = object()
-    read = JobVertex("read", (OperatorSpec("read", "read", None, source=source, stateful=True),), 1)
-    count = JobVertex("count", (OperatorSpec("count", "count", None, stateful=True, keyed=True),), 1)
-    edge = JobEdge("read", "read", None, "count", 0, Partitioner(Partitioning.KEY_GROUP, len))
-    return build_execution_graph(JobGraph("words", (read, count), (edge,)))
+    return read_and_count(1, 1, Partitioner(Partitioning.KEY_GROUP, len), keyed=True)
 
 
 @dataclass

@@ -149,6 +149,7 @@ class Bench:
         self.metrics: dict[int, CheckpointMetrics] = {}
         self.declined: list[tuple[int, CheckpointFailureReason, str]] = []
         self.ends = 0
+        self.events_sent: list[tuple[str, Any]] = []
         self._numbers: dict[int, int] = {}
         graph = build_execution_graph(env.build())
         self.spec = graph.subtask(SubtaskId(vertex, 0))
@@ -181,6 +182,9 @@ class Bench:
 
     def end_of_data(self) -> None:
         self.ends += 1
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        self.events_sent.append((operator_id, event))
 
     # -- what is done to it ---------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def output(order: list[int]) -> list[Record]:
 def problems(*transactions: list[Record], mode: HandlerMode = HandlerMode.ALIGNED) -> str:
     system = ExternalSystem()
     for number, rows in enumerate(transactions):
-        key = (f"sink-{SINK}", 0, 1, number)
+        key = (f"sink-{SINK}", 0, "job", 1, number)
         system.stage(key, rows)
         system.commit(key)
     return "; ".join(Oracle(scenario(mode), system).check_finished(None))
@@ -88,16 +88,28 @@ def test_record_that_nobody_sent_is_found() -> None:
 
 def test_committing_what_was_removed_is_a_violation() -> None:
     system = ExternalSystem()
-    system.stage(("out", 0, 1, 0), [])
-    system.remove_older_than("out", attempt=2)
+    system.stage(("out", 0, "job", 1, 0), [])
+    system.remove_older_than("out", "job", attempt=2)
     with pytest.raises(ProtocolViolation, match="never staged or has been removed"):
-        system.commit(("out", 0, 1, 0))
+        system.commit(("out", 0, "job", 1, 0))
 
 
 def test_committing_again_changes_nothing() -> None:
     system = ExternalSystem()
-    system.stage(("out", 0, 1, 0), output([0]))
-    system.commit(("out", 0, 1, 0))
-    system.commit(("out", 0, 1, 0))
+    system.stage(("out", 0, "job", 1, 0), output([0]))
+    system.commit(("out", 0, "job", 1, 0))
+    system.commit(("out", 0, "job", 1, 0))
     assert system.rows("out") == output([0])
     assert system.statistics().repeated == 1
+
+
+def test_world_outside_that_is_taken_back_shows_what_an_older_checkpoint_covers() -> None:
+    system = ExternalSystem()
+    for checkpoint_id in (1, 2, 3):
+        key = ("out", 0, "job", 1, checkpoint_id)
+        system.stage(key, output([0])[:1])
+        system.commit(key, checkpoint_id)
+    assert system.take_back_to(2) == 2
+    assert [key[4] for key in system.transactions("out")] == [1]
+    system.commit(("out", 0, "job", 1, 2), 2)
+    assert [key[4] for key in system.transactions("out")] == [1, 2], "the checkpoint covers it"

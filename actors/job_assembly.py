@@ -1,0 +1,67 @@
+"""Puts the scheduler of a job together with what acts for it on Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import ray
+
+from penstock.actors.background import BackgroundRunner
+from penstock.actors.deployment import Deployment
+from penstock.actors.guarded_loop import GuardedLoop
+from penstock.actors.loop_timers import LoopTimers
+from penstock.actors.ray_execution import RayExecution
+from penstock.actors.subtask_fleet import SubtaskFleet
+from penstock.actors.system_clock import SystemClock
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.io.storage import open_location
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.ports import SnapshotStorage
+
+
+def assemble_scheduler(
+    job_id: str,
+    graph: ExecutionGraph,
+    config: JobConfig,
+    fleet: SubtaskFleet,
+    storage: SnapshotStorage,
+    guarded: GuardedLoop,
+    pool: ThreadPoolExecutor,
+    *,
+    known_attempt: int,
+    on_end: Callable[[str], None],
+    on_fenced: Callable[[], None],
+) -> JobScheduler:
+    """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
+
+    Args:
+        job_id: The job.
+        graph: Its subtasks.
+        config: Its settings.
+        fleet: The actors of its subtasks.
+        storage: Where its checkpoints are.
+        guarded: Runs what touches the scheduler.
+        pool: Runs what blocks.
+        known_attempt: An attempt that is known to have begun; 0 for none.
+        on_end: Told when the job has ended, and why if it has failed.
+        on_fenced: Told when another JobMaster has taken the job over.
+    """
+    me = ray.get_runtime_context().current_actor
+    deployment = Deployment(job_id, graph, config, storage, fleet, me, pool)
+    execution = RayExecution(job_id, graph, fleet, deployment, on_end=on_end, on_fenced=on_fenced)
+    execution.scheduler = JobScheduler(
+        job_id,
+        graph,
+        config,
+        execution,
+        storage,
+        SystemClock(),
+        LoopTimers(asyncio.get_running_loop(), guarded.guard),
+        BackgroundRunner(pool, guarded.post),
+        known_attempt=known_attempt,
+        open_location=open_location,
+    )
+    return execution.scheduler

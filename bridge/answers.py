@@ -1,0 +1,38 @@
+"""Waiting for what an actor of the bridge answers, with an end: one that is silent is named."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import ray
+
+from penstock.runtime.errors import PenstockError
+
+#: Seconds for an actor to answer what needs no waiting.
+ANSWER: Final = 60.0
+
+
+class NoAnswerError(PenstockError, TimeoutError):
+    """An actor is alive and has not answered in time; the message says which, and where to look."""
+
+
+def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
+    """The answer of a call.
+
+    Args:
+        call: What the call of an actor has given.
+        who: Who is asked, and for what, for the message.
+        seconds: How long it may take.
+
+    Raises:
+        NoAnswerError: It has taken longer.
+        ray.exceptions.RayActorError: The actor is gone.
+    """
+    try:
+        return ray.get(call, timeout=seconds)
+    except ray.exceptions.GetTimeoutError as error:
+        msg = (
+            f"{who}: no answer for {seconds:g} s, although the process lives. Its node is overloaded or out "
+            "of memory (`ray status`, `ray list nodes`), or it is stuck (`ray stack`)"
+        )
+        raise NoAnswerError(msg) from error

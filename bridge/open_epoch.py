@@ -1,0 +1,53 @@
+"""The epoch whose partitions are being pushed: what has come of each, and whether Spark computed that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class PushedPartition:
+    """The accepted frames of one partition.
+
+    Attributes:
+        digests: Of the frames, by number.
+        rows: Rows in them.
+        attempts: Spark's ids of the task attempts that have pushed.
+    """
+
+    digests: list[bytes] = field(default_factory=list)
+    rows: int = 0
+    attempts: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class OpenEpoch:
+    """The epoch that is being handed over.
+
+    Attributes:
+        number: Of the epoch.
+        run: Names this try to hand it over.
+        begin: How many frames the depot had accepted before it.
+        partitions: What has come, by partition.
+    """
+
+    number: int
+    run: str
+    begin: int
+    partitions: dict[int, PushedPartition] = field(default_factory=dict)
+
+    def difference(self, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        """What does not fit to what Spark says of each partition, frames and rows; `None` when all does."""
+        there = self.partitions
+        for index, (frames, rows) in sorted(expected.items()):
+            partition = there.get(index, PushedPartition())
+            if (len(partition.digests), partition.rows) != (frames, rows):
+                return (
+                    f"partition {index} ended with {frames} frame(s) of {rows} row(s) in the attempt that "
+                    f"Spark took, and {len(partition.digests)} of {partition.rows} row(s) were handed over"
+                )
+        unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
+        if unexpected:
+            return f"rows of partition(s) {unexpected} came that Spark does not know of at the end"
+        return None

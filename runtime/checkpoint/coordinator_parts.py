@@ -1,0 +1,128 @@
+"""What a checkpoint coordinator is made of, and who of these parts knows whom.
+
+Requests are let through to the trigger, which starts a pending checkpoint. Messages complete it or give it
+up, and either end goes to the outcomes, which tell everybody and let the next request through. So the parts
+stand in a ring; two of them are given a function that looks the next one up when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
+from penstock.runtime.checkpoint.coordinator_history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator_messages import CheckpointMessages
+from penstock.runtime.checkpoint.coordinator_outcomes import CheckpointOutcomes
+from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
+from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointRequests
+from penstock.runtime.checkpoint.coordinator_trigger import CheckpointTrigger, InitialiseLocation, TriggerEnds
+from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.finalize import Fenced, Finalized
+from penstock.runtime.checkpoint.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
+from penstock.runtime.checkpoint.started_checkpoint import PendingEnds
+from penstock.runtime.ports import AsyncRunner, Clock, TimerService
+
+
+class CoordinatorParts:
+    """The parts of one coordinator, joined to each other.
+
+    Args:
+        config: How checkpoints are taken.
+        planner: Who takes part.
+        gateway: Subtasks and job.
+        files: Deletes what nobody needs.
+        write: Writes the record of a complete checkpoint; blocks.
+        clock: Time.
+        timers: For interval, pause and timeouts.
+        runner: Runs what blocks.
+        failures: When failed checkpoints fail the job; by default what `config` says.
+        hooks: Master hooks; by default there are none.
+        coordinators: Operator coordinators; by default there are none.
+        initialise: Prepares the place of a checkpoint; blocks. Without it there is nothing to prepare.
+        coalesce_periodic: No periodic request is made while one waits (Flink 1.11: they pile up).
+    """
+
+    def __init__(
+        self,
+        config: Checkpointing,
+        planner: CheckpointPlanner,
+        gateway: CoordinatorGateway,
+        files: CheckpointFiles,
+        write: Callable[[CompletedCheckpoint], Finalized | Fenced],
+        *,
+        clock: Clock,
+        timers: TimerService,
+        runner: AsyncRunner,
+        failures: CheckpointFailureManager | None = None,
+        hooks: MasterHooks | None = None,
+        coordinators: OperatorCoordinators | None = None,
+        initialise: InitialiseLocation | None = None,
+        coalesce_periodic: bool = True,
+    ) -> None:
+        self.may_force = not config.unaligned
+        self.keep_after = config.kept_after
+        self.planner = planner
+        self.files = files
+        self.failures = failures or CheckpointFailureManager(config.tolerable_failures)
+        self.history = CheckpointHistory()
+        self.hooks = hooks or MasterHooks()
+        self.coordinators = coordinators or OperatorCoordinators()
+        self.requests = self._make_requests(config, clock, timers, coalesce_periodic)
+        self.outcomes = self._make_outcomes(gateway)
+        self.pending = self._make_pending(config, gateway, write, clock, timers, runner)
+        self.trigger = self._make_trigger(runner, initialise)
+        self.messages = CheckpointMessages(self.pending, self.history)
+
+    def _make_requests(
+        self, config: Checkpointing, clock: Clock, timers: TimerService, coalesce_periodic: bool
+    ) -> CheckpointRequests:
+        return CheckpointRequests(
+            config,
+            clock,
+            timers,
+            lambda request: self.trigger.begin(request),
+            lambda: len(self.pending.running),
+            coalesce_periodic=coalesce_periodic,
+        )
+
+    def _make_outcomes(self, gateway: CoordinatorGateway) -> CheckpointOutcomes:
+        return CheckpointOutcomes(
+            self.planner,
+            gateway,
+            self.coordinators,
+            self.requests,
+            self.failures,
+            lambda reason: self.pending.drop_all(reason),
+        )
+
+    def _make_pending(
+        self,
+        config: Checkpointing,
+        gateway: CoordinatorGateway,
+        write: Callable[[CompletedCheckpoint], Finalized | Fenced],
+        clock: Clock,
+        timers: TimerService,
+        runner: AsyncRunner,
+    ) -> PendingCheckpoints:
+        return PendingCheckpoints(
+            self.planner,
+            gateway,
+            self.files,
+            write,
+            self.failures,
+            self.history,
+            config,
+            clock=clock,
+            timers=timers,
+            runner=runner,
+            ends=PendingEnds(self.outcomes.completed, self.outcomes.failed, self.outcomes.fenced),
+        )
+
+    def _make_trigger(self, runner: AsyncRunner, initialise: InitialiseLocation | None) -> CheckpointTrigger:
+        ends = TriggerEnds(self.outcomes.refusal, self.requests.refuse, self.requests.started)
+        return CheckpointTrigger(self.pending, self.hooks, self.coordinators, runner, ends, initialise)

@@ -1,0 +1,105 @@
+"""Draws what comes on top of a scenario: hooks, splits on request, rescales, and a second job.
+
+It has a stream of its own, so it changes nothing of what the other streams draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock.runtime.testing.simulation.draws import Draws
+from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.second_job import SecondJob, StartFrom
+from penstock.runtime.testing.simulation.shape import Shape
+
+#: The largest parallelism of an operator in the second job.
+_MOST_PARALLELISM: Final = 5
+
+#: When a user asks for something: early, because a job may be over soon.
+_EARLY: Final = (
+    *(Moment.MOVE,) * 4,
+    Moment.COMPLETED,
+    *(Moment.ACKNOWLEDGED,) * 2,
+    *(Moment.SNAPSHOT,) * 2,
+    Moment.TRIGGERED,
+    Moment.COMMITTED,
+    Moment.STARTED,
+    Moment.END_OF_DATA,
+)
+
+#: So many moves are early.
+_EARLY_MOVES: Final = 400
+
+#: What happens while a valve is shut, as often as it stands here.
+_AT_THE_VALVE: Final = (
+    *(FaultKind.MASTER_CRASH,) * 3,
+    *(FaultKind.CRASH,) * 3,
+    FaultKind.CRASH_IN_STEP,
+    FaultKind.TWO_MASTERS,
+)
+
+
+def draw_sources(draws: Draws, shape: Shape, *, hooks: bool) -> Shape:
+    """Let some sources hand out their splits on request, and some have a master hook."""
+    is_hooked = hooks and draws.chance(0.35)
+    vertices = []
+    for vertex in shape.vertices:
+        if not vertex.inputs:
+            if draws.chance(0.4):
+                vertex = replace(vertex, counts=_cut(draws, vertex.counts), is_on_request=True)
+            vertex = replace(vertex, has_hook=is_hooked and draws.chance(0.7))
+        vertices.append(vertex)
+    return replace(shape, vertices=tuple(vertices))
+
+
+def draw_axis_faults(draws: Draws, shape: Shape) -> tuple[PlannedFault, ...]:
+    """What goes wrong with them, and what the user wants meanwhile."""
+    planned = []
+    if any(vertex.has_hook for vertex in shape.vertices):
+        for _ in range(draws.between(0, 2)):
+            kind = draws.pick((FaultKind.HOOK_FAILED, FaultKind.HOOK_LATE, FaultKind.HOOK_LATE))
+            planned.append(_planned(draws, kind, (Moment.STARTED, Moment.COMPLETED, Moment.TRIGGERED)))
+    if any(vertex.is_on_request for vertex in shape.vertices):
+        for _ in range(draws.between(0, 2)):
+            occurrence, delay = draws.between(1, 6), draws.pick((0, 0, 1, 3, 10))
+            planned.append(PlannedFault(draws.pick(_AT_THE_VALVE), Moment.COORDINATED, occurrence, delay))
+    if draws.chance(0.3):
+        planned += [_planned(draws, FaultKind.RESCALED, _EARLY) for _ in range(draws.between(1, 2))]
+    return tuple(planned)
+
+
+def draw_second_job(draws: Draws, shape: Shape) -> tuple[SecondJob | None, tuple[PlannedFault, ...]]:
+    """Perhaps a second job, which starts from what the first has left, and what ends the first one."""
+    if not draws.chance(0.4):
+        return None, ()
+    start = draws.pick((StartFrom.NEWEST, StartFrom.NEWEST, StartFrom.NEWEST, StartFrom.OLDER))
+    stops = (FaultKind.STOPPED, FaultKind.STOPPED, FaultKind.DRAINED, FaultKind.JOB_CANCELLED)
+    kind = FaultKind.JOB_CANCELLED if start is StartFrom.OLDER else draws.pick(stops)
+    wanted = {}
+    if draws.chance(0.7):
+        for vertex in shape.vertices:
+            if not vertex.has_broadcast and draws.chance(0.6):
+                wanted[vertex.head.id] = draws.between(1, _MOST_PARALLELISM)
+    if kind is FaultKind.JOB_CANCELLED:
+        needed = 2 if start is StartFrom.OLDER else 1
+        end = PlannedFault(kind, Moment.COMPLETED, needed, draws.below(60))
+    else:
+        end = _planned(draws, kind, _EARLY)
+    return SecondJob(start, wanted, is_moved=draws.chance(0.5)), (end,)
+
+
+def _planned(draws: Draws, kind: FaultKind, moments: Sequence[Moment]) -> PlannedFault:
+    moment = draws.pick(moments)
+    occurrence = draws.below(_EARLY_MOVES) if moment is Moment.MOVE else draws.between(1, 3)
+    return PlannedFault(kind, moment, occurrence, draws.pick((0, 1, draws.below(40))))
+
+
+def _cut(draws: Draws, counts: Sequence[int]) -> tuple[int, ...]:
+    """The same records in more and smaller splits, so that there is something to hand out."""
+    cut: list[int] = []
+    for count in counts:
+        parts = min(count, draws.between(1, 4))
+        cut += [count // parts + (part < count % parts) for part in range(parts)]
+    return tuple(cut)

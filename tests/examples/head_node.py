@@ -1,0 +1,183 @@
+"""Nodes of Ray as `ray start` makes them, for tests that submit to them; on loopback, and asking for a token.
+
+They have ports, a folder and a token of their own, so they do not meet other clusters of this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+BIN = Path(sys.executable).parent
+
+#: Seconds for a node to come up, and for one submitted job.
+_START = 90
+_JOB = 280
+#: What a node says when it is up.
+_STARTED = "Ray runtime started"
+#: Ports of every node that would otherwise be the same for all of a machine.
+_PORTS = (
+    "--dashboard-agent-listen-port",
+    "--dashboard-agent-grpc-port",
+    "--runtime-env-agent-port",
+    "--metrics-export-port",
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A head node that was started with `ray start`."""
+
+    dashboard: str
+    address: str
+    environment: dict[str, str]
+
+    def submit(
+        self, working_dir: Path | None, *entrypoint: object, outside: Path, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """`ray job submit` from a folder outside of the checkout."""
+        command = [BIN / "ray", "job", "submit", "--address", self.dashboard]
+        where = [] if working_dir is None else ["--working-dir", working_dir]
+        return subprocess.run(
+            [*map(str, [*command, *where, "--", *entrypoint])],
+            cwd=outside,
+            env=self.environment | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_JOB,
+        )
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on right now."""
+    with contextlib.ExitStack() as open_until_all_are_known:
+        sockets = [open_until_all_are_known.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def answers(dashboard: str, token: str | None) -> int | None:
+    """The status code that the dashboard answers with; `None` when nobody listens."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{dashboard}/api/jobs/", headers=headers)
+        ) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+    except OSError:
+        return None
+
+
+@contextmanager
+def head_node(**more: str) -> Iterator[Cluster]:
+    """A head node; it is ended afterwards, and only it.
+
+    `more` goes into its environment, which is this process's without Ray's settings.
+    """
+    port, dashboard_port, client, *others = free_ports(3 + len(_PORTS))
+    dashboard = f"http://127.0.0.1:{dashboard_port}"
+    # Not in pytest's own folder: Ray's sockets have paths of at most 107 characters.
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        token_file = Path(folder) / "token"
+        token_file.write_text(secrets.token_hex(32))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        environment |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token_file),
+            "RAY_TMPDIR": folder,
+            **more,
+            "PATH": f"{BIN}{os.pathsep}{more.get('PATH', os.environ['PATH'])}",
+        }
+        options = {
+            "--port": port,
+            "--dashboard-host": "127.0.0.1",
+            "--dashboard-port": dashboard_port,
+            "--ray-client-server-port": client,
+            "--num-cpus": 4,
+            **dict(zip(_PORTS, others, strict=True)),
+        }
+        with _node(
+            ["--head"], options, environment, lambda: answers(dashboard, token_file.read_text()) == 200
+        ):
+            yield Cluster(dashboard, f"127.0.0.1:{port}", environment)
+
+
+@contextmanager
+def second_node(cluster: Cluster, resource: str) -> Iterator[None]:
+    """Another node of a cluster, on this machine, too; it alone has one of a resource."""
+    options = {
+        "--address": cluster.address,
+        "--num-cpus": 1,
+        "--resources": json.dumps({resource: 1}),
+        **dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True)),
+    }
+    with _node([], options, cluster.environment, None):
+        yield
+
+
+@contextmanager
+def _node(
+    words: list[str],
+    options: dict[str, object],
+    environment: dict[str, str],
+    is_up: Callable[[], bool] | None,
+) -> Iterator[None]:
+    """A node that lives as long as this block; it is up when it says so, and when `is_up` does."""
+    everything = {"--node-ip-address": "127.0.0.1", **options}
+    words += [str(word) for option in everything.items() for word in option]
+    with tempfile.TemporaryFile("w+") as said:
+        node = subprocess.Popen(
+            [BIN / "ray", "start", "--block", "--disable-usage-stats", *words],
+            env=environment,
+            cwd=environment["RAY_TMPDIR"],
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            deadline = time.monotonic() + _START
+            while not (_STARTED in text_of(said) and (is_up is None or is_up())):
+                if node.poll() is not None or time.monotonic() > deadline:
+                    pytest.fail(f"the node did not come up:\n{text_of(said)}")
+                time.sleep(0.2)
+            yield
+        finally:
+            end_group(node)
+
+
+def text_of(file: IO[str]) -> str:
+    """All that another process has written into it so far."""
+    return os.pread(file.fileno(), 1 << 20, 0).decode(errors="replace")
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process with everything that it started."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,152 @@
+"""A JobMaster that dies exactly beside the record of a checkpoint, and what its log and its sinks say later.
+
+A source's master hook is user code that runs in the JobMaster's process. This one lays itself around the put
+of every record: the real storage writes the real file, and in that very call, before anybody can be told how
+it went, the process is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from jobs.faults import kill_this_process
+
+from penstock.runtime import (
+    Batch,
+    CommitPermit,
+    ConnectorContext,
+    FileSink,
+    SinkWriter,
+    Source,
+    SourceReader,
+)
+from penstock.runtime.checkpoint.log_records import CheckpointCompleted, LogRecord, decode_record
+from penstock.runtime.io.storage import ObjectStorage
+
+BEFORE_RECORD: Final = "before the record"
+AFTER_RECORD: Final = "after the record"
+
+
+@dataclass(frozen=True)
+class KillsMaster:
+    """A source that reads what another one does, and kills the JobMaster beside the record of a checkpoint.
+
+    Attributes:
+        inner: Reads.
+        at: `BEFORE_RECORD` or `AFTER_RECORD`.
+        arm: The first checkpoint that completes while this file exists kills, and takes the file away.
+        deaths: Each death adds the id of the checkpoint as a line.
+    """
+
+    inner: Source[str]
+    at: str
+    arm: str
+    deaths: str
+
+    def splits(self, parallelism: int) -> Sequence[Any]:
+        return self.inner.splits(parallelism)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SourceReader[str]:
+        return self.inner.reader(context, splits)
+
+    def master_hook(self) -> KillingHook:
+        return KillingHook(self)
+
+
+class KillingHook:
+    """Lives in the JobMaster; takes no part in checkpoints itself."""
+
+    identifier = "kills"
+
+    def __init__(self, source: KillsMaster) -> None:
+        put = ObjectStorage.put
+
+        def deadly_put(storage: ObjectStorage, path: str, data: bytes, *, create: bool = False) -> None:
+            completed = "/log/" in path and decode_record(data, path)
+            if source.at == AFTER_RECORD:
+                put(storage, path, data, create=create)
+            if isinstance(completed, CheckpointCompleted) and Path(source.arm).exists():
+                Path(source.arm).unlink()
+                with Path(source.deaths).open("a") as file:
+                    file.write(f"{completed.checkpoint_id}\n")
+                kill_this_process()
+            if source.at == BEFORE_RECORD:
+                put(storage, path, data, create=create)
+
+        ObjectStorage.put = deadly_put  # type: ignore[method-assign]
+
+    def trigger_checkpoint(self, checkpoint_id: int, timestamp: float) -> None:
+        """Nothing to do."""
+
+    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
+        """Nothing to do."""
+
+    def reset(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def records_of_log(storage: Path, job_id: str) -> list[LogRecord]:
+    """All records of a log that was never compacted."""
+    slots = sorted((storage / job_id / "log").iterdir())
+    assert [int(slot.name) for slot in slots] == list(range(len(slots)))
+    return [decode_record(slot.read_bytes(), str(slot)) for slot in slots]
+
+
+# -- who committed what -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WitnessedSink:
+    """A file sink that writes down which attempt commits with which checkpoint.
+
+    Attributes:
+        inner: Does the work.
+        journal: Each commit adds a line: attempt and checkpoint.
+    """
+
+    inner: FileSink
+    journal: str
+
+    def writer(self, context: ConnectorContext) -> WitnessedWriter:
+        return WitnessedWriter(self.inner.writer(context), context.attempt, Path(self.journal))
+
+
+class WitnessedWriter:
+    """Hands everything on to the writer of the inner sink."""
+
+    def __init__(self, inner: SinkWriter[Any], attempt: int, journal: Path) -> None:
+        self._inner = inner
+        self._attempt = attempt
+        self._journal = journal
+
+    def write(self, batch: Batch) -> None:
+        self._inner.write(batch)
+
+    def prepare_commit(self) -> Sequence[Any]:
+        return self._inner.prepare_commit()
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        with self._journal.open("a") as file:
+            file.write(f"{self._attempt} {permit.checkpoint_id}\n")
+        self._inner.commit(committables, permit)
+
+    def abort(self, committables: Sequence[Any]) -> None:
+        self._inner.abort(committables)
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        self._inner.remove_leftovers(permit)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def commits(journal: Path) -> set[tuple[int, int]]:
+    """Attempt and checkpoint of every commit."""
+    lines = journal.read_text().splitlines()
+    return {(int(attempt), int(checkpoint)) for attempt, checkpoint in map(str.split, lines)}

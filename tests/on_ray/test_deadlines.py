@@ -1,0 +1,122 @@
+"""Waiting for a JobMaster that does not answer: it ends in time, and what was asked for happens still."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import ray
+from jobs.driving import PATIENCE, after_checkpoints, eventually, submit, wait_until
+from jobs.talking import talking_job
+
+from penstock.actors import RayJobHandle
+from penstock.actors.command_line import app
+from penstock.actors.job_report import JobReport
+from penstock.actors.master_calls import MasterCalls
+from penstock.bridge.answers import NoAnswerError, answer_of
+from penstock.runtime import JobStatus, JobTimeoutError
+from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+SHORT = 0.2
+FOR_EVER = 1_000_000
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> RayJobHandle:
+    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
+    after_checkpoints(job, 1)
+    return job
+
+
+@contextmanager
+def standing_still(job: RayJobHandle) -> Iterator[None]:
+    """The process of the JobMaster lives and does nothing."""
+    process = job.report().master
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def completed_savepoints(job: RayJobHandle) -> int:
+    records = [each.record for each in job.checkpoints()]
+    return sum(r.kind.is_savepoint and r.status is CheckpointStatus.COMPLETED for r in records)
+
+
+def test_a_question_to_a_silent_job_master_ends_with_an_error_that_says_where_to_look(
+    job: RayJobHandle,
+) -> None:
+    def status() -> JobReport:
+        calls = MasterCalls(job.job_id)
+        return calls.quick("status", lambda m: m.status.remote(), JobReport.from_record, timeout=SHORT)
+
+    with (
+        standing_still(job),
+        pytest.raises(JobTimeoutError, match=r"has not answered `status` after 0.2 s.*penstock logs"),
+    ):
+        status()
+    assert job.status() is JobStatus.RUNNING
+
+
+def test_a_savepoint_that_nobody_waits_for_any_more_is_taken_all_the_same(job: RayJobHandle) -> None:
+    with (
+        standing_still(job),
+        pytest.raises(JobTimeoutError, match=r"is not complete after 0.2 s; it goes on: `penstock checkp"),
+    ):
+        job.savepoint(timeout=SHORT)
+    eventually("the savepoint is complete", lambda: completed_savepoints(job) == 1)
+    assert job.savepoint(timeout=PATIENCE).startswith("/")
+
+
+def test_a_change_of_parallelism_that_nobody_waits_for_any_more_is_made_all_the_same(
+    job: RayJobHandle,
+) -> None:
+    with (
+        standing_still(job),
+        pytest.raises(JobTimeoutError, match=r"at the new parallelism after 0.2 s; the change goes on"),
+    ):
+        job.rescale(largest=1, timeout=SHORT)
+
+    def is_rescaled(report: JobReport) -> bool:
+        return any(each.id == "largest" and each.parallelism == 1 for each in report.operators)
+
+    wait_until(job, "it runs at the new parallelism", is_rescaled)
+
+
+def test_a_stop_that_nobody_waits_for_any_more_ends_the_job_all_the_same(
+    job: RayJobHandle, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        standing_still(job),
+        pytest.raises(JobTimeoutError, match=r"has not stopped after 0.2 s.*penstock status"),
+    ):
+        app(["stop", job.job_id, "--timeout", str(SHORT)], standalone_mode=False)
+    assert job.wait(PATIENCE).status is JobStatus.FINISHED
+    assert job.stop(timeout=PATIENCE) == job.report().savepoint
+
+
+@ray.remote(num_cpus=0)
+class Silent:
+    """An actor that lives and answers one question."""
+
+    async def name(self) -> str:
+        return "silent"
+
+    async def anything_else(self) -> None:
+        await asyncio.Event().wait()
+
+
+def test_an_actor_of_the_bridge_that_is_silent_is_named() -> None:
+    silent = Silent.remote()
+    assert answer_of(silent.name.remote(), "the desk") == "silent"
+    with pytest.raises(NoAnswerError, match=r"the desk: no answer for 0.2 s, although the process lives"):
+        answer_of(silent.anything_else.remote(), "the desk", SHORT)

@@ -1,0 +1,100 @@
+"""The JobMaster is killed at the moments of a checkpoint that matter, and at exactly these.
+
+In the middle of the checkpoint: a sink has pre-committed, nobody has acknowledged. Beside its record in the
+log: the put was about to be made, or is done and nobody has been told. Between pre-commit and commit: a sink
+has been told and has committed nothing.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from jobs.driving import after_checkpoints, finish, submit, wait_until
+from jobs.faults import DeadlySink
+from jobs.mortal_master import (
+    AFTER_RECORD,
+    BEFORE_RECORD,
+    KillsMaster,
+    WitnessedSink,
+    commits,
+    records_of_log,
+)
+from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.words import NEVER, lines, paced_lines, word_count
+
+from penstock.actors import JobReport, RayJobHandle
+from penstock.runtime import FileSink, JobResult
+from penstock.runtime.checkpoint.log_records import AttemptBegun, CheckpointCompleted
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT, RATE = 4_500, 3_000.0
+
+
+@pytest.mark.parametrize("at", [BEFORE_RECORD, AFTER_RECORD])
+def test_a_job_master_killed_beside_the_record_of_a_checkpoint(tmp_path: Path, at: str) -> None:
+    """Without the record the checkpoint has never been; with it the next attempt commits what it covers."""
+    arm, deaths, journal = tmp_path / "arm", tmp_path / "deaths", tmp_path / "journal"
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(
+        word_count(
+            tmp_path,
+            KillsMaster(source, at, str(arm), str(deaths)),
+            sink=WitnessedSink(FileSink.json(tmp_path / "out"), str(journal)),
+            sink_parallelism=2,
+        )
+    )
+    before = after_checkpoints(job, 2)
+    arm.touch()
+
+    assert_one_death_and_exactly_once(job, before, tmp_path)
+
+    (died_at,) = map(int, deaths.read_text().split())
+    log = records_of_log(tmp_path / "checkpoints", job.job_id)
+    second = next(r for r in log if isinstance(r, AttemptBegun) and r.attempt == 2)
+    (taken,) = [r for r in log if isinstance(r, CheckpointCompleted) and r.checkpoint_id == died_at]
+    if at == AFTER_RECORD:
+        assert (taken.attempt, second.restored_checkpoint) == (1, died_at)
+        assert (1, died_at) not in commits(journal), "somebody had been told: the kill came too late"
+        assert (2, died_at) in commits(journal)
+    else:
+        assert (taken.attempt, second.restored_checkpoint) == (2, died_at - 1)
+
+
+@pytest.mark.parametrize("at", ["after prepare", "before commit"])
+def test_a_job_master_killed_by_a_sink_between_its_phases(tmp_path: Path, at: str) -> None:
+    """The sink lives on; the other writer may never hear of the checkpoint from this JobMaster."""
+    marker, arm = tmp_path / "killed", tmp_path / "arm"
+    sink = DeadlySink(FileSink.json(tmp_path / "out"), at, str(marker), str(arm), itself=False)
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    job = submit(word_count(tmp_path, source, sink=sink, sink_parallelism=2))
+    before = after_checkpoints(job, 2)
+    assert before.master is not None
+    whole = tmp_path / "arming"
+    whole.write_text(str(before.master.pid))
+    whole.rename(arm)
+
+    assert_one_death_and_exactly_once(job, before, tmp_path)
+
+    assert marker.exists(), "nothing was killed: the test proves nothing"
+
+
+def assert_one_death_and_exactly_once(job: RayJobHandle, before: JobReport, tmp_path: Path) -> JobResult:
+    """Wait for the death and the end. One process died, nothing is lost or doubled, no id was taken twice."""
+    wait_until(job, "the second attempt", lambda r: r.statistics.attempt >= 2)
+    (tmp_path / "go").touch()
+    result = finish(job)
+
+    assert_exactly_once(tmp_path / "out", lines(COUNT))
+    assert hidden_files(tmp_path / "out") == []
+    assert (result.statistics.restarts, result.statistics.attempt) == (1, 2)
+    after = job.report()
+    assert after.history.count("the JobMaster died, another process took over") == 1
+    assert after.master is None or after.master != before.master
+    log = records_of_log(tmp_path / "checkpoints", job.job_id)
+    assert [r.attempt for r in log if isinstance(r, AttemptBegun)] == [1, 2]
+    ids = [r.checkpoint_id for r in log if isinstance(r, CheckpointCompleted)]
+    assert all(earlier < later for earlier, later in pairwise(ids)), f"ids taken twice: {ids}"
+    return result

@@ -1,0 +1,108 @@
+"""What the output of a failed or cancelled job is left with: what a snapshot covers, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.runtime import DiscardSink, FileSink, StreamEnvironment
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.operator_snapshot import encode_atoms
+from penstock.runtime.checkpoint.snapshot import (
+    FileHandle,
+    InlineHandle,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    StateHandle,
+)
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.io.connectors import PendingFile
+from penstock.runtime.job.uncovered_output import UncoveredOutput
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.sink import COMMITTABLES
+from penstock.runtime.record.elements import RowBatch, SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.step_savepoints import MemoryPlaces
+
+PLACES = MemoryPlaces()
+
+
+def output(folder: Path) -> UncoveredOutput:
+    env = StreamEnvironment("job")
+    numbers = env.from_collection("numbers", [1])
+    numbers.sink("out", FileSink.json(folder))
+    numbers.sink("nowhere", DiscardSink())
+    return UncoveredOutput("job-1", env.build(), ValueCodec(), MemoryStorage(), PLACES)
+
+
+def pre_committed(
+    folder: Path, *, subtask: int = 0, attempt: int = 1, job: str = "job-1"
+) -> Sequence[PendingFile]:
+    """The committables of one writer."""
+    context = ConnectorContext(job, "job", "out", subtask, 2, attempt, ManualClock())
+    writer = FileSink.json(folder).writer(context)
+    writer.write(RowBatch([1]))
+    pending = writer.prepare_commit()
+    writer.write(RowBatch([2]))  # its process dies now
+    return pending
+
+
+def state_of(committables: Sequence[PendingFile]) -> InlineHandle:
+    codec = ValueCodec()
+    return InlineHandle(encode_atoms([codec.dumps((7, each)) for each in committables]))
+
+
+def snapshot(handle: StateHandle, *, location: str | None = None) -> CompletedCheckpoint:
+    part = OperatorSubtaskState(
+        operator=(OperatorStateHandle(COMMITTABLES, RedistributionMode.SPLIT_DISTRIBUTE, handle, 1),)
+    )
+    operators = {"out": OperatorState("out", 2, 128, {1: part})}
+    return CompletedCheckpoint(7, 1, SnapshotKind.CHECKPOINT, operators, 0.0, 1.0, location=location)
+
+
+def names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def test_what_the_newest_snapshot_covers_stays_and_the_rest_goes(tmp_path: Path) -> None:
+    """Of all subtasks and attempts, with the files that dead processes had open; other jobs' files stay."""
+    covered = pre_committed(tmp_path, attempt=2)
+    pre_committed(tmp_path, subtask=1, attempt=2)
+    pre_committed(tmp_path)
+    before = names(tmp_path)
+    pre_committed(tmp_path, job="job-12")
+    others = names(tmp_path) - before
+    (tmp_path / "part-job-1-out-0-1-9.jsonl").touch()
+
+    output(tmp_path).remove(snapshot(state_of(covered)))
+
+    assert names(tmp_path) == {covered[0].name, "part-job-1-out-0-1-9.jsonl", *others}
+
+
+def test_without_a_snapshot_nothing_is_covered(tmp_path: Path) -> None:
+    pre_committed(tmp_path)
+    output(tmp_path).remove(None)
+    assert names(tmp_path) == set()
+
+
+def test_nothing_is_removed_when_the_snapshot_can_not_be_read(tmp_path: Path) -> None:
+    pre_committed(tmp_path)
+    before = names(tmp_path)
+    lost = FileHandle("job-1/shared/1-7-out-1-0", 10, "0" * 32)
+    with pytest.raises(CorruptSnapshotError, match="is not there"):
+        output(tmp_path).remove(snapshot(lost))
+    with pytest.raises(StorageError, match="/moved"):
+        output(tmp_path).remove(snapshot(state_of([]), location="/moved"))
+    assert names(tmp_path) == before
+
+
+def test_only_sinks_that_clean_up_are_asked() -> None:
+    env = StreamEnvironment("job")
+    env.from_collection("numbers", [1]).sink("nowhere", DiscardSink())
+    assert not UncoveredOutput("job-1", env.build(), ValueCodec(), MemoryStorage(), None).is_known

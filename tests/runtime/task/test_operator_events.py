@@ -1,0 +1,81 @@
+"""Events of a source's coordinator keep their place among checkpoints that come twice or are given up.
+
+Else a split would be lost or read twice: it is in the snapshot of the reader or in that of the coordinator,
+never in both and never in neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from subtask_bench import Bench
+
+from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
+from penstock.runtime.checkpoint.snapshot import InlineHandle
+from penstock.runtime.graph.collection_source import CollectionSource
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.operators.on_request import OnRequest
+from penstock.runtime.operators.source_events import SplitsAssigned
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.record.value_codec import ValueCodec
+
+SPLIT = (0, 2)
+
+
+@pytest.fixture
+def reader(bench: Callable[..., Bench]) -> Bench:
+    """The one reader of a source with splits on request; it has none yet."""
+    env = StreamEnvironment("job", chaining=False)
+    env.from_source("source", OnRequest(CollectionSource("ab"))).sink("sink", DiscardSink())
+    return bench(env, "source", splits=())
+
+
+def ask(reader: Bench, checkpoint_id: int) -> None:
+    reader.subtask.trigger_checkpoint(CheckpointBarrier(checkpoint_id, 0.0))
+
+
+def assign(reader: Bench) -> None:
+    reader.subtask.operator_event("source", SplitsAssigned((SPLIT,)))
+
+
+def splits_in(reader: Bench, checkpoint_id: int) -> list[Any]:
+    """What the snapshot of the reader holds."""
+    while checkpoint_id not in reader.acknowledged:
+        reader.subtask.step()
+        reader.upload()
+    [handle] = reader.acknowledged[checkpoint_id].operators["source"].operator
+    assert isinstance(handle.state, InlineHandle)
+    return [ValueCodec().loads(atom) for atom in decode_atoms(handle.state.data, "splits")]
+
+
+def test_split_behind_a_checkpoint_that_is_asked_for_twice_is_in_the_next_one(reader: Bench) -> None:
+    ask(reader, 1)
+    ask(reader, 1)
+    assign(reader)
+    assert splits_in(reader, 1) == []
+    ask(reader, 2)
+    assert splits_in(reader, 2) == [SPLIT]
+
+
+def test_split_behind_a_checkpoint_that_is_given_up_is_in_the_next_one(reader: Bench) -> None:
+    ask(reader, 1)
+    assign(reader)
+    reader.subtask.notify_aborted(1)
+    ask(reader, 2)
+    assert splits_in(reader, 2) == [SPLIT]
+
+
+def test_late_repetition_of_an_old_request_lets_no_split_in_front_of_a_newer_checkpoint(
+    reader: Bench,
+) -> None:
+    ask(reader, 1)
+    assert splits_in(reader, 1) == []
+    ask(reader, 2)
+    ask(reader, 1)
+    assign(reader)
+    assert splits_in(reader, 2) == []
+    ask(reader, 3)
+    assert splits_in(reader, 3) == [SPLIT]
