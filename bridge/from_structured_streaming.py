@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL: Final = 0.2
+_STOPPED: Final = (
+    "the Spark session was stopped while its query ran; keep it as long as the job is to run (stop() of the "
+    "query ends the job in peace), and start the job again"
+)
 
 
 def from_structured_streaming(
@@ -150,7 +154,9 @@ class StreamingQuery:
                 depots.finish()
                 return
             left = self._restarts if self._batches > before else left - 1
-            if left < 0 or not is_alive(self._df.sparkSession):
+            if not is_alive(self._df.sparkSession):
+                reason, left = _STOPPED, -1
+            if left < 0:
                 logger.error("the query for job %s has failed: %s", depots.job_id, reason)
                 depots.fail(reason)
                 return
