@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,6 +23,7 @@ import ray
 
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
+from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.depot_names import actor_exists, depot_name, desk_name
 from penstock.bridge.frame_files import FrameFiles
@@ -33,6 +36,8 @@ logger = logging.getLogger(__name__)
 #: Calls that may wait at the same time: a few of every Spark task.
 DEPOT_CALLS: Final = 4_000
 _WATCH: Final = 2.0
+#: Seconds for another depot to say how much waits in it.
+_LOAD_PATIENCE: Final = 2.0
 #: Looks in a row that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
 
@@ -60,33 +65,44 @@ class DepotActor:
         self._of = of
         self._depot = Depot(index, FrameFiles(), window, staged=staged)
         self._staged = staged
+        #: Which depot this is: a position in another one of the same name is none in this one.
+        self._stamp = secrets.token_hex(6)
         self._dealer = PartitionDealer(of)
         self._others: dict[int, Any] = {}
         self._changed = asyncio.Event()
         self._announced = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
 
-    async def hello(self, position: int) -> None:
-        """A reader has come, and goes on at this frame: tell the desk that frames are wanted.
+    async def hello(self, stamp: str, position: int) -> str:
+        """A reader has come: tell the desk that frames are wanted.
 
-        The first reader of a depot begins with its first frame. Another position was taken in a depot that is
-        gone; where frames of this one would go is not known, so the hand-over fails.
+        Its position is one in the depot with this stamp, and in no other: one that is gone had its frames in
+        another order. So with another stamp the hand-over fails.
+
+        Args:
+            stamp: Of the depot that the position is in; empty for a reader that begins.
+            position: The frame at which it goes on.
+
+        Returns:
+            The stamp of this depot.
         """
+        if stamp not in ("", self._stamp):
+            await self.fail(OTHER_DEPOT)
         self._depot.note_passed(position)
-        if self._announced or self._depot.failure is not None:
-            return
-        self._announced = True
-        if position > 0:
-            await self.fail(_OTHER_DEPOT)
-            return
+        if not self._announced and self._depot.failure is None:
+            self._announced = True
+            await self._announce()
+        return self._stamp
+
+    async def _announce(self) -> None:
         try:
             desk = ray.get_actor(desk_name(self._hand_over), namespace=NAMESPACE)
             first = await desk.announce.remote(self._job_id, self._index, self._of)
         except (ValueError, ray.exceptions.RayActorError):
-            await self.fail(_NO_PROGRAM)
+            await self.fail(NO_PROGRAM)
             return
         if not first:
-            await self.fail(_LOST)
+            await self.fail(LOST)
 
     async def begin(self, epoch: int, run: str) -> bool:
         """Begin to hand an epoch over; see `Depot.begin`."""
@@ -114,7 +130,9 @@ class DepotActor:
             if index not in self._others:
                 name = depot_name(self._job_id, self._hand_over, index)
                 self._others[index] = ray.get_actor(name, namespace=NAMESPACE)
-            load: int = await self._others[index].load.remote()
+            load: int = await asyncio.wait_for(self._others[index].load.remote(), _LOAD_PATIENCE)
+        except TimeoutError:
+            return sys.maxsize  # it has more to do than it can say
         except (ValueError, ray.exceptions.RayActorError):
             return 0  # it is dead: whoever pushes there is told
         return load
@@ -158,7 +176,7 @@ class DepotActor:
         try:
             chunk = depot.read(position, max_bytes)
         except NoLongerHeldError as error:
-            return f"{error}: {_LOST}"
+            return f"{error}: {LOST}"
         if chunk.frames:
             self._notify()
         return Chunk([(partition, pa.py_buffer(data)) for partition, data in chunk.frames], chunk.complete)
@@ -173,9 +191,17 @@ class DepotActor:
         self._depot.confirm(position)
         self._notify()
 
-    async def close(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Spark has computed an epoch; see `Depot.close`."""
-        problem = self._depot.close(epoch, run, expected)
+    async def stage(self, epoch: int) -> str:
+        """The value of an `EpochStage`."""
+        return str(self._depot.stage(epoch).value)
+
+    async def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        """Spark has computed an epoch; see `Depot.prepare`."""
+        return self._depot.prepare(epoch, run, expected)
+
+    async def close(self, epoch: int) -> str | None:
+        """All depots have prepared an epoch; see `Depot.close`."""
+        problem = self._depot.close(epoch)
         self._notify()
         return problem
 
@@ -244,24 +270,14 @@ class DepotActor:
                 return
             waiting = self._announced and not self._depot.is_complete and self._depot.failure is None
             if waiting and not await self._is_there(desk_name(self._hand_over)):
-                await self.fail(_NO_PROGRAM)
+                await self.fail(NO_PROGRAM)
 
     async def _is_there(self, name: str) -> bool:
-        return await asyncio.to_thread(actor_exists, name)
-
-
-_NO_PROGRAM: Final = (
-    "the program with the Spark session ended, or stopped it, before all partitions were handed over; keep "
-    "both until bridge.wait_for_hand_over(job) returns, and start the job again"
-)
-_OTHER_DEPOT: Final = (
-    "the position in the checkpoint is one in rows that are not kept any more: their process died, or they "
-    "belonged to the job that the savepoint is of. Start the job without it"
-)
-_LOST: Final = (
-    "the process that held the rows between Spark and the job died, and rows that it held are in no "
-    "checkpoint; start the job again"
-)
+        try:
+            return await asyncio.to_thread(actor_exists, name)
+        except Exception as error:  # whatever it is, it says nothing about that actor; the next look may
+            logger.warning("can't look for %s: %s", name, error)
+            return True
 
 
 def depot_actor(job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> Any:

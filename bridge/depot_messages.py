@@ -51,6 +51,17 @@ class PushOutcome(Enum):
     STALE = "stale"
 
 
+class EpochStage(Enum):
+    """How far an epoch is in one depot."""
+
+    #: It has not begun, or its frames come.
+    OPEN = "open"
+    #: All of it is there, and the other depots are asked.
+    PREPARED = "prepared"
+    #: Its rows may be read.
+    CLOSED = "closed"
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """What one read of a depot gave.

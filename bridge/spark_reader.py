@@ -17,6 +17,7 @@ import ray
 
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.depot_actor import depot_actor
+from penstock.bridge.depot_failures import DIED
 from penstock.bridge.depot_messages import Chunk, FrameData
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
@@ -44,6 +45,7 @@ class Share:
     Attributes:
         index: Which depot.
         of: How many depots there are.
+        depot: Stamp of the depot that the position is in; empty when nothing was read.
         frame: How many frames were read to their end.
         row: Rows that were read of the next one.
         rows: Rows read of each partition so far.
@@ -51,6 +53,7 @@ class Share:
 
     index: int
     of: int
+    depot: str = ""
     frame: int = 0
     row: int = 0
     rows: Mapping[int, int] = field(default_factory=dict)
@@ -81,12 +84,6 @@ class SparkSource:
         return SparkReader(self, context, splits)
 
 
-_DIED: Final = (
-    "the process that holds the rows between Spark and the job died, and rows that it held are in no "
-    "checkpoint; start the job again"
-)
-
-
 class SparkReader:
     """Reads the depots of its shares, all of them in turn: a depot that nobody reads holds Spark tasks up."""
 
@@ -101,11 +98,12 @@ class SparkReader:
         self._ended: list[_ShareReader] = []
 
     def poll(self, max_rows: int) -> Polled[Any]:
-        """The next rows of the first share that has some."""
+        """The next rows of the next share that has some."""
         for _ in range(len(self._open)):
             share = self._open[0]
             batch = share.next_batch(max_rows * _ARROW_FACTOR if self._arrow else max_rows)
             if batch is not None:
+                self._open.rotate(-1)
                 return Polled(ArrowBatch(batch) if self._arrow else RowBatch(rows_of_arrow(batch)))
             if share.is_finished:
                 self._ended.append(self._open.popleft())
@@ -153,9 +151,7 @@ class _ShareReader:
         self._depot = depot_actor(
             job_id, source.hand_over, share.index, share.of, source.window, source.staged
         )
-        self._hello = self._depot.hello.remote(share.frame)
-        # What it was restored with is covered by a completed checkpoint.
-        self._depot.confirm.remote(share.frame)
+        self._hello = self._depot.hello.remote(share.depot, share.frame)
         self._asked = share.frame
         self._frames: deque[tuple[int, FrameData]] = deque()
         self._batches: deque[pa.RecordBatch] = deque()
@@ -165,7 +161,6 @@ class _ShareReader:
         self._staged = source.staged
         #: The position that the depot was told last.
         self._told = -1
-        self._ask()
 
     @property
     def is_finished(self) -> bool:
@@ -179,7 +174,7 @@ class _ShareReader:
             LostInputError: It has not, or it has died.
         """
         try:
-            ray.get(self._hello, timeout=_START)
+            stamp: str = ray.get(self._hello, timeout=_START)
         except ray.exceptions.GetTimeoutError as error:
             msg = (
                 f"the process for the rows between Spark and the job did not start within {_START:g} s; look "
@@ -187,7 +182,12 @@ class _ShareReader:
             )
             raise LostInputError(msg) from error
         except ray.exceptions.RayActorError as error:
-            raise LostInputError(_DIED) from error
+            raise LostInputError(DIED) from error
+        if self.position.depot == "":
+            self.position = replace(self.position, depot=stamp)
+        # What it was restored with is covered by a completed checkpoint.
+        self.confirm(self.position.frame)
+        self._ask()
 
     def confirm(self, frame: int) -> None:
         """A completed checkpoint covers the frames before this one."""
@@ -247,7 +247,7 @@ class _ShareReader:
         try:
             answer: Chunk | str = self._call.result()
         except ray.exceptions.RayActorError as error:
-            raise LostInputError(_DIED) from error
+            raise LostInputError(DIED) from error
         if isinstance(answer, str):
             msg = f"rows from Spark: {answer}"
             raise LostInputError(msg)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.bridge.depot import Depot
-from penstock.bridge.depot_messages import Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.depot_messages import EpochStage, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.frame_files import FrameFiles
 
 
@@ -28,6 +28,12 @@ def frame(
 
 def data_of(depot: Depot, position: int = 0, max_bytes: int = 1_000_000) -> list[bytes]:
     return [data for _, data in depot.read(position, max_bytes).frames]
+
+
+def closed(depot: Depot, epoch: int, run: str, expected: dict[int, tuple[int, int]]) -> str | None:
+    """What does not fit, or `None` and the epoch is closed."""
+    problem = depot.prepare(epoch, run, expected)
+    return depot.close(epoch) if problem is None else problem
 
 
 @pytest.fixture
@@ -127,7 +133,7 @@ def test_it_is_complete_when_everything_that_spark_counted_is_there(depot: Depot
     depot.push(frame(0, 0, rows=5))
     depot.push(frame(2, 0, rows=7))
     assert not depot.read(0, 100).complete
-    assert depot.close(0, "run", {0: (1, 5), 1: (0, 0), 2: (1, 7)}) is None
+    assert closed(depot, 0, "run", {0: (1, 5), 1: (0, 0), 2: (1, 7)}) is None
     assert not depot.read(0, 100).complete
     depot.finish()
     assert depot.read(0, 100).complete
@@ -146,7 +152,7 @@ def test_it_is_complete_when_everything_that_spark_counted_is_there(depot: Depot
 )
 def test_it_is_not_complete_when_the_counts_differ(depot: Depot, expected: dict, problem: str) -> None:
     depot.push(frame(0, 0, rows=5))
-    found = depot.close(0, "run", expected)
+    found = closed(depot, 0, "run", expected)
     assert found is not None
     assert re.search(problem, found)
     assert depot.statistics().epochs == 0
@@ -170,7 +176,7 @@ def test_a_micro_batch_can_be_read_when_it_is_closed(staged: Depot) -> None:
         staged.push(frame(0, number, epoch=5, run="a"))
     assert staged.has_room, "nobody could read it, so nobody may wait for it"
     assert data_of(staged) == []
-    assert staged.close(5, "a", {0: (9, 9)}) is None
+    assert closed(staged, 5, "a", {0: (9, 9)}) is None
     assert len(data_of(staged)) == 9
 
 
@@ -179,9 +185,9 @@ def test_a_micro_batch_that_was_given_up_leaves_nothing(staged: Depot) -> None:
     staged.push(frame(0, 0, b"of the first try", epoch=0, run="a"))
     assert staged.begin(0, "b")
     assert staged.push(frame(0, 1, epoch=0, run="a")) is PushOutcome.STALE
-    assert staged.close(0, "a", {0: (1, 1)}) == "epoch 0 was given up meanwhile"
+    assert closed(staged, 0, "a", {0: (1, 1)}) == "epoch 0 was given up meanwhile"
     assert staged.push(frame(0, 0, b"of the second", epoch=0, run="b")) is PushOutcome.ACCEPTED
-    assert staged.close(0, "b", {0: (1, 1)}) is None
+    assert closed(staged, 0, "b", {0: (1, 1)}) is None
     assert data_of(staged) == [b"of the second"]
     assert (staged.statistics().frames, staged.statistics().rows) == (1, 1)
 
@@ -189,21 +195,48 @@ def test_a_micro_batch_that_was_given_up_leaves_nothing(staged: Depot) -> None:
 def test_a_closed_micro_batch_is_not_wanted_again(staged: Depot) -> None:
     staged.begin(3, "a")
     staged.push(frame(0, 0, epoch=3, run="a"))
-    staged.close(3, "a", {0: (1, 1)})
+    closed(staged, 3, "a", {0: (1, 1)})
     assert not staged.begin(3, "b")
     assert staged.push(frame(0, 0, b"again", epoch=3, run="b")) is PushOutcome.DUPLICATE
-    assert staged.close(3, "b", {}) is None
+    assert closed(staged, 3, "b", {}) is None
     assert data_of(staged) == [b"0/0"]
+
+
+def test_of_a_prepared_micro_batch_nothing_can_be_read_and_nothing_more_is_taken(staged: Depot) -> None:
+    staged.begin(0, "a")
+    staged.push(frame(0, 0, epoch=0, run="a"))
+    assert staged.stage(0) is EpochStage.OPEN
+    assert staged.close(0) == "epoch 0 was given up meanwhile", "it is not prepared"
+    assert staged.prepare(0, "a", {0: (1, 1)}) is None
+    assert staged.stage(0) is EpochStage.PREPARED
+    assert staged.push(frame(0, 1, epoch=0, run="a")) is PushOutcome.SURPLUS
+    assert data_of(staged) == []
+    assert staged.close(0) is None
+    assert staged.stage(0) is EpochStage.CLOSED
+    assert data_of(staged) == [b"0/0"]
+    assert staged.close(0) is None, "once more changes nothing"
+    assert len(data_of(staged)) == 1
+
+
+def test_a_prepared_micro_batch_can_still_be_given_up(staged: Depot) -> None:
+    staged.begin(0, "a")
+    staged.push(frame(0, 0, b"of the first try", epoch=0, run="a"))
+    staged.prepare(0, "a", {0: (1, 1)})
+    assert staged.begin(0, "b"), "no depot has closed it"
+    assert staged.stage(0) is EpochStage.OPEN
+    staged.push(frame(0, 0, b"of the second", epoch=0, run="b"))
+    assert closed(staged, 0, "b", {0: (1, 1)}) is None
+    assert data_of(staged) == [b"of the second"]
 
 
 def test_a_micro_batch_is_covered_when_all_of_it_is_confirmed(staged: Depot) -> None:
     staged.begin(0, "a")
-    staged.close(0, "a", {})
+    closed(staged, 0, "a", {})
     assert staged.is_covered(0), "nothing came, so nothing is missing"
     staged.begin(1, "b")
     for number in range(2):
         staged.push(frame(0, number, epoch=1, run="b"))
-    staged.close(1, "b", {0: (2, 2)})
+    closed(staged, 1, "b", {0: (2, 2)})
     staged.read(0, 100)
     staged.confirm(1)
     assert not staged.is_covered(1)
@@ -219,7 +252,7 @@ def test_a_micro_batch_is_passed_when_the_reader_has_given_all_of_it_on(staged: 
     staged.note_passed(2)
     assert not staged.is_passed(0), "it is not closed, so its end is not known"
     staged.note_passed(0)
-    staged.close(0, "a", {0: (2, 2)})
+    closed(staged, 0, "a", {0: (2, 2)})
     staged.read(0, 100)
     assert not staged.is_passed(0), "what was read may still wait in the reader"
     staged.note_passed(2)
@@ -232,7 +265,7 @@ def test_a_micro_batch_is_passed_when_the_reader_has_given_all_of_it_on(staged: 
 
 def test_who_gets_nothing_of_a_micro_batch_has_passed_it(staged: Depot) -> None:
     staged.begin(0, "a")
-    staged.close(0, "a", {1: (0, 0)})
+    closed(staged, 0, "a", {1: (0, 0)})
     assert staged.is_passed(0)
 
 
@@ -278,7 +311,7 @@ def test_whatever_attempts_do_every_frame_comes_out_once_and_in_its_partitions_o
     for partition, count in enumerate(frames):
         for number in range(count):
             depot.push(frame(partition, number, attempt=9))
-    assert depot.close(0, "run", {p: (n, n) for p, n in enumerate(frames)}) is None
+    assert closed(depot, 0, "run", {p: (n, n) for p, n in enumerate(frames)}) is None
     depot.finish()
     while not (chunk := depot.read(len(taken), 7)).complete:
         taken += chunk.frames
