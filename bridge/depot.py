@@ -43,6 +43,7 @@ from typing import Final
 
 import xxhash
 
+from penstock.bridge.closed_epochs import ClosedEpochs
 from penstock.bridge.depot_messages import (
     Chunk,
     DepotStatistics,
@@ -50,6 +51,7 @@ from penstock.bridge.depot_messages import (
     Frame,
     NoLongerHeldError,
     PushOutcome,
+    ReadFrame,
 )
 from penstock.bridge.frame_files import FrameFiles, Place
 from penstock.bridge.open_epoch import OpenEpoch, PushedPartition, given_up
@@ -77,6 +79,7 @@ class Depot:
     Attributes:
         is_complete: All partitions are handed over.
         failure: Why the hand-over has failed, if it has.
+        epochs: Which epochs are closed, and which of them the reader and checkpoints have got.
     """
 
     def __init__(
@@ -87,16 +90,13 @@ class Depot:
         self._window = window
         self._staged = staged
         self._epoch: OpenEpoch | None = None
-        self._closed = -1
-        self._covered = -1
-        #: Closed epochs that no checkpoint covers, with the number of frames up to their end.
-        self._ends: deque[tuple[int, int]] = deque()
+        self.epochs = ClosedEpochs()
         self._visible = 0
         self._epochs = self._partitions = self._attempts = self._rows = 0
         #: Frames that are held; the first of them is number `_first` in the order of acceptance.
         self._held: deque[_Held] = deque()
         self._first = 0
-        self._read = self._passed = 0
+        self._read = 0
         self._unread_bytes = self._most_unread = self._duplicates = self._bytes = 0
         self.is_complete = False
         self.failure: str | None = None
@@ -125,7 +125,7 @@ class Depot:
         Returns:
             Whether its rows are wanted: false when it was closed before.
         """
-        if epoch <= self._closed or self.is_complete:
+        if epoch <= self.epochs.newest or self.is_complete:
             return False
         self._drop_open_epoch()
         self._epoch = OpenEpoch(epoch, run, self._accepted)
@@ -136,7 +136,7 @@ class Depot:
         epoch = self._epoch
         if epoch is None or (epoch.number, epoch.run) != (frame.epoch, frame.run):
             # A slow copy of a task whose epoch is closed has nothing to add.
-            return PushOutcome.DUPLICATE if frame.epoch <= self._closed else PushOutcome.STALE
+            return PushOutcome.DUPLICATE if frame.epoch <= self.epochs.newest else PushOutcome.STALE
         partition = epoch.partitions.setdefault(frame.partition, PushedPartition())
         partition.attempts.add(frame.attempt)
         digest = xxhash.xxh3_128_digest(frame.data)
@@ -169,16 +169,18 @@ class Depot:
         if not self._first <= position <= self.end:
             msg = f"frame {position} was asked for, and frames {self._first} to {self.end} are held"
             raise NoLongerHeldError(msg)
-        frames: list[tuple[int, bytes]] = []
+        frames: list[ReadFrame] = []
         size = 0
         for number in range(position, self.end):
             held = self._held[number - self._first]
             if frames and size + held.place.size > max_bytes:
                 break
-            frames.append((held.partition, self._files.read(held.place)))
+            ends = self.epochs.ending_at(number + 1)
+            frames.append(ReadFrame(held.partition, self._files.read(held.place), ends))
             size += held.place.size
-        self._note_read(position + len(frames))
-        return Chunk(frames, self.is_complete and position + len(frames) == self.end)
+        behind = position + len(frames)
+        self._note_read(behind)
+        return Chunk(frames, self.is_complete and behind == self.end, self.epochs.at(behind))
 
     def _note_read(self, position: int) -> None:
         """Everything before `position` has been read; what is read again after a restore counts once."""
@@ -186,34 +188,17 @@ class Depot:
             self._unread_bytes -= self._held[number - self._first].place.size
         self._read = max(self._read, position)
 
-    def note_passed(self, position: int) -> None:
-        """The reader has given everything before `position` on to the job; less again after a restore."""
-        self._passed = position
-
-    def is_passed(self, epoch: int) -> bool:
-        """Whether a checkpoint that starts now covers all rows of an epoch."""
-        passed = any(number == epoch and end <= self._passed for number, end in self._ends)
-        return passed or self.is_covered(epoch)
-
     def confirm(self, position: int) -> None:
         """A completed checkpoint covers all frames before `position`: let them go."""
         while self._first < min(position, self._read):
             self._files.release(self._held.popleft().place)
             self._first += 1
-        self._note_covered()
-
-    def is_covered(self, epoch: int) -> bool:
-        """Whether a completed checkpoint covers all rows of an epoch."""
-        return epoch <= self._covered
-
-    def _note_covered(self) -> None:
-        while self._ends and self._ends[0][1] <= self._first:
-            self._covered, _ = self._ends.popleft()
+        self.epochs.confirm(self._first)
 
     def stage(self, epoch: int) -> EpochStage:
         """How far an epoch is."""
-        if epoch <= self._closed:
-            return EpochStage.CLOSED
+        if epoch <= self.epochs.newest:
+            return EpochStage.CLOSED if epoch == self.epochs.newest else EpochStage.PAST
         opened = self._epoch
         prepared = opened is not None and opened.number == epoch and opened.is_prepared
         return EpochStage.PREPARED if prepared else EpochStage.OPEN
@@ -224,7 +209,7 @@ class Depot:
         Returns:
             What does not fit, or `None`; then the epoch can be closed, and takes nothing more.
         """
-        if epoch <= self._closed:
+        if epoch <= self.epochs.newest:
             return None
         opened = self._epoch
         if opened is None or (opened.number, opened.run) != (epoch, run):
@@ -240,27 +225,26 @@ class Depot:
             Why it can't be closed, or `None`.
         """
         opened = self._epoch
-        if epoch > self._closed:
+        if epoch > self.epochs.newest:
             if opened is None or opened.number != epoch or not opened.is_prepared:
                 return given_up(epoch)
-            self._closed = epoch
             self._visible = self._accepted
-            self._ends.append((epoch, self._accepted))
+            self.epochs.add(epoch, self._accepted)
+            self.epochs.confirm(self._first)
             self._epochs += 1
             self._partitions += len(opened.partitions)
             self._attempts += sum(len(p.attempts) for p in opened.partitions.values())
-            self._note_covered()
         return None
 
     def finish(self) -> None:
         """No epoch follows; one that was not closed is dropped."""
-        if self._epoch is not None and self._epoch.number > self._closed:
+        if self._epoch is not None and self._epoch.number > self.epochs.newest:
             self._drop_open_epoch()
         self.is_complete = True
 
     def _drop_open_epoch(self) -> None:
         opened, self._epoch = self._epoch, None
-        if opened is None or opened.number <= self._closed or not self._staged:
+        if opened is None or opened.number <= self.epochs.newest or not self._staged:
             return  # frames that could be read are never taken back
         while self._accepted > opened.begin:
             dropped = self._held.pop()
@@ -281,7 +265,7 @@ class Depot:
     def statistics(self) -> DepotStatistics:
         """Counters."""
         opened = self._epoch
-        pending = {} if opened is None or opened.number <= self._closed else opened.partitions
+        pending = {} if opened is None or opened.number <= self.epochs.newest else opened.partitions
         return DepotStatistics(
             index=self._index,
             epochs=self._epochs,

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ import ray
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT
+from penstock.bridge.depot_loads import DepotLoads
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.depot_names import actor_exists, depot_name, desk_name
 from penstock.bridge.frame_files import FrameFiles
@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 #: Calls that may wait at the same time: a few of every Spark task.
 DEPOT_CALLS: Final = 4_000
 _WATCH: Final = 2.0
-#: Seconds for another depot to say how much waits in it.
-_LOAD_PATIENCE: Final = 2.0
 #: Looks in a row that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
 
@@ -67,37 +65,45 @@ class DepotActor:
         self._staged = staged
         #: Which depot this is: a position in another one of the same name is none in this one.
         self._stamp = secrets.token_hex(6)
+        #: The depot of another job whose position a reader has gone on from here.
+        self._resumed = ""
         self._dealer = PartitionDealer(of)
-        self._others: dict[int, Any] = {}
+        self._loads = DepotLoads(tuple(depot_name(job_id, hand_over, i) for i in range(of)))
         self._changed = asyncio.Event()
         self._announced = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
 
-    async def hello(self, stamp: str, position: int) -> str:
+    async def hello(self, stamp: str, epoch: int | None) -> str:
         """A reader has come: tell the desk that frames are wanted.
 
         Its position is one in the depot with this stamp, and in no other: one that is gone had its frames in
-        another order. So with another stamp the hand-over fails.
+        another order. So with another stamp the reader can go on only behind the end of a micro-batch, with
+        the first frame that this depot gets; otherwise the hand-over fails.
 
         Args:
             stamp: Of the depot that the position is in; empty for a reader that begins.
-            position: The frame at which it goes on.
+            epoch: The micro-batch at whose end the reader goes on, -1 for none; `None` when it is amidst one.
 
         Returns:
             The stamp of this depot.
         """
-        if stamp not in ("", self._stamp):
-            await self.fail(OTHER_DEPOT)
-        self._depot.note_passed(position)
+        passed = -1 if epoch is None else epoch
+        if stamp not in ("", self._stamp, self._resumed):
+            if not self._staged or epoch is None or self._announced:
+                await self.fail(OTHER_DEPOT)
+            else:
+                self._resumed = stamp
+                self._depot.epochs.resume(epoch)
+        self._depot.epochs.passed = passed
         if not self._announced and self._depot.failure is None:
             self._announced = True
-            await self._announce()
+            await self._announce(passed)
         return self._stamp
 
-    async def _announce(self) -> None:
+    async def _announce(self, epoch: int) -> None:
         try:
             desk = ray.get_actor(desk_name(self._hand_over), namespace=NAMESPACE)
-            first = await desk.announce.remote(self._job_id, self._index, self._of)
+            first = await desk.announce.remote(self._job_id, self._index, self._of, epoch)
         except (ValueError, ray.exceptions.RayActorError):
             await self.fail(NO_PROGRAM)
             return
@@ -112,7 +118,7 @@ class DepotActor:
 
     async def deal(self, epoch: int, partition: int) -> int:
         """Which depot takes a partition; asked of the first one only. See `PartitionDealer`."""
-        loads = await asyncio.gather(*(self._load_of(index) for index in range(self._of)))
+        loads = await self._loads.ask(self._index, self._depot.unread_bytes)
         return self._dealer.deal(epoch, partition, loads)
 
     async def dealt_is_done(self, epoch: int, partition: int) -> None:
@@ -122,20 +128,6 @@ class DepotActor:
     async def load(self) -> int:
         """Bytes that wait for the reader."""
         return self._depot.unread_bytes
-
-    async def _load_of(self, index: int) -> int:
-        if index == self._index:
-            return self._depot.unread_bytes
-        try:
-            if index not in self._others:
-                name = depot_name(self._job_id, self._hand_over, index)
-                self._others[index] = ray.get_actor(name, namespace=NAMESPACE)
-            load: int = await asyncio.wait_for(self._others[index].load.remote(), _LOAD_PATIENCE)
-        except TimeoutError:
-            return sys.maxsize  # it has more to do than it can say
-        except (ValueError, ray.exceptions.RayActorError):
-            return 0  # it is dead: whoever pushes there is told
-        return load
 
     async def push(self, frame: Frame) -> str:
         """Take a frame; returns when it is stored and there is room for more.
@@ -158,15 +150,26 @@ class DepotActor:
             await self._wait_for_change()
         return str(outcome.value)
 
-    async def read(self, position: int, max_bytes: int, patience: float) -> Chunk | str:
-        """Frames from a position on; waits up to `patience` seconds for the first.
+    async def read(self, position: int, epoch: int, max_bytes: int, patience: float) -> Chunk | str:
+        """Frames from a position on; waits up to `patience` seconds for one, or for the end of an epoch.
+
+        Args:
+            position: The first frame that is wanted.
+            epoch: The newest epoch whose end the reader knows.
+            max_bytes: More only if the first frame has more.
+            patience: Seconds.
 
         Returns:
             The frames, or why there are none: the reason of a failure.
         """
         deadline = time.monotonic() + patience
         depot = self._depot
-        while depot.end <= position and not depot.is_complete and depot.failure is None:
+        while (
+            depot.end <= position
+            and depot.epochs.at(position) <= epoch
+            and not depot.is_complete
+            and depot.failure is None
+        ):
             left = deadline - time.monotonic()
             if left <= 0:
                 break
@@ -179,11 +182,12 @@ class DepotActor:
             return f"{error}: {LOST}"
         if chunk.frames:
             self._notify()
-        return Chunk([(partition, pa.py_buffer(data)) for partition, data in chunk.frames], chunk.complete)
+        buffers = [replace(frame, data=pa.py_buffer(frame.data)) for frame in chunk.frames]
+        return replace(chunk, frames=buffers)
 
-    async def passed(self, position: int) -> None:
-        """The reader has given everything before this position on to the job."""
-        self._depot.note_passed(position)
+    async def passed(self, epoch: int) -> None:
+        """The reader has given all of an epoch on to the job."""
+        self._depot.epochs.passed = epoch
         self._notify()
 
     async def confirm(self, position: int) -> None:
@@ -211,7 +215,7 @@ class DepotActor:
         Raises:
             HandOverFailedError: It never will.
         """
-        return await self._within(patience, lambda: self._depot.is_covered(epoch))
+        return await self._within(patience, lambda: epoch <= self._depot.epochs.covered)
 
     async def wait_until_passed(self, epoch: int, patience: float) -> bool:
         """Whether the reader has given all rows of an epoch on to the job, within so many seconds.
@@ -219,7 +223,7 @@ class DepotActor:
         Raises:
             HandOverFailedError: It never will.
         """
-        return await self._within(patience, lambda: self._depot.is_passed(epoch))
+        return await self._within(patience, lambda: self._depot.epochs.is_passed(epoch))
 
     async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + patience
@@ -247,7 +251,7 @@ class DepotActor:
         return asdict(self._depot.statistics())
 
     async def leave(self) -> None:
-        """End this actor; its frames go with it."""
+        """End, with all frames."""
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     def _notify(self) -> None:

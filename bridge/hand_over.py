@@ -19,6 +19,7 @@ import ray
 
 from penstock.actors.names import NAMESPACE
 from penstock.bridge.answers import answer_of
+from penstock.bridge.depot_failures import OTHER_DEPOT
 from penstock.bridge.depot_messages import EpochStage
 from penstock.bridge.depot_names import depot_name
 from penstock.bridge.hand_over_desk import Order, open_desk
@@ -67,6 +68,12 @@ class Depots:
             Exception: Spark's, when its job fails.
         """
         stages: list[str] = self._ask([depot.stage.remote(epoch) for depot in self.handles])
+        if EpochStage.PAST.value in stages:
+            msg = (
+                f"the query hands over micro-batch {epoch}, and the job has later ones: it has lost its "
+                "checkpoint location, or was given another one than the job's snapshot was taken with"
+            )
+            raise HandOverError(msg)
         if EpochStage.CLOSED.value in stages:
             self._close(epoch)
             return False
@@ -170,6 +177,9 @@ class HandOver:
         except ValueError:
             logger.info("job %s has ended before its rows were asked for", order.job_id)
             return
+        if len(set(order.epochs)) > 1:
+            depots.fail(OTHER_DEPOT)
+            return
         try:
             self._serve(depots)
         except Exception as error:
@@ -177,6 +187,6 @@ class HandOver:
             depots.fail(f"the hand-over has failed: {type(error).__name__}: {error}")
 
     def _depots(self, order: Order) -> Depots:
-        names = tuple(depot_name(order.job_id, self.id, i) for i in range(order.depots))
+        names = tuple(depot_name(order.job_id, self.id, i) for i in range(len(order.epochs)))
         handles: Sequence[Any] = [ray.get_actor(name, namespace=NAMESPACE) for name in names]
         return Depots(order.job_id, names, tuple(handles), self._address, self._schema)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.bridge.depot import Depot
-from penstock.bridge.depot_messages import EpochStage, Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.depot_messages import EpochStage, Frame, NoLongerHeldError, PushOutcome, ReadFrame
 from penstock.bridge.frame_files import FrameFiles
 
 
@@ -27,7 +27,7 @@ def frame(
 
 
 def data_of(depot: Depot, position: int = 0, max_bytes: int = 1_000_000) -> list[bytes]:
-    return [data for _, data in depot.read(position, max_bytes).frames]
+    return [bytes(frame.data) for frame in depot.read(position, max_bytes).frames]
 
 
 def closed(depot: Depot, epoch: int, run: str, expected: dict[int, tuple[int, int]]) -> str | None:
@@ -59,7 +59,8 @@ def staged(files: FrameFiles) -> Depot:
 def test_frames_come_out_in_the_order_in_which_they_were_accepted(depot: Depot) -> None:
     for each in [frame(0, 0), frame(4, 0), frame(0, 1)]:
         assert depot.push(each) is PushOutcome.ACCEPTED
-    assert depot.read(0, 1000).frames == [(0, b"0/0"), (4, b"4/0"), (0, b"0/1")]
+    assert [f.partition for f in depot.read(0, 1000).frames] == [0, 4, 0]
+    assert data_of(depot) == [b"0/0", b"4/0", b"0/1"]
     assert data_of(depot, 1) == [b"4/0", b"0/1"]
 
 
@@ -232,41 +233,60 @@ def test_a_prepared_micro_batch_can_still_be_given_up(staged: Depot) -> None:
 def test_a_micro_batch_is_covered_when_all_of_it_is_confirmed(staged: Depot) -> None:
     staged.begin(0, "a")
     closed(staged, 0, "a", {})
-    assert staged.is_covered(0), "nothing came, so nothing is missing"
+    assert staged.epochs.covered == 0, "nothing came, so nothing is missing"
     staged.begin(1, "b")
     for number in range(2):
         staged.push(frame(0, number, epoch=1, run="b"))
     closed(staged, 1, "b", {0: (2, 2)})
     staged.read(0, 100)
     staged.confirm(1)
-    assert not staged.is_covered(1)
+    assert staged.epochs.covered == 0
     staged.confirm(2)
-    assert staged.is_covered(1)
+    assert staged.epochs.covered == 1
     assert staged.statistics().held_bytes == 0
+
+
+def test_a_reader_is_told_where_micro_batches_end(staged: Depot) -> None:
+    staged.begin(0, "a")
+    for number in range(2):
+        staged.push(frame(0, number, epoch=0, run="a"))
+    assert staged.read(0, 100).epoch == -1, "it is not closed"
+    closed(staged, 0, "a", {0: (2, 2)})
+    chunk = staged.read(0, 100)
+    assert ([f.ends for f in chunk.frames], chunk.epoch) == ([None, 0], 0)
+    assert staged.read(0, 1).epoch == -1, "its second frame is not among these"
+    staged.begin(1, "b")
+    closed(staged, 1, "b", {})
+    assert staged.read(2, 100).epoch == 1, "one without rows ends, too"
 
 
 def test_a_micro_batch_is_passed_when_the_reader_has_given_all_of_it_on(staged: Depot) -> None:
     staged.begin(0, "a")
-    for number in range(2):
-        staged.push(frame(0, number, epoch=0, run="a"))
-    staged.note_passed(2)
-    assert not staged.is_passed(0), "it is not closed, so its end is not known"
-    staged.note_passed(0)
-    closed(staged, 0, "a", {0: (2, 2)})
+    staged.push(frame(0, 0, epoch=0, run="a"))
+    closed(staged, 0, "a", {0: (1, 1)})
     staged.read(0, 100)
-    assert not staged.is_passed(0), "what was read may still wait in the reader"
-    staged.note_passed(2)
-    assert staged.is_passed(0)
-    staged.note_passed(1)  # a reader was restored, and goes on from here
-    assert not staged.is_passed(0)
-    staged.confirm(2)
-    assert staged.is_passed(0), "covered is more than passed"
+    assert not staged.epochs.is_passed(0), "what was read may still wait in the reader"
+    staged.epochs.passed = 0
+    assert staged.epochs.is_passed(0)
+    staged.epochs.passed = -1  # a reader was restored, and goes on from before
+    assert not staged.epochs.is_passed(0)
+    staged.confirm(1)
+    assert staged.epochs.is_passed(0), "covered is more than passed"
 
 
-def test_who_gets_nothing_of_a_micro_batch_has_passed_it(staged: Depot) -> None:
-    staged.begin(0, "a")
-    closed(staged, 0, "a", {1: (0, 0)})
-    assert staged.is_passed(0)
+def test_what_a_snapshot_of_another_job_covers_is_not_taken_again(staged: Depot) -> None:
+    staged.epochs.resume(4)
+    assert [staged.stage(epoch) for epoch in (3, 4, 5)] == [
+        EpochStage.PAST,
+        EpochStage.CLOSED,
+        EpochStage.OPEN,
+    ]
+    assert staged.epochs.covered == 4
+    assert not staged.begin(4, "a")
+    assert staged.begin(5, "b")
+    staged.push(frame(0, 0, epoch=5, run="b"))
+    assert closed(staged, 5, "b", {0: (1, 1)}) is None
+    assert [f.ends for f in staged.read(0, 100).frames] == [5]
 
 
 def test_a_micro_batch_that_is_open_at_the_end_is_dropped(staged: Depot) -> None:
@@ -289,7 +309,7 @@ def test_whatever_attempts_do_every_frame_comes_out_once_and_in_its_partitions_o
     files = FrameFiles(file_size=8)
     depot = Depot(0, files, window=1 << 30)
     depot.begin(0, "run")
-    taken: list[tuple[int, bytes]] = []
+    taken: list[ReadFrame] = []
     confirmed = 0
     pushers = {(p, a): 0 for p in range(len(frames)) for a in range(3)}
     for _ in range(data.draw(st.integers(5, 60))):
@@ -318,5 +338,6 @@ def test_whatever_attempts_do_every_frame_comes_out_once_and_in_its_partitions_o
     taken += chunk.frames
     files.close()
     for partition, count in enumerate(frames):
-        assert [d for p, d in taken if p == partition] == [f"{partition}/{n}".encode() for n in range(count)]
+        mine = [bytes(f.data) for f in taken if f.partition == partition]
+        assert mine == [f"{partition}/{n}".encode() for n in range(count)]
     assert len(taken) == sum(frames)
