@@ -39,7 +39,7 @@ def shortened(text: str) -> str:
         "ValueError: no number: 'x'"
         >>> shortened("An error occurred\norg.apache.spark.SparkException: it broke\n\tat a.b.c")
         'SparkException: it broke'
-        >>> shortened("py4j.protocol.Py4JJavaError: An error\n: org.apache.spark.SparkException: no such file")
+        >>> shortened("py4j.protocol.Py4JJavaError: oh\n: org.apache.spark.SparkException: no such file")
         'SparkException: no such file'
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
