@@ -22,7 +22,7 @@ import ray
 
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
-from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT
+from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT, HandOverFailedError
 from penstock.bridge.depot_loads import DepotLoads
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.depot_names import depot_name, desk_name
@@ -30,7 +30,6 @@ from penstock.bridge.depot_watch import have_all_come, is_there
 from penstock.bridge.frame_files import FrameFiles
 from penstock.bridge.partition_dealer import PartitionDealer
 from penstock.bridge.spark_push import different_rows
-from penstock.runtime.errors import PenstockError
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +40,6 @@ _WATCH: Final = 2.0
 _MISSES: Final = 2
 #: Looks after which all readers of a job must have come.
 _LOOKS_FOR_OTHERS: Final = 150
-
-
-class HandOverFailedError(PenstockError):
-    """A hand-over can't be finished; the message says why."""
 
 
 class DepotActor:
