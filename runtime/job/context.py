@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -208,6 +208,11 @@ class JobContext:
         if self.operators is not None:
             self.operators.restore(checkpoint)
 
+    def were_started(self, subtasks: Collection[SubtaskId]) -> None:
+        """These subtasks are deployed and were told to run."""
+        if self.operators is not None:
+            self.operators.started(subtasks)
+
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""
         if self.coordinator is None:
@@ -217,6 +222,8 @@ class JobContext:
 
     def end_checkpoints(self, detail: str) -> None:
         """The attempt is over: no checkpoint of it counts any more unless it is being written."""
+        if self.operators is not None:
+            self.operators.attempt_ended()
         if self.coordinator is not None:
             self.coordinator.end_attempt(CheckpointFailureReason.JOB_FAILURE, detail)
 
