@@ -123,7 +123,7 @@ class SourceCoordinator:
         self._guarded("enumerator", lambda: self._begin(None if state is None else self._codec.loads(state)))
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A reader asks for work; a request that comes twice is served once, one of a reader that is gone not.
+        """A reader asks for work; a request that comes twice is served once, one of a gone reader not.
 
         Raises:
             TypeError: It is no request.
