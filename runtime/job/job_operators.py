@@ -7,7 +7,7 @@ events go through an `EventLink`, which knows the subtasks that are there.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinator import OperatorCoordinatorContext
 from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
+from penstock.runtime.checkpoint.restore_masters import restore_masters
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -61,6 +62,7 @@ class JobOperators:
         self._links: dict[str, EventLink] = {}
         self.coordinators = OperatorCoordinators(map(self._holder, vertices))
         self.hooks = MasterHooks(codec)
+        self._background: dict[str, BackgroundHook] = {}
         for vertex in graph.job.vertices:
             self._add_hook(vertex)
 
@@ -70,16 +72,41 @@ class JobOperators:
             if (operator_id := self._operator_of.get(vertex.id)) is not None:
                 self.coordinators.rescaled(operator_id, vertex.parallelism)
 
-    def restore(self, checkpoint: CompletedCheckpoint | None) -> None:
+    def restore(
+        self, checkpoint: CompletedCheckpoint | None, then: Callable[[BaseException | None], None]
+    ) -> None:
         """The whole job starts from a checkpoint, or from nothing: restore coordinators, and hooks.
+
+        Args:
+            checkpoint: The checkpoint; `None` for nothing.
+            then: Told when the hooks have come back, and what one of them failed with; `start` follows.
+                Told again for another one that fails.
 
         Raises:
             PenstockError: The checkpoint does not fit.
         """
-        if self._job.coordinator is not None:
-            self._job.coordinator.restore(checkpoint, allow_non_restored=self._allow_non_restored)
-        elif checkpoint is None:
-            self.coordinators.reset_to_checkpoint(None)
+        restore_masters(
+            self.hooks, self.coordinators, checkpoint, allow_non_restored=self._allow_non_restored
+        )
+        left = set(self._background)
+
+        def restored(identifier: str, error: BaseException | None) -> None:
+            left.discard(identifier)
+            if error is not None or not left:
+                then(error)
+
+        if not left:
+            then(None)
+        for identifier, hook in self._background.items():
+            hook.when_restored(partial(restored, identifier))
+
+    @property
+    def busy_hooks(self) -> tuple[str, ...]:
+        """Master hooks that have not restored yet."""
+        return tuple(name for name, hook in self._background.items() if not hook.is_restored)
+
+    def start(self) -> None:
+        """Everything is restored: let the coordinators begin."""
         self.coordinators.start()
 
     def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> bool:
@@ -116,14 +143,17 @@ class JobOperators:
         spec = vertex.operators[0]
         if isinstance(spec.source, HasMasterHook):
             hook = spec.source.master_hook()
-            if not self.hooks.add(BackgroundHook(hook, self._job.runner)):
+            background = BackgroundHook(hook, self._job.user_runner)
+            if not self.hooks.add(background):
                 location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
                 msg = f"{location}: another source has a master hook with the identifier {hook.identifier!r}"
                 raise ConfigurationError(msg)
+            self._background[hook.identifier] = background
 
     def close(self) -> None:
         """The job has ended."""
         self.coordinators.close()
+        self.hooks.close()
 
     def _holder(self, vertex: JobVertex) -> OperatorCoordinatorHolder:
         operator_id = vertex.operators[0].id
@@ -133,7 +163,7 @@ class JobOperators:
             vertex.parallelism,
             partial(self._source_coordinator, vertex),
             link,
-            self._job.runner,
+            self._job.user_runner,
             self._fail_job,
         )
 

@@ -113,24 +113,28 @@ class Cluster:
 
 
 class Run:
-    def __init__(self, *sources, parallelism=1):
+    def __init__(self, *sources, parallelism=1, config=None, opened=None, hooks_hang=False):
         vertices = tuple(
             JobVertex(name, (OperatorSpec(name, name, None, source=source, stateful=True),), parallelism)
             for name, source in zip(("read", "other"), sources, strict=False)
         )
         clock = ManualClock()
         self.timers, self.runner = ManualTimers(clock), ManualAsyncRunner()
+        self.user_runner = ManualAsyncRunner() if hooks_hang else self.runner
         self.cluster, self.storage = Cluster(), MemoryStorage()
         self.subtasks = [SubtaskId(v.id, i) for v in vertices for i in range(parallelism)]
         self.scheduler = JobScheduler(
             "job",
             build_execution_graph(JobGraph("job", vertices, ())),
-            JobConfig(checkpointing=Checkpointing(every=10), restart=FixedDelay(3, 1), failover="region"),
+            config
+            or JobConfig(checkpointing=Checkpointing(every=10), restart=FixedDelay(3, 1), failover="region"),
             self.cluster,
-            self.storage,
+            None if config is not None else self.storage,
             clock,
             self.timers,
             self.runner,
+            open_location=lambda url, create=False: opened,
+            user_runner=self.user_runner,
         )
 
     def begin(self):
@@ -321,3 +325,75 @@ def test_a_reader_that_has_finished_misses_nothing_when_it_is_told_that_there_is
     run.scheduler.on_subtask_finished(1, READ)
     run.cluster.held.pop().failed(DeploymentError("it has left"))
     assert run.scheduler.state is JobState.RUNNING
+
+
+def test_no_attempt_is_deployed_before_an_earlier_call_of_its_hook_has_come_back():
+    hook = Hook()
+    run = Run(Hooked(CollectionSource(range(4)), hook), hooks_hang=True)
+    run.scheduler.start()
+    run.runner.run_all()
+    run.user_runner.run_all()
+    run.run_attempt()
+    run.scheduler.trigger_checkpoint()
+    run.fail(READ)
+    assert hook.calls == [("reset",)]
+    assert run.scheduler.state is JobState.DEPLOYING
+    assert not any(said[:2] == ("deploy", 2) for said in run.cluster.take())
+    run.user_runner.run_all()
+    assert hook.calls == [("reset",), ("trigger", 1), ("reset",)]
+    assert run.cluster.take()[-1] == ("deploy", 2, None)
+
+
+def test_a_hook_that_does_not_come_back_fails_the_start_of_an_attempt():
+    run = Run(Hooked(CollectionSource(range(4)), Hook()), hooks_hang=True)
+    run.scheduler.start()
+    run.runner.run_all()
+    run.timers.advance(60)
+    assert run.scheduler.state is JobState.FAILING
+    message = run.scheduler.statistics().failures[0].root.message
+    assert (
+        "did not come back within 60 s (deployment_timeout), so they are not restored: 'outside'" in message
+    )
+    run.scheduler.on_all_stopped(1)
+    run.timers.advance(1)
+    run.user_runner.run_all()
+    run.runner.run_all()
+    run.user_runner.run_all()
+    assert run.cluster.take()[-1] == ("deploy", 2, None)
+
+
+def test_a_hook_that_can_not_restore_fails_the_attempt():
+    class Broken(Hook):
+        def reset(self):
+            raise OSError("nobody there")
+
+    run = Run(Hooked(CollectionSource(range(4)), Broken())).begin()
+    message = run.scheduler.statistics().failures[0].root.message
+    assert message == "what runs in the JobMaster could not be restored: nobody there"
+
+
+def test_a_job_without_checkpoints_gives_hooks_and_enumerators_back_what_it_is_started_from():
+    first = Run(Hooked(CollectionSource("abc"), Hook())).begin()
+    first.ask(READ, 1)
+    first.checkpoint()
+
+    hook = Hook()
+    config = JobConfig(restore_from="/jobs/job", restart=FixedDelay(3, 1), failover="full")
+    run = Run(Hooked(CollectionSource("abc"), hook), config=config, opened=first.storage).begin()
+    assert run.ask(READ, 1) == [(1, READ, NoMoreSplits())], "the only split is in the reader's state"
+    assert hook.calls == [("restore", 1, {"offset": 1})]
+    run.fail(READ)
+    run.run_attempt()
+    assert run.ask(READ, 1) == [(2, READ, NoMoreSplits())]
+    run.scheduler.cancel()
+    run.scheduler.on_all_stopped(2)
+    run.runner.run_all()
+    assert hook.calls == [("restore", 1, {"offset": 1})] * 2 + [("close",)]
+
+
+def test_every_attempt_closes_the_enumerator_of_the_one_before():
+    source = Eager("a")
+    run = Run(source, config=JobConfig(restart=FixedDelay(3, 1), failover="full")).begin()
+    assert source.closed == 0
+    run.fail(READ)
+    assert source.closed == 1
