@@ -7,7 +7,8 @@ beginning a new attempt (which fences the old one) and taking the living subtask
 Without checkpoints nothing is in storage: what the job had done is not known, nor which attempt its subtasks
 run, so a JobMaster that comes back fails such a job instead of beginning it again over its own output.
 
-Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads.
+Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads,
+and what users wrote (master hooks, the work of enumerators) in threads of its own, because it may hang.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
 from penstock.runtime.checkpoint.coordinator_trigger import Refusal
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.restore_masters import restore_masters
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -95,15 +96,7 @@ class CheckpointCoordinator:
             UnmatchedMasterStateError: There is such state and that is not allowed; nothing was restored.
             UnmatchedCoordinatorStateError: The same for an operator coordinator.
         """
-        if checkpoint is None:
-            self._hooks.reset()
-            self._coordinators.reset_to_checkpoint(None)
-            return
-        checkpoint_id = checkpoint.checkpoint_id
-        self._hooks.restore(checkpoint_id, checkpoint.master_states, allow_non_restored=allow_non_restored)
-        self._coordinators.reset_to_checkpoint(
-            checkpoint_id, checkpoint.operators, allow_non_restored=allow_non_restored
-        )
+        restore_masters(self._hooks, self._coordinators, checkpoint, allow_non_restored=allow_non_restored)
 
     def started(self) -> None:
         """All subtasks run: checkpoints may be taken."""

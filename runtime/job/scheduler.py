@@ -54,6 +54,7 @@ class JobScheduler:
         known_attempt: An attempt that is known to have begun, by another JobMaster; 0 for none. A log without
             it was deleted, and the job fails.
         open_location: Opens places of snapshots that are not in `storage`.
+        user_runner: Runs what blocks and is the user's, and so may never come back; by default `runner`.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -71,13 +72,16 @@ class JobScheduler:
         runner: AsyncRunner,
         known_attempt: int = 0,
         open_location: StorageOpener | None = None,
+        user_runner: AsyncRunner | None = None,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
             raise ConfigurationError(msg)
         self._job_id = job_id
         self._storage = storage if storage is not None else MemoryStorage()
-        around = Surroundings(gateway, self._storage, clock, timers, runner, open_location)
+        around = Surroundings(
+            gateway, self._storage, clock, timers, runner, user_runner or runner, open_location
+        )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
         self._stale = self._ignored = 0
 
