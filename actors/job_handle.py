@@ -95,7 +95,11 @@ class RayJobHandle:
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
-            URL of the savepoint's folder, for `restore_from`.
+            URL of the savepoint's folder, for `restore_from`. The job needs nothing of it, unless it warns.
+
+        Warns:
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
+                job would restart from it: its files must stay until the job has completed a checkpoint.
 
         Raises:
             SavepointError: There is none; the message says why. The job goes on.

@@ -126,6 +126,10 @@ class JobHandle(Protocol):
         Returns:
             URL of the savepoint's folder.
 
+        Warns:
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
+                job would restart from it: its files must stay until the job has completed a checkpoint.
+
         Raises:
             SavepointError: There is none; says why.
             JobTimeoutError: It is not complete after `timeout`, and goes on.
