@@ -150,7 +150,7 @@ class JobHandle(Protocol):
             URL of the savepoint's folder.
 
         Raises:
-            SavepointError: The job was not stopped; says why.
+            SavepointError: The job was not stopped, or is being stopped already in another way; says why.
             JobTimeoutError: It has not ended after `timeout`; it goes on stopping.
         """
         ...
