@@ -18,9 +18,17 @@ from penstock.runtime.checkpoint.coordinator_requests import (
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metadata import read_state, write_state_file
 from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import (
+    CheckpointMetrics,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    SubtaskId,
+    SubtaskSnapshot,
+)
 from penstock.runtime.errors import RestoreError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
@@ -284,6 +292,32 @@ def test_a_job_that_starts_from_the_savepoint_of_a_stop_runs() -> None:
     again.timers.advance(0)
     again.come_up()
     assert again.cluster.restored[-1].location is None  # now it has a checkpoint of its own
+
+
+def test_the_first_checkpoint_of_a_job_that_starts_from_a_savepoint_keeps_what_finished_subtasks_kept() -> (
+    None
+):
+    """In files of its own: the savepoint may be deleted then."""
+    first = Run().start()
+    first.scheduler.take_savepoint("/saved", first.answers.append)
+    location = first.cluster.barriers[-1].options.location
+    file = write_state_file(first.places(location, create=True), "read-0-0", b"kept")
+    kept = OperatorSubtaskState(operator=(OperatorStateHandle("all", RedistributionMode.UNION, file, 1),))
+    first.scheduler.acknowledge(1, READ, 1, SubtaskSnapshot({"read": kept}, ended=True), CheckpointMetrics())
+    first.scheduler.acknowledge(1, COUNT, 1, SubtaskSnapshot(), CheckpointMetrics())
+    first.runner.run_all()
+
+    second = Run(MemoryStorage(), first.places, job_id="again", restore_from=location).start()
+    second.scheduler.on_subtask_finished(1, READ)
+    second.timers.advance(10)
+    second.scheduler.acknowledge(1, COUNT, 2, SubtaskSnapshot(), CheckpointMetrics())
+    second.runner.run_all()
+    del first.places.storages[location]
+
+    third = Run(second.storage, first.places, job_id="again", restore_from=location).start()
+    restored = third.cluster.restored[-1].operators["read"]
+    (state,) = restored.subtasks[0].operator
+    assert (restored.finished, read_state(third.storage, state.state)) == ({0}, b"kept")
 
 
 def test_a_snapshot_that_is_not_there_fails_the_job_at_once() -> None:
