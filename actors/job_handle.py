@@ -131,8 +131,8 @@ class RayJobHandle:
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
-                job restarts from its last checkpoint, else it just goes on. Or it is being stopped already, with
-                another `drain` or place; who asks for the same waits for the same answer.
+                job restarts from its last checkpoint, else it just goes on. Or it is being stopped already,
+                with another `drain` or place; who asks for the same waits for the same answer.
             JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
         """
         place = None if savepoint is None else absolute_url(savepoint)
