@@ -121,8 +121,8 @@ class RayJobHandle:
 
         Args:
             savepoint: Where, as `target` of `savepoint`.
-            drain: Let event time go to its end, so that windows fire: for a job that is not to go on from
-                the savepoint later. Without it nothing fires.
+            drain: Let event time go to its end, so that what waits for it comes out: for a job that is not to
+                go on from the savepoint later. No operator of this version waits for event time.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:

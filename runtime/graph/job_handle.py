@@ -143,7 +143,8 @@ class JobHandle(Protocol):
 
         Args:
             savepoint: Where, as for `savepoint`.
-            drain: Let event time go to its end, so that windows fire.
+            drain: Let event time go to its end, so that what waits for it comes out; no operator of this
+                version does.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
