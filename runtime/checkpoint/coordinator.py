@@ -65,6 +65,7 @@ class CheckpointCoordinator:
         store: CompletedCheckpointStore,
         highest_id: int,
         orphans: Iterable[str] = (),
+        restored: CompletedCheckpoint | None = None,
     ) -> None:
         """Serve a new attempt; nothing is triggered before `started`.
 
@@ -73,12 +74,14 @@ class CheckpointCoordinator:
             store: The completed checkpoints, as recovered.
             highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
+            restored: What it starts from. What subtasks that had finished kept in it is carried into the
+                first checkpoint of a job that was started from a snapshot of another.
         """
         self._files.delete(orphans)
         self._trigger.forget()
         self._outcomes.attempt = attempt
         self._planner.reset()
-        self._pending.begin_attempt(attempt, store, highest_id)
+        self._pending.begin_attempt(attempt, store, highest_id, restored)
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""

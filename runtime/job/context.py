@@ -122,7 +122,9 @@ class JobContext:
         if self.coordinator is None:
             self.planner.reset()
         else:
-            self.coordinator.begin_attempt(start.attempt, start.store, start.highest_id, start.orphans)
+            self.coordinator.begin_attempt(
+                start.attempt, start.store, start.highest_id, start.orphans, start.restore
+            )
         if start.restore is not None:
             self.planner.restored(start.restore.operators)
         if start.begun_at:
