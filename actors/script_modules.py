@@ -2,7 +2,9 @@
 
 Ray puts the folder of the driver's script on the workers' path, but not in a job with a `working_dir` (as
 `ray job submit --working-dir` makes it): then they have that folder and no other. A script in a subfolder of
-it imports modules that no worker finds by name. So these travel by value, as the script itself does.
+it imports modules that no worker finds by name. So these travel by value, as the script itself does. The
+script of a notebook's kernel is an installed one: beside it are all installed packages, which workers find by
+name.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import sysconfig
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -26,9 +29,16 @@ def ship_script_modules() -> None:
     folder = Path(sys.argv[0]).resolve().parent
     if folder == Path.cwd().resolve() or str(folder) not in sys.path or not _has_working_dir():
         return
+    if folder in _installed():
+        return
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType) and _is_beside(module, folder):
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _installed() -> set[Path]:
+    """Where packages are installed."""
+    return {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
 
 
 def _is_beside(module: ModuleType, folder: Path) -> bool:

@@ -17,6 +17,9 @@ Why every row comes out exactly once:
   on, and gets the very same frames; Spark is not asked again, and may be gone by then.
 * The depot is complete when Spark has reported for each partition how many frames it has, and they are all
   there.
+* An epoch ends in two steps, as the depots must agree on it: it is *prepared* when what has come is what
+  Spark counted, and *closed* when all depots have prepared it. Whoever finds one of them closed closes the
+  others, and never lets Spark compute the epoch again: its partitions might be cut differently then.
 
 Rows come in *epochs*. A DataFrame is one epoch, and its frames can be read as soon as they are accepted. Each
 micro-batch of a streaming query is an epoch of its own, and its frames can be read only when it is closed. So
@@ -40,9 +43,18 @@ from typing import Final
 
 import xxhash
 
-from penstock.bridge.depot_messages import Chunk, DepotStatistics, Frame, NoLongerHeldError, PushOutcome
+from penstock.bridge.closed_epochs import ClosedEpochs
+from penstock.bridge.depot_messages import (
+    Chunk,
+    DepotStatistics,
+    EpochStage,
+    Frame,
+    NoLongerHeldError,
+    PushOutcome,
+    ReadFrame,
+)
 from penstock.bridge.frame_files import FrameFiles, Place
-from penstock.bridge.open_epoch import OpenEpoch, PushedPartition
+from penstock.bridge.open_epoch import OpenEpoch, PushedPartition, given_up
 
 #: Bytes that may wait for the reader before Spark has to wait.
 DEFAULT_WINDOW: Final = 64 * 1024 * 1024
@@ -63,6 +75,11 @@ class Depot:
         files: Where the frames lie.
         window: Bytes that may wait for the reader.
         staged: The frames of an epoch can be read only when it is closed.
+
+    Attributes:
+        is_complete: All partitions are handed over.
+        failure: Why the hand-over has failed, if it has.
+        epochs: Which epochs are closed, and which of them the reader and checkpoints have got.
     """
 
     def __init__(
@@ -73,19 +90,16 @@ class Depot:
         self._window = window
         self._staged = staged
         self._epoch: OpenEpoch | None = None
-        self._closed = -1
-        self._covered = -1
-        #: Closed epochs that no checkpoint covers, with the number of frames up to their end.
-        self._ends: deque[tuple[int, int]] = deque()
+        self.epochs = ClosedEpochs()
         self._visible = 0
         self._epochs = self._partitions = self._attempts = self._rows = 0
         #: Frames that are held; the first of them is number `_first` in the order of acceptance.
         self._held: deque[_Held] = deque()
         self._first = 0
-        self._read = self._passed = 0
+        self._read = 0
         self._unread_bytes = self._most_unread = self._duplicates = self._bytes = 0
-        self._complete = False
-        self._failure: str | None = None
+        self.is_complete = False
+        self.failure: str | None = None
 
     @property
     def has_room(self) -> bool:
@@ -105,23 +119,13 @@ class Depot:
         """How many frames have been accepted so far that can be read."""
         return self._visible if self._staged else self._accepted
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all partitions are handed over."""
-        return self._complete
-
-    @property
-    def failure(self) -> str | None:
-        """Why the hand-over has failed."""
-        return self._failure
-
     def begin(self, epoch: int, run: str) -> bool:
         """Begin to hand an epoch over; what another try of it has brought is dropped.
 
         Returns:
             Whether its rows are wanted: false when it was closed before.
         """
-        if epoch <= self._closed or self._complete:
+        if epoch <= self.epochs.newest or self.is_complete:
             return False
         self._drop_open_epoch()
         self._epoch = OpenEpoch(epoch, run, self._accepted)
@@ -132,7 +136,7 @@ class Depot:
         epoch = self._epoch
         if epoch is None or (epoch.number, epoch.run) != (frame.epoch, frame.run):
             # A slow copy of a task whose epoch is closed has nothing to add.
-            return PushOutcome.DUPLICATE if frame.epoch <= self._closed else PushOutcome.STALE
+            return PushOutcome.DUPLICATE if frame.epoch <= self.epochs.newest else PushOutcome.STALE
         partition = epoch.partitions.setdefault(frame.partition, PushedPartition())
         partition.attempts.add(frame.attempt)
         digest = xxhash.xxh3_128_digest(frame.data)
@@ -142,7 +146,7 @@ class Depot:
                 return PushOutcome.DIFFERENT
             self._duplicates += 1
             return PushOutcome.DUPLICATE
-        if epoch.number == self._closed:
+        if epoch.is_prepared:
             return PushOutcome.SURPLUS
         if frame.number > accepted:
             return PushOutcome.EARLY
@@ -165,16 +169,18 @@ class Depot:
         if not self._first <= position <= self.end:
             msg = f"frame {position} was asked for, and frames {self._first} to {self.end} are held"
             raise NoLongerHeldError(msg)
-        frames: list[tuple[int, bytes]] = []
+        frames: list[ReadFrame] = []
         size = 0
         for number in range(position, self.end):
             held = self._held[number - self._first]
             if frames and size + held.place.size > max_bytes:
                 break
-            frames.append((held.partition, self._files.read(held.place)))
+            ends = self.epochs.ending_at(number + 1)
+            frames.append(ReadFrame(held.partition, self._files.read(held.place), ends))
             size += held.place.size
-        self._note_read(position + len(frames))
-        return Chunk(frames, self._complete and position + len(frames) == self.end)
+        behind = position + len(frames)
+        self._note_read(behind)
+        return Chunk(frames, self.is_complete and behind == self.end, self.epochs.at(behind))
 
     def _note_read(self, position: int) -> None:
         """Everything before `position` has been read; what is read again after a restore counts once."""
@@ -182,61 +188,63 @@ class Depot:
             self._unread_bytes -= self._held[number - self._first].place.size
         self._read = max(self._read, position)
 
-    def note_passed(self, position: int) -> None:
-        """The reader has given everything before `position` on to the job; less again after a restore."""
-        self._passed = position
-
-    def is_passed(self, epoch: int) -> bool:
-        """Whether a checkpoint that starts now covers all rows of an epoch."""
-        passed = any(number == epoch and end <= self._passed for number, end in self._ends)
-        return passed or self.is_covered(epoch)
-
     def confirm(self, position: int) -> None:
         """A completed checkpoint covers all frames before `position`: let them go."""
         while self._first < min(position, self._read):
             self._files.release(self._held.popleft().place)
             self._first += 1
-        self._note_covered()
+        self.epochs.confirm(self._first)
 
-    def is_covered(self, epoch: int) -> bool:
-        """Whether a completed checkpoint covers all rows of an epoch."""
-        return epoch <= self._covered
+    def stage(self, epoch: int) -> EpochStage:
+        """How far an epoch is."""
+        if epoch <= self.epochs.newest:
+            return EpochStage.CLOSED if epoch == self.epochs.newest else EpochStage.PAST
+        opened = self._epoch
+        prepared = opened is not None and opened.number == epoch and opened.is_prepared
+        return EpochStage.PREPARED if prepared else EpochStage.OPEN
 
-    def _note_covered(self) -> None:
-        while self._ends and self._ends[0][1] <= self._first:
-            self._covered, _ = self._ends.popleft()
-
-    def close(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+    def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
         """Spark has computed an epoch: for each partition, how many frames and rows it has.
 
         Returns:
-            What does not fit, or `None`; then the epoch is closed.
+            What does not fit, or `None`; then the epoch can be closed, and takes nothing more.
         """
-        if epoch <= self._closed:
+        if epoch <= self.epochs.newest:
             return None
         opened = self._epoch
         if opened is None or (opened.number, opened.run) != (epoch, run):
-            return f"epoch {epoch} was given up meanwhile"
+            return given_up(epoch)
         problem = opened.difference(expected)
-        if problem is None:
-            self._closed = epoch
+        opened.is_prepared = problem is None
+        return problem
+
+    def close(self, epoch: int) -> str | None:
+        """All depots have prepared an epoch: its rows may be read, and none of it is taken again.
+
+        Returns:
+            Why it can't be closed, or `None`.
+        """
+        opened = self._epoch
+        if epoch > self.epochs.newest:
+            if opened is None or opened.number != epoch or not opened.is_prepared:
+                return given_up(epoch)
             self._visible = self._accepted
-            self._ends.append((epoch, self._accepted))
+            self.epochs.add(epoch, self._accepted)
+            self.epochs.confirm(self._first)
             self._epochs += 1
             self._partitions += len(opened.partitions)
             self._attempts += sum(len(p.attempts) for p in opened.partitions.values())
-            self._note_covered()
-        return problem
+        return None
 
     def finish(self) -> None:
         """No epoch follows; one that was not closed is dropped."""
-        if self._epoch is not None and self._epoch.number > self._closed:
+        if self._epoch is not None and self._epoch.number > self.epochs.newest:
             self._drop_open_epoch()
-        self._complete = True
+        self.is_complete = True
 
     def _drop_open_epoch(self) -> None:
         opened, self._epoch = self._epoch, None
-        if opened is None or opened.number <= self._closed or not self._staged:
+        if opened is None or opened.number <= self.epochs.newest or not self._staged:
             return  # frames that could be read are never taken back
         while self._accepted > opened.begin:
             dropped = self._held.pop()
@@ -251,13 +259,13 @@ class Depot:
 
     def fail(self, reason: str) -> None:
         """The hand-over can't be finished; the first reason counts, and none counts once it is complete."""
-        if not self._complete and self._failure is None:
-            self._failure = reason
+        if not self.is_complete and self.failure is None:
+            self.failure = reason
 
     def statistics(self) -> DepotStatistics:
         """Counters."""
         opened = self._epoch
-        pending = {} if opened is None or opened.number <= self._closed else opened.partitions
+        pending = {} if opened is None or opened.number <= self.epochs.newest else opened.partitions
         return DepotStatistics(
             index=self._index,
             epochs=self._epochs,
@@ -270,6 +278,6 @@ class Depot:
             unread_bytes=self._unread_bytes,
             most_unread_bytes=self._most_unread,
             held_bytes=sum(held.place.size for held in self._held),
-            complete=self._complete,
-            failure=self._failure,
+            complete=self.is_complete,
+            failure=self.failure,
         )

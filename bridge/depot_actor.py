@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ import ray
 
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
+from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT
+from penstock.bridge.depot_loads import DepotLoads
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.depot_names import actor_exists, depot_name, desk_name
 from penstock.bridge.frame_files import FrameFiles
@@ -60,33 +63,52 @@ class DepotActor:
         self._of = of
         self._depot = Depot(index, FrameFiles(), window, staged=staged)
         self._staged = staged
+        #: Which depot this is: a position in another one of the same name is none in this one.
+        self._stamp = secrets.token_hex(6)
+        #: The depot of another job whose position a reader has gone on from here.
+        self._resumed = ""
         self._dealer = PartitionDealer(of)
-        self._others: dict[int, Any] = {}
+        self._loads = DepotLoads(tuple(depot_name(job_id, hand_over, i) for i in range(of)))
         self._changed = asyncio.Event()
         self._announced = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
 
-    async def hello(self, position: int) -> None:
-        """A reader has come, and goes on at this frame: tell the desk that frames are wanted.
+    async def hello(self, stamp: str, epoch: int | None) -> str:
+        """A reader has come: tell the desk that frames are wanted.
 
-        The first reader of a depot begins with its first frame. Another position was taken in a depot that is
-        gone; where frames of this one would go is not known, so the hand-over fails.
+        Its position is one in the depot with this stamp, and in no other: one that is gone had its frames in
+        another order. So with another stamp the reader can go on only behind the end of a micro-batch, with
+        the first frame that this depot gets; otherwise the hand-over fails.
+
+        Args:
+            stamp: Of the depot that the position is in; empty for a reader that begins.
+            epoch: The micro-batch at whose end the reader goes on, -1 for none; `None` when it is amidst one.
+
+        Returns:
+            The stamp of this depot.
         """
-        self._depot.note_passed(position)
-        if self._announced or self._depot.failure is not None:
-            return
-        self._announced = True
-        if position > 0:
-            await self.fail(_OTHER_DEPOT)
-            return
+        passed = -1 if epoch is None else epoch
+        if stamp not in ("", self._stamp, self._resumed):
+            if not self._staged or epoch is None or self._announced:
+                await self.fail(OTHER_DEPOT)
+            else:
+                self._resumed = stamp
+                self._depot.epochs.resume(epoch)
+        self._depot.epochs.passed = passed
+        if not self._announced and self._depot.failure is None:
+            self._announced = True
+            await self._announce(passed)
+        return self._stamp
+
+    async def _announce(self, epoch: int) -> None:
         try:
             desk = ray.get_actor(desk_name(self._hand_over), namespace=NAMESPACE)
-            first = await desk.announce.remote(self._job_id, self._index, self._of)
+            first = await desk.announce.remote(self._job_id, self._index, self._of, epoch)
         except (ValueError, ray.exceptions.RayActorError):
-            await self.fail(_NO_PROGRAM)
+            await self.fail(NO_PROGRAM)
             return
         if not first:
-            await self.fail(_LOST)
+            await self.fail(LOST)
 
     async def begin(self, epoch: int, run: str) -> bool:
         """Begin to hand an epoch over; see `Depot.begin`."""
@@ -96,7 +118,7 @@ class DepotActor:
 
     async def deal(self, epoch: int, partition: int) -> int:
         """Which depot takes a partition; asked of the first one only. See `PartitionDealer`."""
-        loads = await asyncio.gather(*(self._load_of(index) for index in range(self._of)))
+        loads = await self._loads.ask(self._index, self._depot.unread_bytes)
         return self._dealer.deal(epoch, partition, loads)
 
     async def dealt_is_done(self, epoch: int, partition: int) -> None:
@@ -106,18 +128,6 @@ class DepotActor:
     async def load(self) -> int:
         """Bytes that wait for the reader."""
         return self._depot.unread_bytes
-
-    async def _load_of(self, index: int) -> int:
-        if index == self._index:
-            return self._depot.unread_bytes
-        try:
-            if index not in self._others:
-                name = depot_name(self._job_id, self._hand_over, index)
-                self._others[index] = ray.get_actor(name, namespace=NAMESPACE)
-            load: int = await self._others[index].load.remote()
-        except (ValueError, ray.exceptions.RayActorError):
-            return 0  # it is dead: whoever pushes there is told
-        return load
 
     async def push(self, frame: Frame) -> str:
         """Take a frame; returns when it is stored and there is room for more.
@@ -140,15 +150,26 @@ class DepotActor:
             await self._wait_for_change()
         return str(outcome.value)
 
-    async def read(self, position: int, max_bytes: int, patience: float) -> Chunk | str:
-        """Frames from a position on; waits up to `patience` seconds for the first.
+    async def read(self, position: int, epoch: int, max_bytes: int, patience: float) -> Chunk | str:
+        """Frames from a position on; waits up to `patience` seconds for one, or for the end of an epoch.
+
+        Args:
+            position: The first frame that is wanted.
+            epoch: The newest epoch whose end the reader knows.
+            max_bytes: More only if the first frame has more.
+            patience: Seconds.
 
         Returns:
             The frames, or why there are none: the reason of a failure.
         """
         deadline = time.monotonic() + patience
         depot = self._depot
-        while depot.end <= position and not depot.is_complete and depot.failure is None:
+        while (
+            depot.end <= position
+            and depot.epochs.at(position) <= epoch
+            and not depot.is_complete
+            and depot.failure is None
+        ):
             left = deadline - time.monotonic()
             if left <= 0:
                 break
@@ -158,14 +179,15 @@ class DepotActor:
         try:
             chunk = depot.read(position, max_bytes)
         except NoLongerHeldError as error:
-            return f"{error}: {_LOST}"
+            return f"{error}: {LOST}"
         if chunk.frames:
             self._notify()
-        return Chunk([(partition, pa.py_buffer(data)) for partition, data in chunk.frames], chunk.complete)
+        buffers = [replace(frame, data=pa.py_buffer(frame.data)) for frame in chunk.frames]
+        return replace(chunk, frames=buffers)
 
-    async def passed(self, position: int) -> None:
-        """The reader has given everything before this position on to the job."""
-        self._depot.note_passed(position)
+    async def passed(self, epoch: int) -> None:
+        """The reader has given all of an epoch on to the job."""
+        self._depot.epochs.passed = epoch
         self._notify()
 
     async def confirm(self, position: int) -> None:
@@ -173,9 +195,17 @@ class DepotActor:
         self._depot.confirm(position)
         self._notify()
 
-    async def close(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Spark has computed an epoch; see `Depot.close`."""
-        problem = self._depot.close(epoch, run, expected)
+    async def stage(self, epoch: int) -> str:
+        """The value of an `EpochStage`."""
+        return str(self._depot.stage(epoch).value)
+
+    async def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        """Spark has computed an epoch; see `Depot.prepare`."""
+        return self._depot.prepare(epoch, run, expected)
+
+    async def close(self, epoch: int) -> str | None:
+        """All depots have prepared an epoch; see `Depot.close`."""
+        problem = self._depot.close(epoch)
         self._notify()
         return problem
 
@@ -185,7 +215,7 @@ class DepotActor:
         Raises:
             HandOverFailedError: It never will.
         """
-        return await self._within(patience, lambda: self._depot.is_covered(epoch))
+        return await self._within(patience, lambda: epoch <= self._depot.epochs.covered)
 
     async def wait_until_passed(self, epoch: int, patience: float) -> bool:
         """Whether the reader has given all rows of an epoch on to the job, within so many seconds.
@@ -193,7 +223,7 @@ class DepotActor:
         Raises:
             HandOverFailedError: It never will.
         """
-        return await self._within(patience, lambda: self._depot.is_passed(epoch))
+        return await self._within(patience, lambda: self._depot.epochs.is_passed(epoch))
 
     async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + patience
@@ -221,7 +251,7 @@ class DepotActor:
         return asdict(self._depot.statistics())
 
     async def leave(self) -> None:
-        """End this actor; its frames go with it."""
+        """End, with all frames."""
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     def _notify(self) -> None:
@@ -244,24 +274,14 @@ class DepotActor:
                 return
             waiting = self._announced and not self._depot.is_complete and self._depot.failure is None
             if waiting and not await self._is_there(desk_name(self._hand_over)):
-                await self.fail(_NO_PROGRAM)
+                await self.fail(NO_PROGRAM)
 
     async def _is_there(self, name: str) -> bool:
-        return await asyncio.to_thread(actor_exists, name)
-
-
-_NO_PROGRAM: Final = (
-    "the program with the Spark session ended, or stopped it, before all partitions were handed over; keep "
-    "both until bridge.wait_for_hand_over(job) returns, and start the job again"
-)
-_OTHER_DEPOT: Final = (
-    "the position in the checkpoint is one in rows that are not kept any more: their process died, or they "
-    "belonged to the job that the savepoint is of. Start the job without it"
-)
-_LOST: Final = (
-    "the process that held the rows between Spark and the job died, and rows that it held are in no "
-    "checkpoint; start the job again"
-)
+        try:
+            return await asyncio.to_thread(actor_exists, name)
+        except Exception as error:  # whatever it is, it says nothing about that actor; the next look may
+            logger.warning("can't look for %s: %s", name, error)
+            return True
 
 
 def depot_actor(job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> Any:

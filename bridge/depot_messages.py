@@ -51,17 +51,47 @@ class PushOutcome(Enum):
     STALE = "stale"
 
 
+class EpochStage(Enum):
+    """How far an epoch is in one depot."""
+
+    #: It has not begun, or its frames come.
+    OPEN = "open"
+    #: All of it is there, and the other depots are asked.
+    PREPARED = "prepared"
+    #: Its rows may be read.
+    CLOSED = "closed"
+    #: A later one is closed.
+    PAST = "past"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrame:
+    """A frame on its way to the reader.
+
+    Attributes:
+        partition: Index of the Spark partition.
+        data: The IPC stream.
+        ends: The epoch that has its end behind this frame, the newest if others are empty; `None` for none.
+    """
+
+    partition: int
+    data: FrameData
+    ends: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """What one read of a depot gave.
 
     Attributes:
-        frames: The data of the frames from the asked position on, each with its partition.
+        frames: The frames from the asked position on.
         complete: These are the last ones: all partitions are handed over.
+        epoch: The newest epoch that has its end at or before the end of these frames; -1 for none.
     """
 
-    frames: Sequence[tuple[int, FrameData]]
+    frames: Sequence[ReadFrame]
     complete: bool
+    epoch: int = -1
 
 
 class NoLongerHeldError(Exception):

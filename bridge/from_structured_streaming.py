@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL: Final = 0.2
+#: Seconds between looks whether the job is still there.
+_JOB_LOOK: Final = 2.0
+_STOPPED: Final = (
+    "the Spark session was stopped while its query ran; keep it as long as the job is to run (stop() of the "
+    "query ends the job in peace), and start the job again"
+)
 
 
 def from_structured_streaming(
@@ -150,7 +157,9 @@ class StreamingQuery:
                 depots.finish()
                 return
             left = self._restarts if self._batches > before else left - 1
-            if left < 0 or not is_alive(self._df.sparkSession):
+            if not is_alive(self._df.sparkSession):
+                reason, left = _STOPPED, -1
+            if left < 0:
                 logger.error("the query for job %s has failed: %s", depots.job_id, reason)
                 depots.fail(reason)
                 return
@@ -168,9 +177,14 @@ class StreamingQuery:
                 .foreachBatch(lambda batch, number: self._hand_over(depots, batch, number))
                 .start()
             )
+            looked = time.monotonic()
             while query.isActive:
                 if program_ends.wait(_POLL):
                     query.stop()
+                elif time.monotonic() - looked > _JOB_LOOK:
+                    looked = time.monotonic()
+                    if not depots.are_there():
+                        query.stop()
             error = query.exception()
             with self._one_batch:
                 return None if error is None else spark_error_text(error, session)

@@ -19,6 +19,8 @@ import ray
 
 from penstock.actors.names import NAMESPACE
 from penstock.bridge.answers import answer_of
+from penstock.bridge.depot_failures import OTHER_DEPOT
+from penstock.bridge.depot_messages import EpochStage
 from penstock.bridge.depot_names import depot_name
 from penstock.bridge.hand_over_desk import Order, open_desk
 from penstock.bridge.session import is_alive
@@ -59,26 +61,38 @@ class Depots:
         """Push all rows of a DataFrame as one epoch, and close it.
 
         Returns:
-            False when it had been closed before, and nothing was done.
+            False when it had been closed before, in one depot at least, and the DataFrame was not computed.
 
         Raises:
             HandOverError: What came is not what Spark counted.
             Exception: Spark's, when its job fails.
         """
+        stages: list[str] = self._ask([depot.stage.remote(epoch) for depot in self.handles])
+        if EpochStage.PAST.value in stages:
+            msg = (
+                f"the query hands over micro-batch {epoch}, and the job has later ones: it has lost its "
+                "checkpoint location, or was given another one than the job's snapshot was taken with"
+            )
+            raise HandOverError(msg)
+        if EpochStage.CLOSED.value in stages:
+            self._close(epoch)
+            return False
         run = secrets.token_hex(4)
-        if not any(self._ask([depot.begin.remote(epoch, run) for depot in self.handles])):
+        if not all(self._ask([depot.begin.remote(epoch, run) for depot in self.handles])):
             return False
         push = PushOrder(self.address, self.names, self.schema, epoch, run)
         summaries = df.mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
         for each in summaries:
             expected[each.depot][each.partition] = (each.frames, each.rows)
-        calls = [d.close.remote(epoch, run, e) for d, e in zip(self.handles, expected, strict=True)]
-        answers: list[str | None] = self._ask(calls)
-        problems = [problem for problem in answers if problem is not None]
-        if problems:
-            raise HandOverError("; ".join(problems))
+        calls = [d.prepare.remote(epoch, run, e) for d, e in zip(self.handles, expected, strict=True)]
+        _raise_problems(self._ask(calls))
+        self._close(epoch)
         return True
+
+    def _close(self, epoch: int) -> None:
+        """All depots have prepared an epoch; some may have closed it already."""
+        _raise_problems(self._ask([depot.close.remote(epoch) for depot in self.handles]))
 
     def are_there(self) -> bool:
         """Whether all of them live; they end with their job."""
@@ -102,8 +116,14 @@ class Depots:
         return answers
 
 
+def _raise_problems(answers: Sequence[str | None]) -> None:
+    problems = [problem for problem in answers if problem is not None]
+    if problems:
+        raise HandOverError("; ".join(problems))
+
+
 class Serve(Protocol):
-    """Hands rows over to the depots of one job; never raises."""
+    """Hands rows over to the depots of one job; what it raises ends that job, and no other."""
 
     def __call__(self, depots: Depots) -> None:
         """Do it, to the end or to a failure that the depots are told."""
@@ -146,12 +166,27 @@ class HandOver:
                 order: Order | None = answer_of(call, "the desk of a hand-over")
                 call = None
                 if order is not None:
-                    self._serve(self._depots(order))
+                    self._take(order)
         except Exception as error:
             # Ray or Spark went away under it, mostly because the program ends; the depots see the desk go.
             logger.debug("hand-over %s ends: %s", self.id, error)
 
+    def _take(self, order: Order) -> None:
+        try:
+            depots = self._depots(order)
+        except ValueError:
+            logger.info("job %s has ended before its rows were asked for", order.job_id)
+            return
+        if len(set(order.epochs)) > 1:
+            depots.fail(OTHER_DEPOT)
+            return
+        try:
+            self._serve(depots)
+        except Exception as error:
+            logger.exception("the hand-over to job %s has failed", order.job_id)
+            depots.fail(f"the hand-over has failed: {type(error).__name__}: {error}")
+
     def _depots(self, order: Order) -> Depots:
-        names = tuple(depot_name(order.job_id, self.id, i) for i in range(order.depots))
+        names = tuple(depot_name(order.job_id, self.id, i) for i in range(len(order.epochs)))
         handles: Sequence[Any] = [ray.get_actor(name, namespace=NAMESPACE) for name in names]
         return Depots(order.job_id, names, tuple(handles), self._address, self._schema)

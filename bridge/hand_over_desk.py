@@ -21,32 +21,32 @@ class Order:
 
     Attributes:
         job_id: The job.
-        depots: How many depots the rows go to.
+        epochs: For each depot the rows go to, the micro-batch behind which its reader goes on; -1 for none.
     """
 
     job_id: str
-    depots: int
+    epochs: tuple[int, ...]
 
 
 class HandOverDesk:
     """Gathers what the depots of each job ask for."""
 
     def __init__(self) -> None:
-        self._come: dict[str, set[int]] = {}
+        self._come: dict[str, dict[int, int]] = {}
         self._orders: deque[Order] = deque()
 
-    def announce(self, job_id: str, index: int, of: int) -> bool:
+    def announce(self, job_id: str, index: int, of: int, epoch: int = -1) -> bool:
         """A depot waits for rows; the order is complete with the last one of its job.
 
         Returns:
             False when one of this index has come before: its rows went to a depot that is gone.
         """
-        come = self._come.setdefault(job_id, set())
+        come = self._come.setdefault(job_id, {})
         if index in come:
             return False
-        come.add(index)
+        come[index] = epoch
         if len(come) == of:
-            self._orders.append(Order(job_id, of))
+            self._orders.append(Order(job_id, tuple(come[i] for i in range(of))))
         return True
 
     def next_order(self) -> Order | None:

@@ -11,6 +11,7 @@ from ray.util import list_named_actors
 
 from penstock.actors.job_handle import RayJobHandle
 from penstock.actors.names import NAMESPACE
+from penstock.bridge.answers import answer_of
 from penstock.bridge.depot_messages import DepotStatistics
 from penstock.bridge.depot_names import depot_prefix
 from penstock.runtime.errors import ConfigurationError, JobFailedError
@@ -27,6 +28,7 @@ def hand_over_statistics(job: JobHandle) -> list[DepotStatistics]:
 
     Raises:
         ConfigurationError: It is no job on Ray.
+        NoAnswerError: A depot is there and silent.
     """
     prefix = depot_prefix(_on_ray(job).job_id)
     names = sorted(
@@ -39,7 +41,7 @@ def hand_over_statistics(job: JobHandle) -> list[DepotStatistics]:
         try:
             depot: Any = ray.get_actor(name, namespace=NAMESPACE)
             call: Any = depot.statistics.remote()
-            counters: dict[str, Any] = ray.get(call, timeout=_ANSWER)
+            counters: dict[str, Any] = answer_of(call, f"{name} (rows between Spark and a job)", _ANSWER)
             found.append(DepotStatistics(**counters))
         except (ValueError, ray.exceptions.RayActorError):
             continue  # the job has just ended
@@ -69,8 +71,8 @@ def wait_for_hand_over(job: JobHandle, timeout: float | timedelta | None = None)
             msg = f"job {handle.job_id} failed before all rows were handed over: {handle.report().failure}"
             raise JobFailedError(msg)
         found = hand_over_statistics(job)
-        # Readers start their depots when they are opened, so a job that runs has all of them.
-        if status.is_terminal or (status is JobStatus.RUNNING and found and all(d.complete for d in found)):
+        # Readers start their depots when they are opened, so a job that runs has all of them, if any.
+        if status.is_terminal or (status is JobStatus.RUNNING and all(d.complete for d in found)):
             return found
         if deadline is not None and time.monotonic() > deadline:
             waiting = [d.index for d in found if not d.complete]

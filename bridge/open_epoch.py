@@ -30,12 +30,14 @@ class OpenEpoch:
         run: Names this try to hand it over.
         begin: How many frames the depot had accepted before it.
         partitions: What has come, by partition.
+        is_prepared: All of it has come, and nothing more is taken.
     """
 
     number: int
     run: str
     begin: int
     partitions: dict[int, PushedPartition] = field(default_factory=dict)
+    is_prepared: bool = False
 
     def difference(self, expected: Mapping[int, tuple[int, int]]) -> str | None:
         """What does not fit to what Spark says of each partition, frames and rows; `None` when all does."""
@@ -51,3 +53,8 @@ class OpenEpoch:
         if unexpected:
             return f"rows of partition(s) {unexpected} came that Spark does not know of at the end"
         return None
+
+
+def given_up(epoch: int) -> str:
+    """What is said of an epoch that another try has taken the place of."""
+    return f"epoch {epoch} was given up meanwhile"

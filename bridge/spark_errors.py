@@ -15,7 +15,7 @@ _LONGEST: Final = 600
 _PYTHON_ERROR: Final = re.compile(
     r"^(?!org\.|java|py4j\.|scala\.)(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$"
 )
-_JAVA_ERROR: Final = re.compile(r"^(?:Caused by: )?[\w.$]+\.(\w+(?:Exception|Error)): (.+)$")
+_JAVA_ERROR: Final = re.compile(r"^(?:Caused by: |: )?(?!py4j\.)[\w.$]+\.(\w+(?:Exception|Error)): (.+)$")
 
 
 def spark_error_text(error: BaseException, session: SparkSession) -> str:
@@ -39,6 +39,8 @@ def shortened(text: str) -> str:
         "ValueError: no number: 'x'"
         >>> shortened("An error occurred\norg.apache.spark.SparkException: it broke\n\tat a.b.c")
         'SparkException: it broke'
+        >>> shortened("py4j.protocol.Py4JJavaError: oh\n: org.apache.spark.SparkException: no such file")
+        'SparkException: no such file'
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for pattern in (_PYTHON_ERROR, _JAVA_ERROR):

@@ -17,7 +17,8 @@ import ray
 
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.depot_actor import depot_actor
-from penstock.bridge.depot_messages import Chunk, FrameData
+from penstock.bridge.depot_failures import DIED
+from penstock.bridge.depot_messages import Chunk, ReadFrame
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
@@ -44,16 +45,22 @@ class Share:
     Attributes:
         index: Which depot.
         of: How many depots there are.
+        depot: Stamp of the depot that the position is in; empty when nothing was read.
         frame: How many frames were read to their end.
         row: Rows that were read of the next one.
         rows: Rows read of each partition so far.
+        epoch: The newest micro-batch that was read to its end; -1 for none.
+        is_whole: Nothing was read behind the end of that.
     """
 
     index: int
     of: int
+    depot: str = ""
     frame: int = 0
     row: int = 0
     rows: Mapping[int, int] = field(default_factory=dict)
+    epoch: int = -1
+    is_whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -81,12 +88,6 @@ class SparkSource:
         return SparkReader(self, context, splits)
 
 
-_DIED: Final = (
-    "the process that holds the rows between Spark and the job died, and rows that it held are in no "
-    "checkpoint; start the job again"
-)
-
-
 class SparkReader:
     """Reads the depots of its shares, all of them in turn: a depot that nobody reads holds Spark tasks up."""
 
@@ -101,11 +102,12 @@ class SparkReader:
         self._ended: list[_ShareReader] = []
 
     def poll(self, max_rows: int) -> Polled[Any]:
-        """The next rows of the first share that has some."""
+        """The next rows of the next share that has some."""
         for _ in range(len(self._open)):
             share = self._open[0]
             batch = share.next_batch(max_rows * _ARROW_FACTOR if self._arrow else max_rows)
             if batch is not None:
+                self._open.rotate(-1)
                 return Polled(ArrowBatch(batch) if self._arrow else RowBatch(rows_of_arrow(batch)))
             if share.is_finished:
                 self._ended.append(self._open.popleft())
@@ -153,19 +155,20 @@ class _ShareReader:
         self._depot = depot_actor(
             job_id, source.hand_over, share.index, share.of, source.window, source.staged
         )
-        self._hello = self._depot.hello.remote(share.frame)
-        # What it was restored with is covered by a completed checkpoint.
-        self._depot.confirm.remote(share.frame)
+        self._hello = self._depot.hello.remote(share.depot, share.epoch if share.is_whole else None)
         self._asked = share.frame
-        self._frames: deque[tuple[int, FrameData]] = deque()
+        self._frames: deque[ReadFrame] = deque()
         self._batches: deque[pa.RecordBatch] = deque()
         self._partition = -1
         self._skip = share.row
         self._last = False
         self._staged = source.staged
-        #: The position that the depot was told last.
-        self._told = -1
-        self._ask()
+        #: The epoch that the depot was told last.
+        self._told = share.epoch
+        #: The newest epoch whose end the depot has shown.
+        self._known = share.epoch
+        #: The epoch that ends behind the frame that is being read.
+        self._ends: int | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -179,7 +182,7 @@ class _ShareReader:
             LostInputError: It has not, or it has died.
         """
         try:
-            ray.get(self._hello, timeout=_START)
+            stamp: str = ray.get(self._hello, timeout=_START)
         except ray.exceptions.GetTimeoutError as error:
             msg = (
                 f"the process for the rows between Spark and the job did not start within {_START:g} s; look "
@@ -187,7 +190,14 @@ class _ShareReader:
             )
             raise LostInputError(msg) from error
         except ray.exceptions.RayActorError as error:
-            raise LostInputError(_DIED) from error
+            raise LostInputError(DIED) from error
+        if self.position.depot != stamp:
+            # It begins, or goes on behind a micro-batch: the first frame here is its next one.
+            self.position = replace(self.position, depot=stamp, frame=0, row=0)
+            self._asked = self._skip = 0
+        # What it was restored with is covered by a completed checkpoint.
+        self.confirm(self.position.frame)
+        self._ask()
 
     def confirm(self, frame: int) -> None:
         """A completed checkpoint covers the frames before this one."""
@@ -195,8 +205,8 @@ class _ShareReader:
 
     def tell_passed(self) -> None:
         """Nothing is at hand: the end of a micro-batch may be reached, and a checkpoint worth while."""
-        if self._staged and self._told != self.position.frame:
-            self._told = self.position.frame
+        if self._staged and self.position.is_whole and self._told != self.position.epoch:
+            self._told = self.position.epoch
             self._depot.passed.remote(self._told)
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
@@ -216,10 +226,15 @@ class _ShareReader:
 
     def _advance(self, rows: int) -> None:
         self._rows[self._partition] = self._rows.get(self._partition, 0) + rows
-        frame, row = self.position.frame, self.position.row + rows
+        old = self.position
+        frame, row, epoch, is_whole = old.frame, old.row + rows, old.epoch, False
         if not self._batches:
             frame, row = frame + 1, 0
-        self.position = replace(self.position, frame=frame, row=row, rows=dict(self._rows))
+            if self._ends is not None:
+                epoch, is_whole = self._ends, True
+        self.position = replace(
+            old, frame=frame, row=row, rows=dict(self._rows), epoch=epoch, is_whole=is_whole
+        )
 
     def _open_frame(self) -> bool:
         """Decode the next frame; false when none is at hand."""
@@ -227,9 +242,10 @@ class _ShareReader:
             self._take_answer()
         if not self._frames:
             return False
-        self._partition, data = self._frames.popleft()
+        frame = self._frames.popleft()
+        self._partition, self._ends = frame.partition, frame.ends
         skip, self._skip = self._skip, 0
-        with pa.ipc.open_stream(data) as stream:
+        with pa.ipc.open_stream(frame.data) as stream:
             for batch in stream:
                 dropped = min(skip, batch.num_rows)
                 skip -= dropped
@@ -239,7 +255,8 @@ class _ShareReader:
 
     def _ask(self) -> None:
         # A future costs nothing to look at; `ray.wait` in every poll took a fifth of a waiting reader's time.
-        self._call = self._depot.read.remote(self._asked, _CHUNK_BYTES, _READ_PATIENCE).future()
+        read = self._depot.read.remote(self._asked, self._known, _CHUNK_BYTES, _READ_PATIENCE)
+        self._call = read.future()
 
     def _take_answer(self) -> None:
         if self._last or not self._call.done():
@@ -247,12 +264,16 @@ class _ShareReader:
         try:
             answer: Chunk | str = self._call.result()
         except ray.exceptions.RayActorError as error:
-            raise LostInputError(_DIED) from error
+            raise LostInputError(DIED) from error
         if isinstance(answer, str):
             msg = f"rows from Spark: {answer}"
             raise LostInputError(msg)
         self._frames.extend(answer.frames)
         self._asked += len(answer.frames)
         self._last = answer.complete
+        self._known = answer.epoch
+        if not answer.frames and answer.epoch > self.position.epoch:
+            # Micro-batches have ended without a row for this reader.
+            self.position = replace(self.position, epoch=answer.epoch, is_whole=True)
         if not self._last:
             self._ask()

@@ -40,6 +40,9 @@ BLOCK_BYTES: Final = 16 * 1024 * 1024
 #: Blocks of a subtask that are on their way to their holder.
 _OUTSTANDING: Final = 2
 
+#: Results of which there are DataFrames, by name.
+_given_out: Final[dict[str, SparkResults]] = {}
+
 
 class SparkResults:
     """Where a job on Ray leaves rows for Spark; a sink, and a context manager that releases them.
@@ -81,12 +84,16 @@ class SparkResults:
         except ray.exceptions.RayActorError as error:
             raise self._gone() from error
         frame: Any = dataframe_of_blocks(spark, blocks, self._schema, self._name)
-        # The blocks live as long as their references: those of a frame that is still used must not go.
-        frame._penstock_results = self
+        self.stay()
         return frame  # type: ignore[no-any-return]
+
+    def stay(self) -> None:
+        """Keep the blocks until they are released: what is made of a DataFrame knows nothing of them."""
+        _given_out[self._name] = self
 
     def unpersist(self) -> None:
         """Release the blocks; DataFrames of them can't be computed any more."""
+        _given_out.pop(self._name, None)
         if self._holder is not None:
             ray.kill(self._holder)
             self._holder = None

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import ray
 
-from penstock.actors.names import NAMESPACE, master_name
+from penstock.actors.archive import load_from_cluster
+from penstock.actors.job_report import JobReport
+from penstock.actors.names import master_name
 from penstock.bridge.block_frames import spark_schema_of
+from penstock.bridge.depot_names import actor_exists
 from penstock.bridge.spark_schema import ReadableBatches, readable_schema
 from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import ObjectExistsError, PenstockError
@@ -179,9 +181,8 @@ def claim_table(path: str, context: ConnectorContext) -> None:
 
 
 def job_lives(job_id: str) -> bool:
-    """Whether the JobMaster of a job is there."""
-    try:
-        ray.get_actor(master_name(job_id), namespace=NAMESPACE)
-    except ValueError:
+    """Whether a job of this cluster has not ended; its JobMaster still answers for a while when it has."""
+    if not actor_exists(master_name(job_id)):
         return False
-    return True
+    record = load_from_cluster(job_id)
+    return record is None or not JobReport.from_record(record).status.is_terminal

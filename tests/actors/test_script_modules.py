@@ -56,3 +56,16 @@ def test_nothing_is_shipped_where_workers_get_the_folder_of_the_script(project: 
     assert shipped(program, project, None) == []
     assert shipped(program, project, {}) == []
     assert shipped(program, program.parent, {"working_dir": "gcs://package.zip"}) == []
+
+
+def test_installed_packages_are_not_shipped_from_the_kernel_of_a_notebook(tmp_path: Path) -> None:
+    import ipykernel_launcher
+
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(
+        f"import sys, ray.cloudpickle as cloudpickle; sys.argv[0] = {ipykernel_launcher.__file__!r}\n"
+        "from penstock.actors.script_modules import ship_script_modules\n"
+        "ship_script_modules()\n"
+        "print(*sorted(cloudpickle.list_registry_pickle_by_value()))\n"
+    )
+    assert shipped(kernel, tmp_path, {"working_dir": "gcs://package.zip"}) == []

@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,15 +30,32 @@ BIN = Path(sys.executable).parent
 #: Seconds for a node to come up, and for one submitted job.
 _START = 90
 _JOB = 280
-#: What a node says when it is up.
-_STARTED = "Ray runtime started"
 #: Ports of every node that would otherwise be the same for all of a machine.
 _PORTS = (
-    "--dashboard-agent-listen-port",
-    "--dashboard-agent-grpc-port",
-    "--runtime-env-agent-port",
-    "--metrics-export-port",
+    "dashboard_agent_listen_port",
+    "dashboard_agent_grpc_port",
+    "runtime_env_agent_port",
+    "metrics_export_port",
 )
+
+_IS_UP = "the node is up"
+#: What `ray start --address` does. That itself refuses to join a cluster that is on loopback only.
+_SECOND = f"""
+import json
+import signal
+import sys
+
+from ray._private.node import Node
+from ray._private.parameter import RayParams
+
+address, resources, ports = sys.argv[1:]
+options = dict(num_cpus=1, resources=json.loads(resources), object_store_memory=150 * 1024 * 1024)
+free = dict(node_manager_port=0, min_worker_port=0, max_worker_port=0, **json.loads(ports))
+where = dict(gcs_address=address, redis_address=address, node_ip_address="127.0.0.1")
+Node(RayParams(include_log_monitor=False, **where, **options, **free), head=False, shutdown_at_exit=True)
+print("{_IS_UP}", flush=True)
+signal.pause()
+"""
 
 
 @dataclass(frozen=True)
@@ -106,49 +123,48 @@ def head_node(**more: str) -> Iterator[Cluster]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token_file),
             "RAY_TMPDIR": folder,
+            # Only so Ray takes 127.0.0.1 at its word: see `penstock.actors.cluster`.
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             **more,
             "PATH": f"{BIN}{os.pathsep}{more.get('PATH', os.environ['PATH'])}",
         }
         options = {
+            "--node-ip-address": "127.0.0.1",
             "--port": port,
             "--dashboard-host": "127.0.0.1",
             "--dashboard-port": dashboard_port,
             "--ray-client-server-port": client,
             "--num-cpus": 4,
-            **dict(zip(_PORTS, others, strict=True)),
+            **{f"--{name.replace('_', '-')}": number for name, number in zip(_PORTS, others, strict=True)},
         }
-        with _node(
-            ["--head"], options, environment, lambda: answers(dashboard, token_file.read_text()) == 200
-        ):
+        words = [str(word) for option in options.items() for word in option]
+
+        def is_up(said: str) -> bool:
+            return answers(dashboard, token_file.read_text()) == 200
+
+        command = [BIN / "ray", "start", "--head", "--block", "--disable-usage-stats", *words]
+        with _node(command, environment, is_up):
             yield Cluster(dashboard, f"127.0.0.1:{port}", environment)
 
 
 @contextmanager
 def second_node(cluster: Cluster, resource: str) -> Iterator[None]:
-    """Another node of a cluster, on this machine, too; it alone has one of a resource."""
-    options = {
-        "--address": cluster.address,
-        "--num-cpus": 1,
-        "--resources": json.dumps({resource: 1}),
-        **dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True)),
-    }
-    with _node([], options, cluster.environment, None):
+    """Another node of a cluster, on this machine and on loopback, too; it alone has one of a resource."""
+    ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
+    ports["metrics_agent_port"] = ports.pop("dashboard_agent_grpc_port")
+    command = [sys.executable, "-c", _SECOND, cluster.address, json.dumps({resource: 1}), json.dumps(ports)]
+    with _node(command, cluster.environment, lambda said: _IS_UP in said):
         yield
 
 
 @contextmanager
 def _node(
-    words: list[str],
-    options: dict[str, object],
-    environment: dict[str, str],
-    is_up: Callable[[], bool] | None,
+    command: Sequence[str | Path], environment: dict[str, str], is_up: Callable[[str], bool]
 ) -> Iterator[None]:
-    """A node that lives as long as this block; it is up when it says so, and when `is_up` does."""
-    everything = {"--node-ip-address": "127.0.0.1", **options}
-    words += [str(word) for option in everything.items() for word in option]
+    """A node that lives as long as this block; `is_up` is asked with what it has said."""
     with tempfile.TemporaryFile("w+") as said:
         node = subprocess.Popen(
-            [BIN / "ray", "start", "--block", "--disable-usage-stats", *words],
+            command,
             env=environment,
             cwd=environment["RAY_TMPDIR"],
             stdout=said,
@@ -157,7 +173,7 @@ def _node(
         )
         try:
             deadline = time.monotonic() + _START
-            while not (_STARTED in text_of(said) and (is_up is None or is_up())):
+            while not is_up(text_of(said)):
                 if node.poll() is not None or time.monotonic() > deadline:
                     pytest.fail(f"the node did not come up:\n{text_of(said)}")
                 time.sleep(0.2)

@@ -70,6 +70,21 @@ def test_rows_come_as_dicts_when_they_are_asked_for(spark: SparkSession, tmp_pat
     assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(10)]
 
 
+def test_a_job_can_not_go_on_amidst_rows_that_went_with_another_job(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    slow = Slowed(2_000, tmp_path / "go")
+    job = copied(tmp_path, numbers(spark), slow=slow)
+    after_rows(job, 1)
+    savepoint = job.stop()
+    assert finish(job).statistics.restarts == 0
+    env = environment(tmp_path)
+    again: Any = bridge.from_spark(env, numbers(spark), id="rows", window=1 << 22)
+    again.map_batches(slow, "arrow", id="slow").sink("out", FileSink.parquet(tmp_path / "out"))
+    with pytest.raises(JobFailedError, match="the position in the checkpoint is one in rows that are not"):
+        env.submit(restore_from=savepoint).wait(PATIENCE)
+
+
 def test_an_empty_frame_and_fewer_partitions_than_readers_end_as_they_should(
     spark: SparkSession, tmp_path: Path
 ) -> None:

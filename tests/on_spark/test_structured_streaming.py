@@ -69,18 +69,20 @@ def stream_into_table(
     *,
     slow: Slowed | None = None,
     every: float = AN_HOUR,
+    parallelism: int = 1,
+    location: str = "query",
+    restore_from: str | None = None,
     **options: Any,
 ) -> tuple[RayJobHandle, SparkTable]:
-    env = environment(folder, parallelism=1, every=every)
-    location = str(folder / "query")
+    env = environment(folder, parallelism=parallelism, every=every)
     stream: Any = bridge.from_structured_streaming(
-        env, df, id="rows", checkpoint_location=location, **options
+        env, df, id="rows", checkpoint_location=str(folder / location), **options
     )
     if slow is not None:
         stream = stream.map_batches(slow, "arrow", id="slow", start_new_chain=True)
     table = SparkTable(folder / "table", pa.schema({"id": pa.int64()}))
-    stream.map_batches(only_ids, "arrow").sink("out", table)
-    job: Any = env.submit()
+    stream.map_batches(only_ids, "arrow", id="ids").sink("out", table)
+    job: Any = env.submit(restore_from=restore_from)
     return job, table
 
 
@@ -214,6 +216,43 @@ def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it_however_of
     assert result.statistics.restarts == 2
 
 
+def test_a_job_goes_on_from_a_savepoint_behind_the_micro_batch_that_spark_has_not_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two readers, one of which may get nothing of a micro-batch; the query ends with its job."""
+    arrive(tmp_path, 0, 1)
+    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), parallelism=2)
+    commit = tmp_path / "query" / "commits" / "1"
+    eventually("two micro-batches", commit.exists)
+    savepoint = job.stop()
+    finish(job)
+    eventually("the end of the query", lambda: not spark.streams.active)
+
+    commit.unlink()  # as if its program had died in front of it: Spark will run this one again
+    (commit.parent / ".1.crc").unlink(missing_ok=True)
+    arrive(tmp_path, 2)
+    job, _ = stream_into_table(
+        spark, tmp_path, watched(spark, tmp_path), parallelism=2, restore_from=savepoint
+    )
+    eventually("the third micro-batch", (tmp_path / "query" / "commits" / "2").exists)
+    assert commit.exists()
+    assert sum(d.epochs for d in depots(job)) == 2, "each depot has got one, the third"
+    kill_subtask(job, "rows")
+    arrive(tmp_path, 3)
+    eventually("one more", (tmp_path / "query" / "commits" / "3").exists)
+    job.stop()
+    assert finish(job).statistics.restarts == 1
+    assert ids(table, spark) == Counter(range(4 * ROWS))
+
+    eventually("the end of the query", lambda: not spark.streams.active)
+    job, _ = stream_into_table(
+        spark, tmp_path, watched(spark, tmp_path), location="other", restore_from=savepoint, query_restarts=0
+    )
+    with pytest.raises(JobFailedError, match=r"hands over micro-batch 0, and the job has later ones"):
+        job.wait(PATIENCE)
+    assert ids(table, spark) == Counter(range(4 * ROWS))
+
+
 def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_what_was_committed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -223,9 +262,7 @@ def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_w
     os.utime(wrong, (2e9, 2e9))  # the newest file comes last
     df = watched(spark, tmp_path)
     job, table = stream_into_table(spark, tmp_path, df, query_restarts=0)
-    with pytest.raises(
-        JobFailedError, match=r"operator 'rows'.*001\.parquet.*Column: \[id\], Expected: bigint"
-    ):
+    with pytest.raises(JobFailedError, match=r"operator 'rows'.*001\.parquet.*\[id\], Expected: bigint"):
         job.wait(PATIENCE)
     assert job.statistics().restarts == 0
     assert ids(table, spark) == Counter(range(ROWS))

@@ -21,9 +21,28 @@ WAITED_FOR_WHOEVER_HAD_LEFT = (87,)
 #: A process that died in a commit while its subtask was opened (a bug of the simulation).
 DIED_WHILE_IT_WAS_OPENED = (232, 368, 798)
 
+#: A subtask at its end was told of a checkpoint whose hook had not been asked
+#: (`test_whoever_reaches_the_end_of_its_data_during_the_start_is_told_with_the_sources`).
+TOLD_BEFORE_THE_HOOKS = (0,)
+
+#: A request that came twice kept a split behind one more checkpoint
+#: (`test_split_behind_a_checkpoint_that_is_asked_for_twice_is_in_the_next_one`).
+ASKED_FOR_TWICE = (144,)
+
+#: A JobMaster that was believed to be dead handed a split out (a bug of the simulation).
+BELIEVED_TO_BE_DEAD = (1417,)
+
 
 @pytest.mark.parametrize(
-    "seed", [*SENT_BEFORE_IT_WAS_STARTED, *WAITED_FOR_WHOEVER_HAD_LEFT, *DIED_WHILE_IT_WAS_OPENED]
+    "seed",
+    [
+        *SENT_BEFORE_IT_WAS_STARTED,
+        *WAITED_FOR_WHOEVER_HAD_LEFT,
+        *DIED_WHILE_IT_WAS_OPENED,
+        *TOLD_BEFORE_THE_HOOKS,
+        *ASKED_FOR_TWICE,
+        *BELIEVED_TO_BE_DEAD,
+    ],
 )
 def test_seed_that_failed_once_passes(seed: int) -> None:
     result = run_seed(seed)

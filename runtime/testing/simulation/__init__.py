@@ -7,7 +7,7 @@ every machine. After the run an oracle that knows only the input says what is wr
 What is real: the scheduler of the job with its states, the checkpoint coordinator, coordinators of sources
 behind their valves, the log of decisions, the subtasks with their gates, barrier handlers, operators, state
 backends and codecs. What is simulated: time, processes, the network between them, the storage, background
-work, and the outside world of sinks.
+work, and the outside world of sinks and of master hooks.
 
     python -m penstock.runtime.testing.simulation --seed 7 --trace
     python -m penstock.runtime.testing.simulation --seeds 0:1000

@@ -36,6 +36,9 @@ class Throttled:
     def writer(self, context: ConnectorContext) -> ThrottledWriter:
         return ThrottledWriter(self, self.inner.writer(context))
 
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
+        self.inner.remove_uncovered(job_id, operator_id, covered)
+
 
 class ThrottledWriter:
     """Hands everything on to the writer of the inner sink."""

@@ -45,7 +45,10 @@ def too_many_executors() -> None:
 
 
 def stopped_after_the_hand_over(folder: Path) -> None:
+    """One job has all of its rows and goes on; another one reads a stream, and fails."""
     spark = session()
+    stream = streamed(folder, spark)
+    eventually("two micro-batches", (folder / "query" / "commits" / "1").exists)
     job = copied(folder, spark.range(0, COUNT, 1, 4), slow=Slowed(40_000, folder / "go"), window=1 << 30)
     bridge.wait_for_hand_over(job, PATIENCE)
     spark.stop()
@@ -55,6 +58,8 @@ def stopped_after_the_hand_over(folder: Path) -> None:
     result = finish(job)
     assert_each_once(folder, COUNT)
     print("went on without Spark, restarts:", result.statistics.restarts)
+    ends_in_failure("stream", stream)
+    stream_has_kept_its_rows(folder)
 
 
 def stopped_in_the_middle(folder: Path) -> None:
@@ -62,12 +67,13 @@ def stopped_in_the_middle(folder: Path) -> None:
     wide = spark.range(0, 4_000_000, 1, 40)
     job = copied(folder, wide, slow=Slowed(20_000, folder / "go"), window=1 << 10)
     after_rows(job, 20_000)
-    stream, commits = streamed(folder, spark), folder / "query" / "commits"
-    eventually("two micro-batches", (commits / "1").exists)
     spark.stop()
     (folder / "go").touch()
     ends_in_failure("batch", job)
-    ends_in_failure("stream", stream)
+
+
+def stream_has_kept_its_rows(folder: Path) -> None:
+    commits = folder / "query" / "commits"
     by_spark = 100 * sum(name.name.isdigit() for name in commits.iterdir())
     files = [str(file) for file in (folder / "table").glob("part-*")]
     kept = ds.dataset(files, format="parquet").to_table()["value"].to_pylist()

@@ -1,0 +1,26 @@
+"""What a job is told when the rows between Spark and it are lost, and what to do then."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Nobody can hand the rest over.
+NO_PROGRAM: Final = (
+    "the program with the Spark session ended, or stopped it, before all partitions were handed over; keep "
+    "both until bridge.wait_for_hand_over(job) returns, and start the job again"
+)
+#: A position that means nothing here.
+OTHER_DEPOT: Final = (
+    "the position in the checkpoint is one in rows that are not kept any more: their process died, or they "
+    "belonged to the job that the savepoint is of. Start the job without it"
+)
+#: A new depot in the place of one that had rows.
+LOST: Final = (
+    "the process that held the rows between Spark and the job died, and rows that it held are in no "
+    "checkpoint; start the job again"
+)
+#: A depot that does not answer any more.
+DIED: Final = (
+    "the process that holds the rows between Spark and the job died, and rows that it held are in no "
+    "checkpoint; start the job again"
+)
