@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import ray
 from pipelines.jobs import PATIENCE, environment
 
 from penstock import bridge
 from penstock.actors import start_local
 from penstock.bridge.java import find_java, use_java
+from penstock.runtime import NoRestart
 
 COUNT = 1_000
 
@@ -33,8 +36,8 @@ def plain_session() -> Any:
     return builder.getOrCreate()
 
 
-def doubled(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "id": row["id"] * 2}
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.set_column(0, "id", pc.multiply(batch["id"], 2))
 
 
 def main(folder: Path) -> None:
@@ -47,8 +50,9 @@ def main(folder: Path) -> None:
     df = spark.range(0, COUNT, 1, 4).selectExpr(
         "id", "timestamp_seconds(id * 100000) AS at", "map(cast(id AS string), array(id, NULL)) AS m"
     )
-    env = environment(folder)
-    back = bridge.to_spark(env, bridge.from_spark(env, df).map(doubled), spark, timeout=PATIENCE)
+    env = environment(folder, restart=NoRestart())
+    rows = bridge.from_spark(env, df).map_batches(doubled, "arrow")
+    back = bridge.to_spark(env, rows, spark, timeout=PATIENCE)
     print("same types:", back.dtypes == df.dtypes)
     expected = df.selectExpr("id * 2 AS id", "at", "m")
     print("rows:", back.count())
