@@ -6,15 +6,18 @@ The rows are a long, a double and a string of 12 characters. *In* is from the mo
 up (job, actors, executors, warm Python workers) until the last row was counted by two actors or subtasks.
 *Out* is from rows in two actors or subtasks until Spark has aggregated them. Every way of a round is checked
 by its sum. The *plain push* is the bare minimum: `mapInArrow` that pushes batches to two actors and waits.
+*Driver grew* is the most memory that the way took, above what was there before, in the two processes of the
+driver: this one and its JVM, in which `toPandas` collects.
 """
 
 from __future__ import annotations
 
-import resource
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import ray
+from grown_memory import grown
 from measure import Figures, machine, middle, options, rows_a_second, scratch, spread, table, versions
 
 from penstock import bridge
@@ -85,6 +89,19 @@ def made(first: int, rows: int) -> pa.RecordBatch:
     return pa.record_batch({"id": ids, "x": pc.multiply(ids.cast(pa.float64()), 0.5), "s": text})
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One run of one way.
+
+    Attributes:
+        rate: Rows a second.
+        grown: Bytes that the driver's processes took for it at most.
+    """
+
+    rate: float
+    grown: int
+
+
 class Handoff:
     """Measures every way, round by round.
 
@@ -106,9 +123,8 @@ class Handoff:
         )
         self.actors = [Counter.options(name=f"counter-{i}", namespace="handoff").remote() for i in range(2)]
         self.makers = [Maker.remote() for _ in range(2)]
-        self.rates_in: dict[str, list[float]] = {}
-        self.rates_out: dict[str, list[float]] = {}
-        self.memory: dict[str, list[int]] = {}
+        self.seen_in: dict[str, list[Seen]] = {}
+        self.seen_out: dict[str, list[Seen]] = {}
 
     def run_round(self) -> None:
         """Every way once."""
@@ -119,20 +135,21 @@ class Handoff:
             (PARQUET_IN, self.parquet_in),
             (DATA_IN, self.ray_data_in),
         ):
-            self._measure(self.rates_in, name, way)
+            self._measure(self.seen_in, name, way)
         for name, way in (
             (SPARK_OUT, self.to_spark),
             (PANDAS_OUT, self.create_data_frame),
             (PARQUET_OUT, self.parquet_out),
             (DATA_OUT, self.ray_data_out),
         ):
-            self._measure(self.rates_out, name, way)
+            self._measure(self.seen_out, name, way)
 
-    def _measure(self, rates: dict[str, list[float]], name: str, way: Callable[[], float]) -> None:
-        before = resident()
-        seconds = way()
-        rates.setdefault(name, []).append(self.rows / seconds)
-        self.memory.setdefault(name, []).append(resident() - before)
+    def _measure(self, seen: dict[str, list[Seen]], name: str, way: Callable[[], float]) -> None:
+        jvm: Any = self.spark.sparkContext._gateway
+        jvm.jvm.System.gc()  # gives back what the last way has left
+        with grown([os.getpid(), jvm.proc.pid]) as memory:
+            seconds = way()
+        seen.setdefault(name, []).append(Seen(self.rows / seconds, memory.most))
         print(f"{name}: {rows_a_second(self.rows / seconds)} rows/s", file=sys.stderr, flush=True)
 
     # -- in ----------------------------------------------------------------------------------------------
@@ -290,39 +307,34 @@ def summed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"total": pa.repeat(pc.sum(batch["id"]), 1)})
 
 
-def resident() -> int:
-    """The most memory that this process has ever had, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def show(handoff: Handoff, figures: Figures) -> None:
     """Print the tables and keep the figures."""
-    for direction, rates, base in (
-        ("in", handoff.rates_in, PANDAS_IN),
-        ("out", handoff.rates_out, PANDAS_OUT),
+    for direction, ways, base in (
+        ("in", handoff.seen_in, PANDAS_IN),
+        ("out", handoff.seen_out, PANDAS_OUT),
     ):
         rows: list[Sequence[object]] = []
-        for name, seen in rates.items():
-            against = [one / other for one, other in zip(seen, rates[base], strict=True)]
-            growth = max(handoff.memory[name]) / 1e6 if name != PARQUET_IN else None
+        for name, seen in ways.items():
+            rate, against = middle(one.rate for one in seen), compared(ways, name, base)
+            memory = middle(one.grown for one in seen) / 1e6
             rows.append(
-                (
-                    name,
-                    rows_a_second(middle(seen)),
-                    f"{middle(against):.2f}",
-                    spread(against),
-                    "" if growth is None else f"{growth:.0f} MB",
-                )
+                (name, rows_a_second(rate), f"{middle(against):.2f}", spread(against), f"{memory:.0f} MB")
             )
-            figures.rates[f"{direction}, {name}"] = middle(seen)
+            figures.rates[f"{direction}, {name}"] = rate
+            figures.details[f"{direction}, {name}, driver grew, MB"] = memory
         print(table([direction, "rows/s", f"x {base}", "all rounds", "driver grew"], rows), end="\n\n")
     pairs = {
-        "from_spark_vs_to_pandas": (handoff.rates_in[SPARK_IN], handoff.rates_in[PANDAS_IN]),
-        "from_spark_vs_plain_push": (handoff.rates_in[SPARK_IN], handoff.rates_in[PUSH]),
-        "results_vs_create_data_frame": (handoff.rates_out[SPARK_OUT], handoff.rates_out[PANDAS_OUT]),
+        "from_spark_vs_to_pandas": (handoff.seen_in, SPARK_IN, PANDAS_IN),
+        "from_spark_vs_plain_push": (handoff.seen_in, SPARK_IN, PUSH),
+        "results_vs_create_data_frame": (handoff.seen_out, SPARK_OUT, PANDAS_OUT),
     }
-    for name, (ours, other) in pairs.items():
-        figures.ratios[name] = middle([a / b for a, b in zip(ours, other, strict=True)])
+    for name, (ways, ours, other) in pairs.items():
+        figures.ratios[name] = middle(compared(ways, ours, other))
+
+
+def compared(ways: dict[str, list[Seen]], one: str, other: str) -> list[float]:
+    """How many times as fast one way was as another one, in each round."""
+    return [a.rate / b.rate for a, b in zip(ways[one], ways[other], strict=True)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -341,7 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             handoff = Handoff(spark, folder, given.rows // BATCH * BATCH)
             for _ in range(given.warm_up):
                 handoff.run_round()
-            for seen in (handoff.rates_in, handoff.rates_out, handoff.memory):
+            for seen in (handoff.seen_in, handoff.seen_out):
                 seen.clear()
             for _ in range(given.rounds):
                 handoff.run_round()

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,24 @@ def test_run_all_replaces_a_benchmarks_part_of_the_results_and_nothing_else(tmp_
     assert "large_state.stopped_large_vs_small_state" in json.loads(merged.read_text())["ratios"]
 
 
+def test_memory_is_measured_for_each_piece_of_work_also_after_a_larger_one() -> None:
+    grown = importlib.import_module("grown_memory").grown
+    large, small = 200 << 20, 40 << 20
+
+    most = []
+    for size in (large, small):
+        with grown([os.getpid()]) as seen:
+            held = b"x" * size
+            deadline = time.monotonic() + 60
+            while seen.most < size // 2 and time.monotonic() < deadline:
+                time.sleep(0.01)  # it looks by itself
+            del held
+        most.append(seen.most)
+
+    assert most[0] > large // 2
+    assert small // 2 < most[1] < large // 2
+
+
 def test_results_have_a_place_for_every_benchmark() -> None:
     text = run_all.RESULTS.read_text()
 
@@ -165,3 +184,6 @@ def test_the_way_from_spark_and_back_is_measured(tmp_path: Path, capsys: pytest.
         "from_spark_vs_plain_push",
         "results_vs_create_data_frame",
     }
+    grew = {name.removesuffix(", driver grew, MB"): value for name, value in figures["details"].items()}
+    assert grew.keys() == figures["rates"].keys(), "each way has its own, also Parquet in and out"
+    assert grew["in, df.toPandas()"] > 0

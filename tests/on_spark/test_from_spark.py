@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +18,10 @@ from pipelines.jobs import (
     depots,
     environment,
     eventually,
-    executor_pids,
     finish,
+    kill_executor,
     kill_subtask,
+    tell_executor,
 )
 from ray.util import list_named_actors
 
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COUNT = 400_000
+#: Characters of each row of `wide_numbers`.
+WIDTH = 300
 
 
 def numbers(spark: SparkSession, count: int = COUNT, partitions: int = 5) -> DataFrame:
@@ -49,7 +49,7 @@ def wide_numbers(spark: SparkSession) -> DataFrame:
     from pyspark.sql import functions as F
 
     return spark.range(0, COUNT, 1, 5).select(
-        "id", F.rpad(F.col("id").cast("string"), 300, "-").alias("text")
+        "id", F.rpad(F.col("id").cast("string"), WIDTH, "-").alias("text")
     )
 
 
@@ -147,16 +147,18 @@ def test_a_kill_before_the_first_checkpoint_reads_everything_again(
 def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None:
     """Back pressure: no more than the window and what tasks have under way waits, however much there is."""
     window = 1 << 20
-    job = copied(tmp_path, numbers(spark, 1_000_000), slow=Slowed(60_000, tmp_path / "go"), window=window)
-    after_rows(job, 60_000)
+    # Two tasks at a time with at most four frames of 4 MB on their way.
+    most = window + 8 * (9 << 19)
+    job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=window)
+    after_rows(job, 40_000)
     before = depots(job)
     assert not any(depot.complete for depot in before)
-    assert sum(depot.rows for depot in before) < 900_000
+    assert sum(depot.rows for depot in before) < COUNT
+    assert all(depot.most_unread_bytes <= most for depot in before)
+    assert 3 * most < COUNT * WIDTH, "without back pressure one of the two depots would hold more"
     slow_release(tmp_path)
     finish(job)
-    assert_each_once(tmp_path, 1_000_000)
-    # Two tasks at a time with at most four frames of 4 MB on their way.
-    assert all(depot.most_unread_bytes <= window + 8 * (5 << 20) for depot in before)
+    assert_each_once(tmp_path, COUNT)
 
 
 def test_a_partition_larger_than_the_memory_of_its_executor_streams(
@@ -191,13 +193,21 @@ def test_frames_that_a_checkpoint_covers_are_let_go(spark: SparkSession, tmp_pat
 
 
 def test_a_killed_executor_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    job = copied(tmp_path, numbers(spark, partitions=8), slow=Slowed(60_000, tmp_path / "go"), window=1 << 20)
-    after_rows(job, 30_000)
-    os.kill(executor_pids()[0], signal.SIGKILL)
+    """It is killed while one of its tasks has pushed some of the frames of a partition, and not all."""
+    stops = FailsOnce(str(tmp_path / "failed"), at=70_000)
+    df = wide_numbers(spark).mapInArrow(stops, "id long, text string")
+    job = copied(tmp_path, df, slow=Slowed(60_000, tmp_path / "go"), window=1 << 30)
+    rows_of_the_one_that_stops(job)
+    kill_executor(tmp_path / "failed.executor")
+    bridge.wait_for_hand_over(job, PATIENCE)
+    seen = depots(job)
+    (tmp_path / "failed.now").touch()  # what is left of the executor's Python worker may end
     slow_release(tmp_path)
     result = finish(job)
     assert_each_once(tmp_path, COUNT)
     assert result.statistics.restarts == 0
+    assert sum(d.attempts for d in seen) > sum(d.partitions for d in seen) == 5
+    assert sum(d.duplicates for d in seen) >= 1, "frames that the killed one had pushed"
 
 
 def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -262,21 +272,47 @@ def test_a_depot_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: 
     assert job.statistics().restarts == 0
 
 
-def test_a_type_that_can_not_travel_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
-    df = spark.sql("SELECT 1 AS id, named_struct('age', INTERVAL '3' YEAR) AS person")
-    with pytest.raises(GraphError, match=r"column 'person\.age' has type interval year, which Arrow can't"):
+@pytest.mark.parametrize(
+    ("column", "refused"),
+    [
+        ("named_struct('age', INTERVAL '3' YEAR)", r"column 'c\.age' has type interval year, which Arrow"),
+        ("array(INTERVAL '3' MONTH)", r"column 'c\[\]' has type interval month, which Arrow"),
+        ("map('a', INTERVAL '2' YEAR)", r"column 'c\.value' has type interval year, which Arrow"),
+    ],
+)
+def test_a_type_that_can_not_travel_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, column: str, refused: str
+) -> None:
+    """What has no Arrow type on the way back is refused by name in tests/bridge/test_spark_schema.py."""
+    df = spark.sql(f"SELECT 1 AS id, {column} AS c")
+    with pytest.raises(GraphError, match=refused):
         bridge.from_spark(environment(tmp_path), df)
 
 
+def test_a_user_defined_type_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    df = spark.createDataFrame([(1, Vectors.dense([0.5]))], ["id", "features"])
+    with pytest.raises(GraphError, match=r"column 'features' has type vector, .*: convert it to plain"):
+        bridge.from_spark(environment(tmp_path), df)
+
+
+def rows_of_the_one_that_stops(job: RayJobHandle) -> None:
+    """Wait until all other partitions, and some frames of that one, are handed over."""
+    eventually("rows of the partition that stops", lambda: sum(d.rows for d in depots(job)) > COUNT * 4 // 5)
+
+
 def fail_in_its_middle(job: RayJobHandle, folder: Path) -> None:
-    """Let the task fail when all other partitions, and some frames of its own, are handed over."""
-    eventually("rows of the partition that fails", lambda: sum(d.rows for d in depots(job)) > COUNT * 4 // 5)
+    rows_of_the_one_that_stops(job)
     (folder / "failed.now").touch()
     eventually("its failure", (folder / "failed").exists)
 
 
 class FailsOnce:
-    """Raises once, in one partition, after some rows; gives other rows the next time if it is told to."""
+    """Stops once, in one partition, after some rows, until it is told to fail.
+
+    The next time it does not stop, and gives other rows if it is told to.
+    """
 
     def __init__(self, marker: str, at: int, *, shift: bool = False) -> None:
         self.marker = marker
@@ -290,7 +326,8 @@ class FailsOnce:
         task = TaskContext.get()
         assert task is not None
         chosen = task.partitionId() == 2
-        again = Path(self.marker).exists()
+        executor = Path(f"{self.marker}.executor")
+        again = executor.exists()
         rows = 0
         for batch in batches:
             for start in range(0, batch.num_rows, 10_000):
@@ -300,9 +337,8 @@ class FailsOnce:
                 yield piece
                 rows += piece.num_rows
                 if chosen and not again and rows >= self.at:
-                    deadline = time.monotonic() + PATIENCE
-                    while not Path(f"{self.marker}.now").exists() and time.monotonic() < deadline:
-                        time.sleep(0.02)
+                    tell_executor(executor)
+                    eventually("the word to fail", Path(f"{self.marker}.now").exists)
                     Path(self.marker).touch()
                     raise ValueError("no luck this time")
 

@@ -6,7 +6,7 @@ The jobs take a checkpoint every hour: all that is committed here is committed b
 from __future__ import annotations
 
 import os
-import signal
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,19 @@ from pipelines.jobs import (
     depots,
     environment,
     eventually,
-    executor_pids,
     finish,
+    kill_executor,
     kill_subtask,
+    tell_executor,
     wait_until,
 )
 
 from penstock import bridge
 from penstock.actors import RayJobHandle, kill_process
 from penstock.bridge import SparkTable
+from penstock.bridge.from_structured_streaming import StreamingQuery
+from penstock.bridge.hand_over import Depots
+from penstock.bridge.spark_push import HandOverError
 from penstock.runtime import GraphError, JobFailedError, StreamEnvironment
 from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
 
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 500
+#: Bytes of a row where a fifth of a file is to be about a frame.
+WIDE = 40_000
 AN_HOUR = 3_600.0
 
 
@@ -75,9 +81,13 @@ def stream_into_table(
     if slow is not None:
         stream = stream.map_batches(slow, "arrow", id="slow", start_new_chain=True)
     table = SparkTable(folder / "table", pa.schema({"id": pa.int64()}))
-    stream.sink("out", table)
+    stream.map_batches(only_ids, "arrow", id="ids").sink("out", table)
     job: Any = env.submit(restore_from=restore_from)
     return job, table
+
+
+def only_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["id"])
 
 
 def ids(table: SparkTable, spark: SparkSession) -> Counter[int]:
@@ -87,6 +97,16 @@ def ids(table: SparkTable, spark: SparkSession) -> Counter[int]:
 def stop_queries(spark: SparkSession) -> None:
     for query in spark.streams.active:
         query.stop()
+
+
+@pytest.fixture
+def narrow_batches(spark: SparkSession) -> Any:
+    """Spark hands rows on to Python in fifths of a file."""
+    key = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    had = spark.conf.get(key)
+    spark.conf.set(key, ROWS // 5)
+    yield
+    spark.conf.set(key, had)
 
 
 @pytest.fixture(autouse=True)
@@ -126,44 +146,48 @@ def test_micro_batches_of_few_partitions_induce_checkpoints_of_many_readers(
     assert ids(table, spark) == Counter(range(2 * ROWS))
 
 
-def test_micro_batches_survive_kills_of_subtask_master_executor_and_query(
-    spark: SparkSession, tmp_path: Path
+def test_micro_batches_survive_kills_of_subtask_master_query_and_executor(
+    spark: SparkSession, tmp_path: Path, narrow_batches: None
 ) -> None:
-    """One after the other, each while micro-batches flow; nothing lost, nothing twice."""
-    arrive(tmp_path, 0)
-    broken = tmp_path / "broken"
-    df = watched(spark, tmp_path).mapInArrow(RaisesWhile(str(broken)), "id long")
+    """Each while half of a micro-batch lies in the depot and its task pushes the rest."""
+    halfway = Halfway(tmp_path)
+    (tmp_path / "incoming").mkdir()
+    df = watched(spark, tmp_path).mapInArrow(halfway, "id long, padding string")
     job, table = stream_into_table(spark, tmp_path, df, query_restarts=100)
-    eventually("the first micro-batch", lambda: committed_rows(tmp_path) >= ROWS)
+    come = Arrivals(job, tmp_path)
 
+    come.half_of_the_next()
     kill_subtask(job, "rows")
-    arrive(tmp_path, 1, 2)
-    eventually("rows after the kill of the subtask", lambda: committed_rows(tmp_path) >= 3 * ROWS)
+    wait_until(job, "the second attempt", lambda report: report.statistics.attempt == 2)
+    come.rest()
 
+    come.half_of_the_next()
     master = job.report().master
     assert master is not None
     kill_process(master)
-    arrive(tmp_path, 3, 4)
-    eventually("rows after the kill of the master", lambda: committed_rows(tmp_path) >= 5 * ROWS)
+    come.rest()
+    assert job.report().statistics.attempt == 3
 
-    broken.touch()
-    before = {query.runId for query in spark.streams.active}
-    arrive(tmp_path, 5, 6)
-    eventually(
-        "another run of the query",
-        lambda: bool(now := {query.runId for query in spark.streams.active}) and before.isdisjoint(now),
-    )
-    assert (tmp_path / "broken.raised").exists()
-    broken.unlink()
-    eventually("rows after the failure", lambda: committed_rows(tmp_path) >= 7 * ROWS)
+    come.half_of_the_next()
+    (given_up,) = (query.runId for query in spark.streams.active)
+    halfway.broken.touch()
+    halfway.hold.unlink()
+    eventually("another run of the query", lambda: given_up not in {q.runId for q in spark.streams.active})
+    halfway.broken.unlink()
+    assert len(list(tmp_path.glob("raised *"))) >= 3, "as often as Spark tries a task"
+    come.rest()
 
-    os.kill(executor_pids()[0], signal.SIGKILL)
-    arrive(tmp_path, 7, 8)
-    eventually("rows after the kill of the executor", lambda: committed_rows(tmp_path) >= 9 * ROWS)
+    come.half_of_the_next()
+    (before,) = depots(job)
+    kill_executor(halfway.executor)
+    come.rest()
+    (after,) = depots(job)
+    assert after.attempts - after.partitions > before.attempts - before.partitions
+    assert after.duplicates > before.duplicates, "what the killed executor had pushed"
 
     stop_queries(spark)
     result = finish(job)
-    assert ids(table, spark) == Counter(range(9 * ROWS))
+    assert ids(table, spark) == Counter(range(4 * ROWS))
     assert result.statistics.restarts == 2
 
 
@@ -251,6 +275,32 @@ def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_w
     assert ids(table, spark) == Counter(range(2 * ROWS))
 
 
+def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark makes columns of files nullable when it reads them, whatever the stream had promised."""
+    promise = "spark.sql.streaming.fileSource.schema.forceNullable"
+    spark.conf.set(promise, False)
+    try:
+        arrive(tmp_path, 0)
+        df = spark.readStream.schema("id long NOT NULL").parquet(str(tmp_path / "incoming"))
+        job, _ = stream_into_table(spark, tmp_path, df, query_restarts=0)
+        with pytest.raises(
+            JobFailedError, match=r"operator 'rows'.*micro-batch 0 has columns .* the job was built for"
+        ):
+            job.wait(PATIENCE)
+    finally:
+        spark.conf.unset(promise)
+    assert committed_rows(tmp_path) == 0
+
+    query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "other"), {}, restarts=0)
+    nowhere = Depots("no job", (), (), "", b"")
+    with pytest.raises(
+        HandOverError, match=r"micro-batch 7 has columns struct<id:string>.*for struct<id:bigint>; build"
+    ):
+        query._hand_over(nowhere, spark.sql("SELECT 'not a number' AS id"), 7)
+
+
 def test_spark_to_penstock_to_spark_as_streams(spark: SparkSession, tmp_path: Path) -> None:
     arrive(tmp_path, 0, 1)
     job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger={"availableNow": True})
@@ -284,17 +334,49 @@ def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
         bridge.from_structured_streaming(environment(tmp_path), spark.range(1), checkpoint_location="/tmp/x")
 
 
-class RaisesWhile:
-    """Fails every task while a file is there."""
+class Halfway:
+    """Makes rows wide, and stops in the middle of each micro-batch while a file is there.
 
-    def __init__(self, marker: str) -> None:
-        self.marker = marker
+    By then some frames of the micro-batch are pushed. While another file is there it fails in that place.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.hold, self.broken, self.executor = folder / "hold", folder / "broken", folder / "executor"
 
     def __call__(self, batches: Any) -> Any:
-        yield from batches
-        if Path(self.marker).exists():
-            Path(f"{self.marker}.raised").touch()
-            raise ValueError("no luck right now")
+        rows = 0
+        for batch in batches:
+            padding = pa.repeat("-" * WIDE, batch.num_rows)
+            yield pa.record_batch({"id": batch["id"], "padding": padding})
+            rows += batch.num_rows
+            if rows == ROWS * 4 // 5:
+                tell_executor(self.executor)
+                eventually("the word to go on", lambda: not self.hold.exists())
+                if self.broken.exists():
+                    self.hold.with_name(f"raised {os.getpid()} {time.monotonic()}").touch()
+                    raise ValueError("no luck right now")
+
+
+class Arrivals:
+    """Files that come one by one, each stopped when half of it is in the depot."""
+
+    def __init__(self, job: RayJobHandle, folder: Path) -> None:
+        self.job = job
+        self.folder = folder
+        self.number = 0
+
+    def half_of_the_next(self) -> None:
+        (self.folder / "hold").touch()
+        arrive(self.folder, self.number)
+        come = self.number * ROWS
+        self.number += 1
+        eventually("half of a micro-batch", lambda: sum(d.rows for d in depots(self.job)) > come)
+        assert sum(d.epochs for d in depots(self.job)) == self.number - 1, "it is not closed"
+
+    def rest(self) -> None:
+        (self.folder / "hold").unlink(missing_ok=True)
+        eventually("its commit", (self.folder / "query" / "commits" / str(self.number - 1)).exists)
+        assert committed_rows(self.folder) == self.number * ROWS
 
 
 def wait_for_running_checkpoint(job: RayJobHandle, attempt: int) -> None:

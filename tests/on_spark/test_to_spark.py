@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, finish, kill_subtask
+from pipelines.programs import run_program
 
 from penstock import bridge
 from penstock.runtime import JobFailedError, NoRestart, PenstockError
@@ -58,16 +61,12 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
     assert found == Counter(range(count))
 
 
-def test_results_are_there_without_raydp_too(spark: SparkSession, tmp_path: Path) -> None:
-    """Any Spark session can fetch blocks: the public way."""
-    from penstock.bridge import block_frames
-
-    env = environment(tmp_path, parallelism=1)
-    with bridge.SparkResults() as results, pytest.MonkeyPatch.context() as patch:
-        bridge.from_spark(env, spark.range(0, 1_000, 1, 2)).sink("out", results)
-        env.run(timeout=PATIENCE, progress=False)
-        patch.setattr(block_frames, "is_raydp", lambda session: False)
-        assert results.to_dataframe(spark).selectExpr("count(*)", "sum(id)").first() == (1_000, 499_500)
+def test_a_plain_session_gives_rows_and_has_results_without_raydp(tmp_path: Path) -> None:
+    said = run_program("plain_session.py", tmp_path)
+    assert "taken as it is: True local[2] False" in said, said
+    assert "same types: True" in said
+    assert "rows: 1000\n" in said
+    assert "lost or changed: 0" in said
 
 
 def test_released_results_are_named_as_such(spark: SparkSession) -> None:
@@ -90,34 +89,50 @@ def test_rows_that_do_not_fit_the_schema_fail_the_job(spark: SparkSession, tmp_p
         bridge.to_spark(env, rows, spark, timeout=PATIENCE)
 
 
-def leaf_types() -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
-    """Spark types, each with the values it can have."""
+Kind: TypeAlias = "tuple[Any, list[Any], st.SearchStrategy[Any]]"
+
+
+def leaf_kinds() -> list[Kind]:
+    """Spark's types, each with values at its edges and with all that it can have."""
     from pyspark.sql import types as t
 
-    instants = st.datetimes(datetime.fromisoformat("1971-01-01"), datetime.fromisoformat("2200-01-01"))
+    first, last = datetime.fromisoformat("1971-01-01"), datetime.fromisoformat("2200-01-01")
+    micro = timedelta(microseconds=1)
+    instants = st.datetimes(first, last)
     text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+    many = Decimal(10**19)
 
-    def whole(bits: int) -> st.SearchStrategy[int]:
-        return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    def whole(bits: int) -> tuple[list[int], st.SearchStrategy[int]]:
+        least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        return [least, most], st.integers(least, most)
 
-    kinds: list[tuple[Any, st.SearchStrategy[Any]]] = [
-        (t.BooleanType(), st.booleans()),
-        (t.ByteType(), whole(8)),
-        (t.ShortType(), whole(16)),
-        (t.IntegerType(), whole(32)),
-        (t.LongType(), whole(64)),
-        (t.FloatType(), st.floats(width=32)),
-        (t.DoubleType(), st.floats()),
-        (t.StringType(), text),
-        (t.BinaryType(), st.binary(max_size=6).map(bytearray)),
-        (t.DateType(), st.dates(date(1, 1, 1), date(9999, 12, 31))),
-        (t.TimestampType(), instants),
-        (t.TimestampNTZType(), instants),
-        (t.DayTimeIntervalType(), st.timedeltas(timedelta(-9_000), timedelta(9_000))),
-        (t.DecimalType(38, 18), st.decimals(-(10**19), 10**19, places=18)),
-        (t.DecimalType(5, 0), st.integers(-99_999, 99_999).map(Decimal)),
+    floats = [math.nan, -0.0, math.inf]
+    return [
+        (t.BooleanType(), [True, False], st.booleans()),
+        (t.ByteType(), *whole(8)),
+        (t.ShortType(), *whole(16)),
+        (t.IntegerType(), *whole(32)),
+        (t.LongType(), *whole(64)),
+        (t.FloatType(), floats, st.floats(width=32)),
+        (t.DoubleType(), [*floats, 5e-324], st.floats()),
+        (t.StringType(), ["", "\0", "\U0001f600"], text),
+        (t.BinaryType(), [bytearray(), bytearray(b"\0")], st.binary(max_size=6).map(bytearray)),
+        (t.DateType(), [date(1, 1, 1), date(9999, 12, 31)], st.dates(date(1, 1, 1), date(9999, 12, 31))),
+        (t.TimestampType(), [first, last - micro], instants),
+        (t.TimestampNTZType(), [first, last - micro], instants),
+        (
+            t.DayTimeIntervalType(),
+            [timedelta(-9_000), micro],
+            st.timedeltas(timedelta(-9_000), timedelta(9_000)),
+        ),
+        (t.DecimalType(38, 18), [-many, Decimal("1e-18")], st.decimals(-many, many, places=18)),
+        (t.DecimalType(5, 0), [Decimal(-99_999), Decimal(0)], st.integers(-99_999, 99_999).map(Decimal)),
     ]
-    return st.sampled_from(kinds)
+
+
+def leaf_types() -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
+    """One of them."""
+    return st.sampled_from([(kind, values) for kind, _, values in leaf_kinds()])
 
 
 def nested(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple[Any, Any]]:
@@ -136,37 +151,104 @@ def nested(inner: st.SearchStrategy[tuple[Any, Any]]) -> st.SearchStrategy[tuple
     return arrays | structs | maps
 
 
-@st.composite
-def frames(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
-    """A schema with many columns of random types, and rows for it."""
+def every_column(kind: Any, values: list[Any]) -> list[tuple[Any, list[Any]]]:
+    """Columns in which a type stands plain, and in everything that can hold it."""
     from pyspark.sql import types as t
 
-    kinds = draw(st.lists(st.recursive(leaf_types(), nested, max_leaves=4), min_size=12, max_size=20))
-    schema = t.StructType([t.StructField("row", t.LongType(), nullable=False)])
-    for number, (kind, _) in enumerate(kinds):
-        schema.add(f"c{number}", kind)
-    cells = st.tuples(*(st.none() | values for _, values in kinds))
-    rows = draw(st.lists(cells, min_size=3, max_size=20))
-    return schema, [(number, *row) for number, row in enumerate(rows)]
+    def struct(inner: Any) -> Any:
+        return t.StructType([t.StructField("f", inner), t.StructField("g", t.ByteType())])
 
-
-@settings(max_examples=3, suppress_health_check=list(HealthCheck), deadline=None)
-@given(frame=frames())
-def test_rows_of_any_type_come_back_as_they_were(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, frame: tuple[Any, list[tuple[Any, ...]]]
-) -> None:
-    schema, rows = frame
-    df = spark.createDataFrame(rows, schema).repartition(2, "row")
-    env = environment(tmp_path_factory.mktemp("types"), parallelism=2)
-    back = bridge.to_spark(env, bridge.from_spark(env, df), spark, timeout=PATIENCE)
-    assert [(f.name, f.dataType.simpleString()) for f in back.schema] == [
-        (f.name, f.dataType.simpleString()) for f in df.schema
+    deep = t.ArrayType(struct(t.MapType(t.StringType(), kind)))
+    columns = [
+        (kind, values),
+        (t.ArrayType(kind), [[value, None, value] for value in values]),
+        (struct(kind), [(value, 1) for value in values]),
+        (t.MapType(t.StringType(), kind), [{"k": value, "": None} for value in values]),
+        (deep, [[({"k": value}, None), None] for value in values]),
     ]
-    expected = [comparable(row) for row in df.orderBy("row").collect()]
-    found = [comparable(row) for row in back.orderBy("row").collect()]
-    back.unpersist()
-    assert found == expected
-    assert len(found) == len(rows)
+    if isinstance(kind, t.LongType | t.StringType | t.DateType | t.DecimalType):
+        columns.append((t.MapType(kind, t.ByteType()), [{value: 1} for value in values]))
+    return columns
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
+    """A schema with every type, plain and nested, and some that are nested at random; and rows for it."""
+    from pyspark.sql import types as t
+
+    schema = t.StructType([t.StructField("row", t.LongType(), nullable=False)])
+    columns: list[list[Any]] = []
+    for kind, edges, values in leaf_kinds():
+        cells = [*edges, *draw(st.lists(values, min_size=1, max_size=3))]
+        for column, found in every_column(kind, cells):
+            schema.add(f"c{len(columns)}", column)
+            columns.append(found)
+    for kind, values in draw(st.lists(st.recursive(leaf_types(), nested, max_leaves=4), max_size=5)):
+        schema.add(f"c{len(columns)}", kind)
+        columns.append(draw(st.lists(values, min_size=1, max_size=3)))
+    # The last row holds nothing but nulls; a shorter column begins again.
+    longest = max(map(len, columns))
+    rows = [(i, *(cells[i % len(cells)] for cells in columns)) for i in range(longest)]
+    return schema, [*rows, (longest, *(None for _ in columns))]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])
+def test_rows_of_every_type_come_back_as_they_were(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, zone: str
+) -> None:
+    @settings(max_examples=2, suppress_health_check=list(HealthCheck), deadline=None)
+    @given(frame=frames())
+    def there_and_back(frame: tuple[Any, list[tuple[Any, ...]]]) -> None:
+        schema, rows = frame
+        df = spark.createDataFrame(rows, schema).repartition(2, "row")
+        env = environment(tmp_path_factory.mktemp("types"), parallelism=2)
+        back = bridge.to_spark(env, bridge.from_spark(env, df), spark, timeout=PATIENCE)
+        assert [(f.name, f.dataType.simpleString()) for f in back.schema] == [
+            (f.name, f.dataType.simpleString()) for f in df.schema
+        ]
+        expected = [comparable(row) for row in df.orderBy("row").collect()]
+        found = [comparable(row) for row in back.orderBy("row").collect()]
+        back.unpersist()
+        assert found == expected
+        assert len(found) == len(rows)
+
+    with session_setting(spark, "spark.sql.session.timeZone", zone):
+        there_and_back()
+
+
+@contextmanager
+def session_setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
+    had = spark.conf.get(key)
+    spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(key, str(had))
+
+
+def test_char_columns_become_strings_and_one_without_a_type_is_refused_on_the_way_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.sql(f"CREATE TABLE chars (c CHAR(5), v VARCHAR(7)) USING parquet LOCATION '{tmp_path / 'chars'}'")
+    try:
+        spark.sql("INSERT INTO chars VALUES ('ab', 'cd'), (NULL, NULL)")
+        df = spark.sql("SELECT *, NULL AS nothing FROM chars")
+        env = environment(tmp_path, parallelism=1)
+        shown = bridge.from_spark(env, df, format="rows").map(shown_nothing)
+        back = bridge.to_spark(env, shown, spark, timeout=PATIENCE)
+        assert {tuple(row) for row in back.collect()} == {("ab   ", "cd", "None"), (None, None, "None")}
+        back.unpersist()
+
+        env = environment(tmp_path, parallelism=1, restart=NoRestart())
+        rows = bridge.from_spark(env, df)
+        with pytest.raises(JobFailedError, match=r"column 'nothing' holds nothing but nulls.*: cast it, or"):
+            bridge.to_spark(env, rows, spark, timeout=PATIENCE)
+    finally:
+        spark.sql("DROP TABLE chars")
+
+
+def shown_nothing(row: dict[str, Any]) -> dict[str, Any]:
+    return {"c": row["c"], "v": row["v"], "nothing": repr(row["nothing"])}
 
 
 def comparable(value: Any) -> Any:

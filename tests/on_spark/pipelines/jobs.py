@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -118,6 +120,25 @@ def kill_subtask(job: RayJobHandle, vertex: str, index: int = 0) -> int:
     process = next(p for p in job.processes() if p.subtask == SubtaskId(vertex, index))
     kill_process(process)
     return process.pid
+
+
+def kill_executor(told: Path) -> int:
+    """Kill the executor whose task has written its process there (`tell_executor`)."""
+    pid = int(told.read_text())
+    assert pid in executor_pids()
+    os.kill(pid, signal.SIGKILL)
+    eventually("the end of the executor", lambda: pid not in executor_pids())
+    return pid
+
+
+def tell_executor(told: Path) -> None:
+    """Called in a Spark task: write the process of its executor, at once or not at all."""
+    daemon = os.getppid()
+    status = Path(f"/proc/{daemon}/status").read_text()
+    parent = next(line for line in status.splitlines() if line.startswith("PPid:")).split()[1]
+    unfinished = told.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(parent)
+    unfinished.rename(told)
 
 
 def finish(job: RayJobHandle) -> JobResult:

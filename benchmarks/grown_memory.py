@@ -1,0 +1,75 @@
+"""How much memory a piece of work takes at its most, in processes that are there before and after it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+#: Seconds between two looks.
+_LOOK: Final = 0.01
+
+
+class Grown:
+    """What processes hold more than at first; looked at every hundredth of a second.
+
+    Args:
+        pids: The processes.
+    """
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = pids
+        self._before = self._now()
+        self._most = 0
+
+    @property
+    def most(self) -> int:
+        """The most so far, in bytes, all of them together."""
+        return self._most
+
+    def look(self) -> None:
+        """Look at them now."""
+        self._most = max(self._most, self._now() - self._before)
+
+    def _now(self) -> int:
+        return sum(map(private_bytes, self._pids))
+
+
+@contextmanager
+def grown(pids: Sequence[int]) -> Iterator[Grown]:
+    """Watch processes, this one among them or not, while the body runs.
+
+    What this process has freed and not given back is given back first: else the work after a large one
+    would seem to take nothing.
+    """
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    seen, done = Grown(pids), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK):
+            seen.look()
+
+    thread = threading.Thread(target=watch, name="grown", daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        seen.look()
+        done.set()
+        thread.join()
+
+
+def private_bytes(pid: int) -> int:
+    """The resident memory of a process without what it shares: objects of Ray's store are not its own."""
+    try:
+        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
