@@ -25,4 +25,4 @@ def test_calls_that_hang_hold_no_other_call_back() -> None:
 
 
 def test_a_process_ends_although_a_call_hangs() -> None:
-    assert subprocess.run([sys.executable, "-c", HANGS], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", HANGS], timeout=300, check=False).returncode == 0
