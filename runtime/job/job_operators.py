@@ -85,6 +85,7 @@ class JobOperators:
         Raises:
             PenstockError: The checkpoint does not fit.
         """
+        self.attempt_ended()  # also what was sent since: readers that were being stopped have asked
         restore_masters(
             self.hooks, self.coordinators, checkpoint, allow_non_restored=self._allow_non_restored
         )
@@ -125,6 +126,7 @@ class JobOperators:
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
         for subtask in subtasks:
             if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
+                self._links[subtask.vertex].vanish(subtask.index)
                 self.coordinators.subtask_reset(operator_id, subtask.index, checkpoint_id)
 
     def started(self, subtasks: Collection[SubtaskId]) -> None:

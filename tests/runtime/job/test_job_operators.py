@@ -261,6 +261,19 @@ def test_what_waited_for_an_attempt_that_is_never_deployed_goes_to_the_next_one_
     assert run.events() == [(2, READ, SplitsAssigned(("a",)))]
 
 
+def test_what_a_reader_asked_for_while_it_was_stopped_does_not_go_to_the_next_attempt():
+    run = Run(OnRequest(CollectionSource(""))).begin()
+    run.scheduler.on_subtask_failed(1, READ, FailureCause("killed", READ))
+    assert run.ask(READ, 1) == []
+    run.scheduler.on_all_stopped(1)
+    run.runner.run_all()
+    run.timers.advance(2)
+    run.runner.run_all()
+    run.run_attempt()
+    assert run.events() == []
+    assert run.ask(READ, 1) == [(2, READ, NoMoreSplits())]
+
+
 def test_nothing_goes_to_a_region_that_restarts_before_it_is_deployed():
     run = Run(OnRequest(CollectionSource("a")), OnRequest(CollectionSource("xy")))
     run.scheduler.start()
