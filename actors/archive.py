@@ -53,18 +53,13 @@ def list_cluster() -> list[dict[str, Any]]:
 
 
 def remember_cancellation(job_id: str) -> None:
-    """Note in the cluster that a job is to be cancelled, where no later record of it takes that away."""
+    """Note in the cluster, for good, that a job is to be cancelled; no later record of it takes that away."""
     internal_kv._internal_kv_put(_CANCELLED + job_id.encode(), b"", overwrite=True, namespace=_NAMESPACE)
 
 
 def is_to_be_cancelled(job_id: str) -> bool:
     """Whether that was noted."""
     return internal_kv._internal_kv_get(_CANCELLED + job_id.encode(), namespace=_NAMESPACE) is not None
-
-
-def forget_cancellation(job_id: str) -> None:
-    """The job has ended, and its last record says so."""
-    internal_kv._internal_kv_del(_CANCELLED + job_id.encode(), namespace=_NAMESPACE)
 
 
 def save_to_storage(storage: SnapshotStorage, job_id: str, record: JobRecord) -> None:

@@ -25,7 +25,6 @@ from typing import Final
 import ray
 
 from penstock.actors.archive import (
-    forget_cancellation,
     is_to_be_cancelled,
     keep_beside_checkpoints,
     load_from_cluster,
@@ -281,7 +280,6 @@ class JobMaster:
         record = self._reporter.report().to_record()
         try:
             save_to_cluster(self._job_id, record)
-            forget_cancellation(self._job_id)
         finally:
             if self._reporter.has_storage:
                 keep = partial(keep_beside_checkpoints, self._storage, self._job_id, record)

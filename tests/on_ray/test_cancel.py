@@ -23,7 +23,7 @@ from jobs.faults import Stuck
 from jobs.oracle import committed_updates, expected_updates
 from jobs.words import counted, environment, lines, paced_lines, word_count
 
-from penstock.actors.archive import is_to_be_cancelled, save_to_cluster
+from penstock.actors.archive import save_to_cluster
 from penstock.runtime import FileSink, FixedDelay, JobCancelledError, JobConfig, JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -121,4 +121,3 @@ def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(
         job.wait(PATIENCE)
 
     assert_no_subtasks(job, patience=10.0)
-    eventually("its record says enough", lambda: not is_to_be_cancelled(job.job_id))
