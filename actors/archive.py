@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 _NAMESPACE: Final = b"penstock"
 _PREFIX: Final = b"job:"
+_CANCELLED: Final = b"cancelled:"
 #: Where the record stands in a checkpoint storage, below the job's folder.
 _FILE: Final = "status.json"
 
@@ -49,6 +50,21 @@ def list_cluster() -> list[dict[str, Any]]:
         if data is not None:
             records.append(dict(json.loads(data)))
     return sorted(records, key=lambda r: float(r.get("submitted_at", 0)))
+
+
+def remember_cancellation(job_id: str) -> None:
+    """Note in the cluster that a job is to be cancelled, where no later record of it takes that away."""
+    internal_kv._internal_kv_put(_CANCELLED + job_id.encode(), b"", overwrite=True, namespace=_NAMESPACE)
+
+
+def is_to_be_cancelled(job_id: str) -> bool:
+    """Whether that was noted."""
+    return internal_kv._internal_kv_get(_CANCELLED + job_id.encode(), namespace=_NAMESPACE) is not None
+
+
+def forget_cancellation(job_id: str) -> None:
+    """The job has ended, and its last record says so."""
+    internal_kv._internal_kv_del(_CANCELLED + job_id.encode(), namespace=_NAMESPACE)
 
 
 def save_to_storage(storage: SnapshotStorage, job_id: str, record: JobRecord) -> None:

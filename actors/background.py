@@ -1,14 +1,13 @@
 """Blocking work beside a single-threaded owner (the `AsyncRunner` port).
 
-Work runs in a small pool of threads; its outcome is posted back into the owner's own thread (a task thread's
+Work runs in other threads; its outcome is posted back into the owner's own thread (a task thread's
 mailbox, or an event loop), where exactly one callback runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from penstock.runtime.ports import Cancellable
 
@@ -16,6 +15,14 @@ T = TypeVar("T")
 
 #: Runs a callable in the owner's thread, soon.
 Post: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+class Threads(Protocol):
+    """Where work runs: a pool, or anything else that takes calls."""
+
+    def submit(self, call: Callable[[], None], /) -> object:
+        """Run a call in a thread, soon."""
+        ...
 
 
 class _BackgroundWork:
@@ -30,12 +37,12 @@ class BackgroundRunner:
     """Runs work in threads and posts outcomes to the owner.
 
     Args:
-        pool: The threads.
+        threads: Where the work runs.
         post: Brings a callable into the owner's thread; may be called from any thread.
     """
 
-    def __init__(self, pool: ThreadPoolExecutor, post: Post) -> None:
-        self._pool = pool
+    def __init__(self, threads: Threads, post: Post) -> None:
+        self._threads = threads
         self._post = post
 
     def run(
@@ -59,5 +66,5 @@ class BackgroundRunner:
             else:
                 answer(lambda: on_result(result))
 
-        self._pool.submit(job)
+        self._threads.submit(job)
         return handle

@@ -15,6 +15,7 @@ from penstock.actors.loop_timers import LoopTimers
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
+from penstock.actors.user_threads import UserThreads
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.io.storage import open_location
@@ -44,7 +45,7 @@ def assemble_scheduler(
         fleet: The actors of its subtasks.
         storage: Where its checkpoints are.
         guarded: Runs what touches the scheduler.
-        pool: Runs what blocks.
+        pool: Runs what blocks, but no hooks and no work of enumerators: these are the user's and may hang.
         known_attempt: An attempt that is known to have begun; 0 for none.
         on_end: Told when the job has ended, and why if it has failed.
         on_fenced: Told when another JobMaster has taken the job over.
@@ -63,5 +64,6 @@ def assemble_scheduler(
         BackgroundRunner(pool, guarded.post),
         known_attempt=known_attempt,
         open_location=open_location,
+        user_runner=BackgroundRunner(UserThreads("user-code"), guarded.post),
     )
     return execution.scheduler

@@ -95,7 +95,11 @@ class RayJobHandle:
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
-            URL of the savepoint's folder, for `restore_from`.
+            URL of the savepoint's folder, for `restore_from`. The job needs nothing of it, unless it warns.
+
+        Warns:
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
+                job would restart from it: its files must stay until the job has completed a checkpoint.
 
         Raises:
             SavepointError: There is none; the message says why. The job goes on.
@@ -117,8 +121,8 @@ class RayJobHandle:
 
         Args:
             savepoint: Where, as `target` of `savepoint`.
-            drain: Let event time go to its end, so that windows fire: for a job that is not to go on from
-                the savepoint later. Without it nothing fires.
+            drain: Let event time go to its end, so that what waits for it comes out: for a job that is not to
+                go on from the savepoint later. No operator of this version waits for event time.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
@@ -127,7 +131,8 @@ class RayJobHandle:
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
-                job restarts from its last checkpoint, else it just goes on.
+                job restarts from its last checkpoint, else it just goes on. Or it is being stopped already,
+                with another `drain` or place; who asks for the same waits for the same answer.
             JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
         """
         place = None if savepoint is None else absolute_url(savepoint)

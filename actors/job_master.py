@@ -7,7 +7,8 @@ beginning a new attempt (which fences the old one) and taking the living subtask
 Without checkpoints nothing is in storage: what the job had done is not known, nor which attempt its subtasks
 run, so a JobMaster that comes back fails such a job instead of beginning it again over its own output.
 
-Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads.
+Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads,
+and what users wrote (master hooks, the work of enumerators) in threads of its own, because it may hang.
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ import os
 import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import ray
 
-from penstock.actors.archive import keep_beside_checkpoints, load_from_cluster, open_proven, save_to_cluster
+from penstock.actors.archive import (
+    forget_cancellation,
+    is_to_be_cancelled,
+    keep_beside_checkpoints,
+    load_from_cluster,
+    open_proven,
+    remember_cancellation,
+    save_to_cluster,
+)
 from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
 from penstock.actors.guarded_loop import GuardedLoop
@@ -42,7 +50,6 @@ from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
@@ -111,9 +118,8 @@ class JobMaster:
         if self._scheduler is None:
             return
         self._scheduler.cancel()
-        report = self._reporter.report()
-        if not report.status.is_terminal:
-            save_to_cluster(self._job_id, replace(report, status=JobStatus.CANCELLING).to_record())
+        if not self._scheduler.state.is_terminal:
+            remember_cancellation(self._job_id)
 
     async def checkpoint(self) -> str | None:
         """Take a checkpoint now; returns `None` when it is complete, or why there is none."""
@@ -202,10 +208,11 @@ class JobMaster:
             self._storage = await self._loop.run_in_executor(self._pool, opened)
         self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
         await fleet.adopt()
-        if not self._reporter.has_storage and ray.get_runtime_context().was_current_actor_reconstructed:
+        cancelled, has_log = is_to_be_cancelled(self._job_id), self._reporter.has_storage
+        if not has_log and not cancelled and ray.get_runtime_context().was_current_actor_reconstructed:
             await self._end_again()
             return
-        known_attempt = 0 if earlier is None else earlier.statistics.attempt
+        known_attempt = earlier.statistics.attempt if earlier is not None and has_log else 0
         self._scheduler = scheduler = assemble_scheduler(
             self._job_id,
             graph,
@@ -220,7 +227,7 @@ class JobMaster:
         )
         self._serve(scheduler, fleet, config.lease_timeout)
         scheduler.start()
-        if earlier is not None and earlier.status is JobStatus.CANCELLING:
+        if cancelled:
             scheduler.cancel()
 
     def _serve(self, scheduler: JobScheduler, fleet: SubtaskFleet, lease_timeout: float) -> None:
@@ -274,6 +281,7 @@ class JobMaster:
         record = self._reporter.report().to_record()
         try:
             save_to_cluster(self._job_id, record)
+            forget_cancellation(self._job_id)
         finally:
             if self._reporter.has_storage:
                 keep = partial(keep_beside_checkpoints, self._storage, self._job_id, record)

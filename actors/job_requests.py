@@ -71,6 +71,7 @@ class JobRequests:
         self._pool = pool
         self._ended = ended
         self._report = report
+        self._stop: tuple[StopRequest, asyncio.Future[SavepointAnswer]] | None = None
 
     async def checkpoint(self) -> str | None:
         """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` hold it back, too.
@@ -92,14 +93,37 @@ class JobRequests:
         return await self._save(target, lambda put: self._scheduler.take_savepoint(target, put))
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
-        """Stop the job with a savepoint; returns when it has ended, or why it goes on."""
+        """Stop the job with a savepoint; returns when it has ended, or why it goes on.
+
+        A job is stopped once: who asks for the same meanwhile gets the same answer, anything else is refused.
+        """
         await self._settled()
-        if self._scheduler.state is not JobState.STOPPING and not self._ended.is_set():
-            request = StopRequest(drain, target)
-            answer = await self._save(target, lambda put: self._scheduler.stop_with_savepoint(request, put))
+        request = StopRequest(drain, target)
+        if self._stop is not None and not self._ended.is_set():
+            wanted, answer = self._stop
+            if wanted != request:
+                return SavepointRefused(_is_stopped_already(wanted))
+            return await asyncio.shield(answer)
+        # Without a request of this process it is stopped on behalf of an earlier JobMaster, and will end.
+        if self._scheduler.state is JobState.STOPPING or self._ended.is_set():
+            return await self._end()
+        stopping = asyncio.ensure_future(self._stop_once(request))
+        self._stop = request, stopping
+        return await asyncio.shield(stopping)
+
+    async def _stop_once(self, request: StopRequest) -> SavepointAnswer:
+        try:
+            answer = await self._save(
+                request.target, lambda put: self._scheduler.stop_with_savepoint(request, put)
+            )
             # A stop that is asked for again, after a JobMaster died, may come when it has been done already.
             if isinstance(answer, SavepointRefused) and not self._scheduler.state.is_terminal:
                 return answer
+            return await self._end()
+        finally:
+            self._stop = None
+
+    async def _end(self) -> SavepointAnswer:
         await self._ended.wait()
         return answer_of_report(self._report())
 
@@ -130,3 +154,12 @@ class JobRequests:
         answered: asyncio.Future[CheckpointAnswer] = loop.create_future()
         self._guard(lambda: ask(answered.set_result))
         return savepoint_answer(await asyncio.shield(answered), self._storage_url)
+
+
+def _is_stopped_already(request: StopRequest) -> str:
+    where = "the checkpoint storage" if request.target is None else request.target
+    how = "with drain" if request.drain else "without drain"
+    return (
+        f"it is being stopped already, {how}, with a savepoint in {where}: ask for the same to wait for "
+        "its end, or cancel the job to give the savepoint up"
+    )

@@ -78,6 +78,7 @@ class RayExecution:
         self._deployment: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[SubtaskId, FleetMember] = {}
+        self._runs: dict[SubtaskId, asyncio.Task[None]] = {}
         self._lanes = ControlLanes(self._send_control, self._spawn)
         self.scheduler: JobScheduler | None = None
 
@@ -93,6 +94,8 @@ class RayExecution:
         """Bring these subtasks up for this attempt; the scheduler is told how it went."""
         self._attempt = attempt
         self._attempts.update(dict.fromkeys(subtasks, attempt))
+        for subtask in subtasks:
+            self._running.pop(subtask, None)
         self._deployment = self._spawn(self._deploy(attempt, subtasks, restore))
 
     def change_graph(self, graph: ExecutionGraph) -> None:
@@ -110,7 +113,7 @@ class RayExecution:
         """Let these subtasks run."""
         self._running.update({subtask: self._fleet.members[subtask] for subtask in subtasks})
         for subtask in subtasks:
-            self._spawn(self._run(attempt, subtask, self._running[subtask]))
+            self._runs[subtask] = self._spawn(self._run(attempt, subtask, self._running[subtask]))
         asyncio.get_running_loop().call_soon(self._require_scheduler().on_started, attempt)
 
     def stop_all(self, attempt: int) -> None:
@@ -223,17 +226,19 @@ class RayExecution:
 
     async def _send_control(self, attempt: int, subtask: SubtaskId, message: SubtaskControl) -> bool:
         """Send a message to a subtask that runs; whether it has it."""
-        member = self._running.get(subtask)
+        member, run = self._running.get(subtask), self._runs.get(subtask)
         while member is not None and attempt == self._attempts.get(subtask):
             try:
-                await member.handle.control.remote(attempt, message)
+                arrived: bool = await member.handle.control.remote(attempt, message)
             except ray.exceptions.ActorUnavailableError:
                 await asyncio.sleep(_RETRY_DELAY)
+                continue
             except ray.exceptions.RayActorError:
-                # The open `run` call of this subtask fails at the same moment and tells the scheduler.
-                return False
-            else:
-                return True
+                arrived = False
+            if not arrived and run is not None:
+                # Its open `run` call ends, too, and tells the scheduler why: that comes first.
+                await asyncio.wait([run])
+            return arrived
         return False
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

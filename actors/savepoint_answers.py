@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ from penstock.runtime.checkpoint.coordinator_requests import (
     CheckpointCompleted,
     CheckpointFailed,
 )
-from penstock.runtime.errors import SavepointError
+from penstock.runtime.errors import SavepointError, SavepointStillNeededWarning
 from penstock.runtime.graph.job_handle import JobStatus
 
 
@@ -22,9 +23,11 @@ class SavepointTaken:
 
     Attributes:
         path: URL of its folder.
+        still_needed: Why the job would still restart from it; empty when it would not.
     """
 
     path: str
+    still_needed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ SavepointAnswer: TypeAlias = SavepointTaken | SavepointRefused
 def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAnswer:
     """The coordinator's answer in the words of the JobMaster."""
     if isinstance(answer, CheckpointCompleted):
-        return SavepointTaken(snapshot_url(answer.checkpoint, storage_url))
+        return SavepointTaken(snapshot_url(answer.checkpoint, storage_url), answer.still_needed)
     return SavepointRefused(refusal_text(answer))
 
 
@@ -66,12 +69,14 @@ def answer_of_report(report: JobReport) -> SavepointAnswer:
 
 
 def path_of(answer: SavepointAnswer, job_id: str) -> str:
-    """The savepoint's URL.
+    """The savepoint's URL; warns with a `SavepointStillNeededWarning` when the job still builds on it.
 
     Raises:
         SavepointError: There is none; says why.
     """
     if isinstance(answer, SavepointTaken):
+        if answer.still_needed:
+            warnings.warn(SavepointStillNeededWarning(answer.path, job_id, answer.still_needed), stacklevel=3)
         return answer.path
     msg = f"no savepoint of job {job_id}: {answer.why}"
     raise SavepointError(msg)

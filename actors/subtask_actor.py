@@ -104,12 +104,14 @@ class SubtaskActor:
             return DeliveryAnswer.STALE
         return await current.deliver(channel, first, elements)
 
-    async def control(self, attempt: int, message: SubtaskControl) -> None:
-        """Take a message of the JobMaster; one for another attempt is ignored."""
+    async def control(self, attempt: int, message: SubtaskControl) -> bool:
+        """Take a message of the JobMaster; `False` if it is for another attempt or one that is over."""
         self._lease.renew()
         current = self._current(attempt)
-        if current is not None and current.outcome is None:
-            current.control(message)
+        if current is None or current.outcome is not None:
+            return False
+        current.control(message)
+        return True
 
     async def stop(self, attempt: int) -> None:
         """Stop this attempt, or an older one that still runs, and wait until it is closed."""

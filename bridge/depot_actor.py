@@ -22,14 +22,14 @@ import ray
 
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.bridge.depot import Depot
-from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT
+from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT, HandOverFailedError
 from penstock.bridge.depot_loads import DepotLoads
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
-from penstock.bridge.depot_names import actor_exists, depot_name, desk_name
+from penstock.bridge.depot_names import depot_name, desk_name
+from penstock.bridge.depot_watch import have_all_come, is_there
 from penstock.bridge.frame_files import FrameFiles
 from penstock.bridge.partition_dealer import PartitionDealer
 from penstock.bridge.spark_push import different_rows
-from penstock.runtime.errors import PenstockError
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +38,8 @@ DEPOT_CALLS: Final = 4_000
 _WATCH: Final = 2.0
 #: Looks in a row that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
-
-
-class HandOverFailedError(PenstockError):
-    """A hand-over can't be finished; the message says why."""
+#: Looks after which all readers of a job must have come.
+_LOOKS_FOR_OTHERS: Final = 150
 
 
 class DepotActor:
@@ -263,25 +261,25 @@ class DepotActor:
             await asyncio.wait_for(self._changed.wait(), seconds)
 
     async def _watch_others(self) -> None:
-        misses = 0
+        misses = looks = 0
         while True:
             await asyncio.sleep(_WATCH)
-            misses = 0 if await self._is_there(master_name(self._job_id)) else misses + 1
+            misses = 0 if await is_there(master_name(self._job_id)) else misses + 1
             if misses >= _MISSES:
                 logger.info("job %s has ended: leaving", self._job_id)
                 # Only a call may end an actor in peace.
                 ray.get_runtime_context().current_actor.leave.remote()
                 return
             waiting = self._announced and not self._depot.is_complete and self._depot.failure is None
-            if waiting and not await self._is_there(desk_name(self._hand_over)):
+            if waiting and not await is_there(desk_name(self._hand_over)):
                 await self.fail(NO_PROGRAM)
-
-    async def _is_there(self, name: str) -> bool:
-        try:
-            return await asyncio.to_thread(actor_exists, name)
-        except Exception as error:  # whatever it is, it says nothing about that actor; the next look may
-            logger.warning("can't look for %s: %s", name, error)
-            return True
+            looks += 1
+            if (
+                waiting
+                and looks == _LOOKS_FOR_OTHERS
+                and not await have_all_come(self._hand_over, self._job_id, self._of)
+            ):
+                await self.fail(OTHER_DEPOT)
 
 
 def depot_actor(job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.runtime.errors import PenstockError
+
 #: Nobody can hand the rest over.
 NO_PROGRAM: Final = (
     "the program with the Spark session ended, or stopped it, before all partitions were handed over; keep "
@@ -24,3 +26,7 @@ DIED: Final = (
     "the process that holds the rows between Spark and the job died, and rows that it held are in no "
     "checkpoint; start the job again"
 )
+
+
+class HandOverFailedError(PenstockError):
+    """A hand-over can't be finished; the message says why."""

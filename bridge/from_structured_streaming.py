@@ -9,6 +9,10 @@ same number to the same rows. So a micro-batch is an epoch of the depots (`depot
   nothing that the job could still lose, and the job counts nothing twice that Spark repeats. The end of the
   micro-batch induces that checkpoint (`induced_checkpoint.py`).
 
+The number of a micro-batch is the replayable offset. A snapshot of the job that was taken behind the end of
+one has its number, so a job that starts from it has depots that have closed all up to it: Spark may give the
+last one again, and it is left out.
+
 A query that fails is started again from its own checkpoint location, a few times. A query that ends (its
 trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job with it.
 """
@@ -71,7 +75,7 @@ def from_structured_streaming(
         env: The environment of the job; it must take checkpoints.
         df: The streaming DataFrame.
         checkpoint_location: Where Spark keeps how far the query got. A new job with the same location goes on
-            where the last one ended, and knows nothing of its state.
+            where the last one ended; start it from a snapshot of that one, or it knows nothing of its state.
         id: Id of the source; give one when a job has several.
         trigger: The arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
             `{"availableNow": True}`; by default a micro-batch begins when the last one is done.

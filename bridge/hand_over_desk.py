@@ -49,6 +49,10 @@ class HandOverDesk:
             self._orders.append(Order(job_id, tuple(come[i] for i in range(of))))
         return True
 
+    def has_all(self, job_id: str, of: int) -> bool:
+        """Whether all depots of a job have come."""
+        return len(self._come.get(job_id, {})) == of
+
     def next_order(self) -> Order | None:
         """The next order, if there is one."""
         return self._orders.popleft() if self._orders else None

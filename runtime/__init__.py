@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.runtime.errors import RescaleError as RescaleError
     from penstock.runtime.errors import RestoreError as RestoreError
     from penstock.runtime.errors import SavepointError as SavepointError
+    from penstock.runtime.errors import SavepointStillNeededWarning as SavepointStillNeededWarning
     from penstock.runtime.errors import StorageError as StorageError
     from penstock.runtime.graph.collection_source import CollectionSource as CollectionSource
     from penstock.runtime.graph.data_stream import DataStream as DataStream
@@ -130,6 +131,7 @@ _HOME: Final = {
     "RowBatch": "record.elements",
     "RuntimeContext": "operators.process_function",
     "SavepointError": "errors",
+    "SavepointStillNeededWarning": "errors",
     "Sink": "operators.protocols",
     "SinkWriter": "operators.protocols",
     "Source": "operators.protocols",
@@ -196,6 +198,7 @@ __all__ = [
     "RowBatch",
     "RuntimeContext",
     "SavepointError",
+    "SavepointStillNeededWarning",
     "Sink",
     "SinkWriter",
     "Source",

@@ -125,6 +125,25 @@ class SavepointError(PenstockError):
     """A savepoint could not be taken, or the job could not be stopped with one; the message says why."""
 
 
+class SavepointStillNeededWarning(UserWarning):
+    """A savepoint is complete, and its job would still restart from it: its files must stay for now.
+
+    Attributes:
+        path: URL of the savepoint.
+
+    Example:
+        >>> str(SavepointStillNeededWarning("/saved/savepoint-j-7-1", "j", "disk full"))[:54]
+        'the savepoint /saved/savepoint-j-7-1 is complete, but '
+    """
+
+    def __init__(self, path: str, job_id: str, why: str) -> None:
+        super().__init__(
+            f"the savepoint {path} is complete, but job {job_id} still builds on it: {why}. Leave its files "
+            "where they are until the job has completed a checkpoint (`penstock checkpoints` shows them)"
+        )
+        self.path = path
+
+
 class RescaleError(PenstockError):
     """A job could not be brought to another parallelism and goes on as it was; the message says why."""
 

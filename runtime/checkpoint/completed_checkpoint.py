@@ -10,6 +10,19 @@ from penstock.runtime.record.elements import SnapshotKind
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedState:
+    """What a checkpoint takes over of subtasks that had finished before it.
+
+    Attributes:
+        subtasks: Their indices by operator id.
+        location: URL of the storage that their files are in; `None` for the job's own.
+    """
+
+    subtasks: Mapping[str, tuple[int, ...]]
+    location: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class CompletedCheckpoint:
     """A checkpoint to which every subtask has given its part.
 
@@ -27,6 +40,7 @@ class CompletedCheckpoint:
         location: URL of the storage that its state's files are in; `None` for the one that its metadata was
             read from.
         master_states: What master hooks gave for it.
+        carried: What is to be brought along before its metadata is written; `None` from then on.
     """
 
     checkpoint_id: int
@@ -39,6 +53,7 @@ class CompletedCheckpoint:
     size: int = 0
     location: str | None = None
     master_states: tuple[MasterState, ...] = ()
+    carried: CarriedState | None = None
 
     @property
     def is_savepoint(self) -> bool:

@@ -32,6 +32,7 @@ from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
 from penstock.runtime.checkpoint.coordinator_trigger import Refusal
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.restore_masters import restore_masters
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -64,6 +65,7 @@ class CheckpointCoordinator:
         store: CompletedCheckpointStore,
         highest_id: int,
         orphans: Iterable[str] = (),
+        restored: CompletedCheckpoint | None = None,
     ) -> None:
         """Serve a new attempt; nothing is triggered before `started`.
 
@@ -72,12 +74,14 @@ class CheckpointCoordinator:
             store: The completed checkpoints, as recovered.
             highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
+            restored: What it starts from. What subtasks that had finished kept in it is carried into the
+                first checkpoint of a job that was started from a snapshot of another.
         """
         self._files.delete(orphans)
         self._trigger.forget()
         self._outcomes.attempt = attempt
         self._planner.reset()
-        self._pending.begin_attempt(attempt, store, highest_id)
+        self._pending.begin_attempt(attempt, store, highest_id, restored)
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
@@ -95,15 +99,7 @@ class CheckpointCoordinator:
             UnmatchedMasterStateError: There is such state and that is not allowed; nothing was restored.
             UnmatchedCoordinatorStateError: The same for an operator coordinator.
         """
-        if checkpoint is None:
-            self._hooks.reset()
-            self._coordinators.reset_to_checkpoint(None)
-            return
-        checkpoint_id = checkpoint.checkpoint_id
-        self._hooks.restore(checkpoint_id, checkpoint.master_states, allow_non_restored=allow_non_restored)
-        self._coordinators.reset_to_checkpoint(
-            checkpoint_id, checkpoint.operators, allow_non_restored=allow_non_restored
-        )
+        restore_masters(self._hooks, self._coordinators, checkpoint, allow_non_restored=allow_non_restored)
 
     def started(self) -> None:
         """All subtasks run: checkpoints may be taken."""

@@ -21,10 +21,11 @@ from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointRequests
 from penstock.runtime.checkpoint.coordinator_trigger import CheckpointTrigger, InitialiseLocation, TriggerEnds
 from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.finalize import Fenced, Finalized
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.started_checkpoint import PendingEnds
+from penstock.runtime.checkpoint.started_checkpoint import PendingEnds, StartedCheckpoint
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 
 
@@ -45,6 +46,8 @@ class CoordinatorParts:
         coordinators: Operator coordinators; by default there are none.
         initialise: Prepares the place of a checkpoint; blocks. Without it there is nothing to prepare.
         coalesce_periodic: No periodic request is made while one waits (Flink 1.11: they pile up).
+        end_starts: A checkpoint that is given up ends its start (Flink 1.11: the next answer of a hook or a
+            coordinator does, which may never come).
     """
 
     def __init__(
@@ -63,7 +66,9 @@ class CoordinatorParts:
         coordinators: OperatorCoordinators | None = None,
         initialise: InitialiseLocation | None = None,
         coalesce_periodic: bool = True,
+        end_starts: bool = True,
     ) -> None:
+        self._end_starts = end_starts
         self.may_force = not config.unaligned
         self.keep_after = config.kept_after
         self.planner = planner
@@ -120,8 +125,15 @@ class CoordinatorParts:
             clock=clock,
             timers=timers,
             runner=runner,
-            ends=PendingEnds(self.outcomes.completed, self.outcomes.failed, self.outcomes.fenced),
+            ends=PendingEnds(self.outcomes.completed, self._failed, self.outcomes.fenced),
         )
+
+    def _failed(self, started: StartedCheckpoint, reason: Reason, detail: str) -> None:
+        """A checkpoint was given up, and its start, if that is not over; the next may begin behind that."""
+        was_starting = self._end_starts and self.trigger.stop(started)
+        self.outcomes.failed(started, reason, detail)
+        if was_starting:
+            self.requests.started()
 
     def _make_trigger(self, runner: AsyncRunner, initialise: InitialiseLocation | None) -> CheckpointTrigger:
         ends = TriggerEnds(self.outcomes.refusal, self.requests.refuse, self.requests.started)

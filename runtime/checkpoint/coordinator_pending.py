@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_checkpoint import CarriedState, CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
@@ -83,6 +83,7 @@ class PendingCheckpoints:
         self._ends = ends
         self._started: dict[int, StartedCheckpoint] = {}
         self._retention = CheckpointRetention(files)
+        self._restored: CompletedCheckpoint | None = None
         self._attempt = 0
         self._next_id = 1
         self.finaliser: CheckpointFinaliser[Finalized | Fenced] = CheckpointFinaliser(runner)
@@ -102,9 +103,16 @@ class PendingCheckpoints:
         """The newest completed checkpoint."""
         return self._retention.latest
 
-    def begin_attempt(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
+    def begin_attempt(
+        self,
+        attempt: int,
+        store: CompletedCheckpointStore,
+        highest_id: int,
+        restored: CompletedCheckpoint | None = None,
+    ) -> None:
         """Run the checkpoints of a new attempt."""
         self._retention.begin_attempt(store)
+        self._restored = restored
         self._go_on_with(attempt, highest_id)
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
@@ -222,8 +230,10 @@ class PendingCheckpoints:
 
     def _complete(self, started: StartedCheckpoint, attempt: int) -> CompletedCheckpoint:
         parts = {subtask: part.snapshot for subtask, part in started.pending.acknowledged.items()}
-        previous = {} if self.latest is None else self.latest.operators
-        operators = self._planner.collect(parts, started.plan.finished, previous)
+        previous = self.latest or self._restored
+        states = {} if previous is None else previous.operators
+        operators = self._planner.collect(parts, started.plan.finished, states)
+        carried = self._planner.carried(started.plan.finished, states)
         operators = self._planner.with_coordinators(operators, started.pending.coordinator_states)
         return CompletedCheckpoint(
             started.id,
@@ -234,6 +244,7 @@ class PendingCheckpoints:
             self._clock.now(),
             location=started.location,
             master_states=started.pending.master_states,
+            carried=CarriedState(carried, previous.location) if carried and previous is not None else None,
         )
 
     def _written(self, started: StartedCheckpoint, outcome: Finalized | Fenced) -> None:

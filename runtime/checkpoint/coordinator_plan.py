@@ -188,7 +188,8 @@ class CheckpointPlanner:
         Args:
             snapshots: What the subtasks of the plan acknowledged.
             finished: The plan's finished subtasks.
-            previous: The newest completed checkpoint's states.
+            previous: The states of the newest completed checkpoint, or of the snapshot that the job began
+                with as long as there is none.
         """
         gone = tuple(finished)
         ended = [
@@ -201,16 +202,10 @@ class CheckpointPlanner:
         for subtask, snapshot in snapshots.items():
             for operator, state in (snapshot.operators if snapshot is not None else {}).items():
                 parts.setdefault(operator, {})[subtask.index] = state
-        for subtask in gone:
-            vertex = self._graph.job.vertex(subtask.vertex)
-            for spec in vertex.operators:
-                before = previous.get(spec.id)
-                same = before is not None and before.parallelism == vertex.parallelism
-                if before is not None and same and subtask.index in before.subtasks:
-                    # What was in flight at its last checkpoint has been consumed since, or it would not be
-                    # finished.
-                    last = replace(before.subtasks[subtask.index], channels=None)
-                    parts.setdefault(spec.id, {})[subtask.index] = last
+        for operator, indices in self.carried(gone, previous).items():
+            # What was in flight at its last checkpoint has been consumed since, or it would not be finished.
+            kept = previous[operator].subtasks
+            parts.setdefault(operator, {}).update({i: replace(kept[i], channels=None) for i in indices})
         return {
             spec.id: OperatorState(
                 spec.id,
@@ -223,6 +218,25 @@ class CheckpointPlanner:
             for spec in vertex.operators
             if spec.id in parts or vertex.id in done
         }
+
+    def carried(
+        self, finished: Iterable[SubtaskId], previous: Mapping[str, OperatorState]
+    ) -> dict[str, tuple[int, ...]]:
+        """Of which finished subtasks the last state is carried forward: their indices by operator id.
+
+        Args:
+            finished: The plan's finished subtasks.
+            previous: As for `collect`.
+        """
+        carried: dict[str, list[int]] = {}
+        for subtask in finished:
+            vertex = self._graph.job.vertex(subtask.vertex)
+            for spec in vertex.operators:
+                before = previous.get(spec.id)
+                same = before is not None and before.parallelism == vertex.parallelism
+                if before is not None and same and subtask.index in before.subtasks:
+                    carried.setdefault(spec.id, []).append(subtask.index)
+        return {operator: tuple(indices) for operator, indices in carried.items()}
 
     def with_coordinators(
         self, operators: Mapping[str, OperatorState], coordinators: Mapping[str, StateHandle]

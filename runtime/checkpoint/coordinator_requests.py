@@ -28,9 +28,15 @@ RETRY_DELAY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CheckpointCompleted:
-    """The answer to a request whose checkpoint completed."""
+    """The answer to a request whose checkpoint completed.
+
+    Attributes:
+        checkpoint: It.
+        still_needed: Of a savepoint that the job would still restart from: why, for people; empty otherwise.
+    """
 
     checkpoint: CompletedCheckpoint
+    still_needed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@
 5. The sources are told, and the valves are opened again.
 
 Steps 3 and 4 end when the last answer has come. In between anything may happen: the timeout, the end of the
-attempt, a stop of the periodic timer. So each step looks first whether there is still something to start. A
-start that fails gives the checkpoint up before any subtask has heard of it.
+attempt, a stop of the periodic timer. Whatever gives the checkpoint up ends its start as well (`stop`), so a
+coordinator or hook that never answers costs one checkpoint and no more; an answer that comes later is
+ignored. A start that fails gives the checkpoint up before any subtask has heard of it.
 
 Coordinators come before hooks (Flink since 1.11.2): a hook may make an externally induced source begin the
 checkpoint by itself, and a coordinator's snapshot must not be younger than any source's barrier.
@@ -125,6 +126,18 @@ class CheckpointTrigger:
             self._ends.refuse(start.request, Reason.JOB_FAILURE, "the job restarted meanwhile")
         self._over(start)
 
+    def stop(self, checkpoint: StartedCheckpoint) -> bool:
+        """A checkpoint was given up: if it is being started that is over, and events go on.
+
+        Returns:
+            Whether it was; then the caller reports the end of the start.
+        """
+        if self._current is None or self._current.checkpoint is not checkpoint:
+            return False
+        self._current = None
+        self._coordinators.abort_current_triggering()
+        return True
+
     def _is_refused(self, start: _Start) -> bool:
         refusal = self._ends.check(start.request)
         if refusal is None:
@@ -201,7 +214,7 @@ class CheckpointTrigger:
         self._over(start)
 
     def _goes_on(self, start: _Start, checkpoint: StartedCheckpoint) -> bool:
-        """Whether an answer still counts; ends the start of a checkpoint that was given up meanwhile."""
+        """Whether an answer still counts; ends a start that is open although its checkpoint was given up."""
         if start is not self._current:
             return False
         if checkpoint.pending.is_disposed:

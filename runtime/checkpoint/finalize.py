@@ -1,5 +1,7 @@
 """The last step of a checkpoint: its metadata is written, then its record is claimed in the log of decisions.
 
+What finished subtasks kept is brought along before (`carried_state.py`), so that its files can be named.
+
 In this order: metadata without a record is a file that nobody looks at; a record without metadata would be a
 checkpoint that nobody can restore. Only the record makes the checkpoint exist.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from penstock.runtime.checkpoint.carried_state import bring_along
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.decision_log import Fenced as Fenced
@@ -46,16 +49,19 @@ def finalize(
         storage: Where snapshots are.
         paths: Of the job.
         log: Of the attempt that took the checkpoint.
-        checkpoint: What was acknowledged; its `metadata` and `size` are filled in here.
+        checkpoint: What was acknowledged; its `metadata` and `size` are filled in here, and what is
+            `carried` is brought along.
         retained: How many checkpoints the job keeps: the log lets go of the others in the same record, and
             their files may be deleted after it. With `None` whoever calls this has to `drop` them.
         open_location: Opens the place of a savepoint that is not in the job's storage.
 
     Raises:
-        StorageError: The metadata could not be written: the checkpoint does not exist.
+        StorageError: The metadata could not be written, or a file that is carried could not be copied: the
+            checkpoint does not exist.
         OutcomeUnknownError: It may exist: none of its files may be deleted.
     """
     path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
+    checkpoint = bring_along(checkpoint, storage, paths, open_location)
     size = state_size(checkpoint.operators, checkpoint.master_states)
     sized = replace(checkpoint, size=size, metadata=None)
     if sized.location is not None:

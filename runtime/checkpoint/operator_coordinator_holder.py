@@ -139,6 +139,7 @@ class OperatorCoordinatorHolder:
 
     def subtask_failed(self, subtask: int, reason: str) -> None:
         """A subtask is gone: what waits for it is dropped, and the coordinator takes back what it gave it."""
+        self._in_flight.forget_subtask(subtask)
         self._coordinator.subtask_failed(subtask, reason)
         self._valve.reset_subtask(subtask)
 
@@ -256,7 +257,7 @@ class _InFlight:
         self._sender = sender
         self._on_empty = on_empty
         self._numbers = count()
-        self._open: set[int] = set()
+        self._open: dict[int, int] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -264,11 +265,11 @@ class _InFlight:
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
         number = next(self._numbers)
-        self._open.add(number)
+        self._open[number] = subtask
 
         def answered(tell: Callable[[], None]) -> None:
             if number in self._open:
-                self._open.remove(number)
+                del self._open[number]
                 tell()
                 if self.is_empty:
                     self._on_empty()
@@ -281,6 +282,10 @@ class _InFlight:
     def forget(self) -> None:
         """Nobody is told any more what becomes of them."""
         self._open.clear()
+
+    def forget_subtask(self, subtask: int) -> None:
+        """The same for those to one subtask, which is gone."""
+        self._open = {number: to for number, to in self._open.items() if to != subtask}
 
 
 _NOBODY = EventCallbacks(lambda: None, lambda error: None)

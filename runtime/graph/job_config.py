@@ -61,7 +61,7 @@ class JobConfig:
             between subtasks when a checkpoint's barrier has to pass.
         slice_duration: How long a subtask works before it looks for barriers and control again.
         allow_pickle: Whether records that the codec does not know are pickled; `False` makes them an error.
-        deployment_timeout: How long subtasks may take to come up.
+        deployment_timeout: How long subtasks may take to come up, and before that master hooks to restore.
         lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself.
         gap_timeout: How long a receiver waits for an element that a later one has overtaken.
         cancellation_timeout: How long a user's code may take to come back after a cancel.

@@ -126,6 +126,10 @@ class JobHandle(Protocol):
         Returns:
             URL of the savepoint's folder.
 
+        Warns:
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
+                job would restart from it: its files must stay until the job has completed a checkpoint.
+
         Raises:
             SavepointError: There is none; says why.
             JobTimeoutError: It is not complete after `timeout`, and goes on.
@@ -139,14 +143,15 @@ class JobHandle(Protocol):
 
         Args:
             savepoint: Where, as for `savepoint`.
-            drain: Let event time go to its end, so that windows fire.
+            drain: Let event time go to its end, so that what waits for it comes out; no operator of this
+                version does.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder.
 
         Raises:
-            SavepointError: The job was not stopped; says why.
+            SavepointError: The job was not stopped, or is being stopped already in another way; says why.
             JobTimeoutError: It has not ended after `timeout`; it goes on stopping.
         """
         ...

@@ -36,6 +36,7 @@ class Surroundings:
         clock: Time.
         timers: Delays and timeouts.
         runner: Runs what blocks.
+        user_runner: Runs what blocks and is the user's: hooks, and the work of enumerators.
         open_location: Opens places of snapshots that are not in `storage`.
     """
 
@@ -44,6 +45,7 @@ class Surroundings:
     clock: Clock
     timers: TimerService
     runner: AsyncRunner
+    user_runner: AsyncRunner
     open_location: StorageOpener | None
 
 
@@ -71,6 +73,8 @@ def assemble(
         clock=around.clock,
         timers=around.timers,
         runner=around.runner,
+        user_runner=around.user_runner,
+        deployment_timeout=config.deployment_timeout,
         created=Created,
         deploying=Deploying,
         running=Running,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
@@ -66,6 +66,8 @@ class JobContext:
         clock: Clock,
         timers: TimerService,
         runner: AsyncRunner,
+        user_runner: AsyncRunner,
+        deployment_timeout: float,
         created: Callable[[JobContext], State],
         deploying: Callable[[JobContext], State],
         running: Callable[[JobContext, Iterable[SubtaskId]], State],
@@ -83,6 +85,8 @@ class JobContext:
         self.clock = clock
         self.timers = timers
         self.runner = runner
+        self.user_runner = user_runner
+        self.deployment_timeout = deployment_timeout
         self.failures = FailureHistory()
         self.transitions = TransitionHistory()
         self.state: State = created(self)
@@ -118,7 +122,9 @@ class JobContext:
         if self.coordinator is None:
             self.planner.reset()
         else:
-            self.coordinator.begin_attempt(start.attempt, start.store, start.highest_id, start.orphans)
+            self.coordinator.begin_attempt(
+                start.attempt, start.store, start.highest_id, start.orphans, start.restore
+            )
         if start.restore is not None:
             self.planner.restored(start.restore.operators)
         if start.begun_at:
@@ -199,14 +205,32 @@ class JobContext:
             return False
         return self.ledger.give_up_damaged(self.restored_id, str(cause))
 
-    def restore_operators(self, checkpoint: CompletedCheckpoint | None) -> None:
+    def restore_operators(
+        self, checkpoint: CompletedCheckpoint | None, then: Callable[[BaseException | None], None]
+    ) -> None:
         """Give what lives in the JobMaster its state back, before the subtasks are deployed.
+
+        Args:
+            checkpoint: Where the state is; `None` when the job starts from nothing.
+            then: Told when it has it, and what went wrong.
 
         Raises:
             PenstockError: The checkpoint does not fit.
         """
+        if self.operators is None:
+            then(None)
+        else:
+            self.operators.restore(checkpoint, then)
+
+    def start_operators(self) -> None:
+        """Let what was restored begin."""
         if self.operators is not None:
-            self.operators.restore(checkpoint)
+            self.operators.start()
+
+    def were_started(self, subtasks: Collection[SubtaskId]) -> None:
+        """These subtasks are deployed and were told to run."""
+        if self.operators is not None:
+            self.operators.started(subtasks)
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
         """A subtask has left."""
@@ -217,6 +241,8 @@ class JobContext:
 
     def end_checkpoints(self, detail: str) -> None:
         """The attempt is over: no checkpoint of it counts any more unless it is being written."""
+        if self.operators is not None:
+            self.operators.attempt_ended()
         if self.coordinator is not None:
             self.coordinator.end_attempt(CheckpointFailureReason.JOB_FAILURE, detail)
 

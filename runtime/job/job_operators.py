@@ -1,30 +1,34 @@
 """`JobOperators`: the parts of operators that live in the JobMaster, joined to their subtasks.
 
 A source may have a master hook, which takes part in checkpoints; one with an enumerator has a coordinator.
-Both are restored before the subtasks are deployed. The coordinator is told of subtasks that fail, and each of
-its events carries the attempt of the subtask that it goes to.
+Both are restored before the subtasks are deployed. The coordinator is told of subtasks that fail, and its
+events go through an `EventLink`, which knows the subtasks that are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.checkpoint.background_hook import BackgroundHook
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.coordinator_plan import SubtaskStatus
 from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinator import OperatorCoordinatorContext
 from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
 from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
+from penstock.runtime.checkpoint.restore_masters import restore_masters
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.job.event_link import EventLink
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.externally_induced import HasMasterHook
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
+from penstock.runtime.operators.source_events import NoMoreSplits
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.record.value_codec import ValueCodec
 
@@ -55,8 +59,10 @@ class JobOperators:
         self._codec = codec
         vertices = [v for v in graph.job.vertices if isinstance(v.operators[0].source, EnumeratesSplits)]
         self._operator_of = {vertex.id: vertex.operators[0].id for vertex in vertices}
+        self._links: dict[str, EventLink] = {}
         self.coordinators = OperatorCoordinators(map(self._holder, vertices))
         self.hooks = MasterHooks(codec)
+        self._background: dict[str, BackgroundHook] = {}
         for vertex in graph.job.vertices:
             self._add_hook(vertex)
 
@@ -66,16 +72,41 @@ class JobOperators:
             if (operator_id := self._operator_of.get(vertex.id)) is not None:
                 self.coordinators.rescaled(operator_id, vertex.parallelism)
 
-    def restore(self, checkpoint: CompletedCheckpoint | None) -> None:
+    def restore(
+        self, checkpoint: CompletedCheckpoint | None, then: Callable[[BaseException | None], None]
+    ) -> None:
         """The whole job starts from a checkpoint, or from nothing: restore coordinators, and hooks.
+
+        Args:
+            checkpoint: The checkpoint; `None` for nothing.
+            then: Told when the hooks have come back, and what one of them failed with; `start` follows.
+                Told again for another one that fails.
 
         Raises:
             PenstockError: The checkpoint does not fit.
         """
-        if self._job.coordinator is not None:
-            self._job.coordinator.restore(checkpoint, allow_non_restored=self._allow_non_restored)
-        elif checkpoint is None:
-            self.coordinators.reset_to_checkpoint(None)
+        restore_masters(
+            self.hooks, self.coordinators, checkpoint, allow_non_restored=self._allow_non_restored
+        )
+        left = set(self._background)
+
+        def restored(identifier: str, error: BaseException | None) -> None:
+            left.discard(identifier)
+            if error is not None or not left:
+                then(error)
+
+        if not left:
+            then(None)
+        for identifier, hook in self._background.items():
+            hook.when_restored(partial(restored, identifier))
+
+    @property
+    def busy_hooks(self) -> tuple[str, ...]:
+        """Master hooks that have not restored yet."""
+        return tuple(name for name, hook in self._background.items() if not hook.is_restored)
+
+    def start(self) -> None:
+        """Everything is restored: let the coordinators begin."""
         self.coordinators.start()
 
     def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> bool:
@@ -86,6 +117,7 @@ class JobOperators:
         """These are gone, while others go on."""
         for subtask in subtasks:
             if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
+                self._links[subtask.vertex].vanish(subtask.index)
                 self.coordinators.subtask_failed(operator_id, subtask.index, reason)
 
     def come_back(self, subtasks: Iterable[SubtaskId], checkpoint: CompletedCheckpoint | None) -> None:
@@ -95,27 +127,43 @@ class JobOperators:
             if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
                 self.coordinators.subtask_reset(operator_id, subtask.index, checkpoint_id)
 
+    def started(self, subtasks: Collection[SubtaskId]) -> None:
+        """These were told to run: events reach them from now on, first those that wait."""
+        for act in (EventLink.appear, EventLink.flush):
+            for subtask in subtasks:
+                if (link := self._links.get(subtask.vertex)) is not None:
+                    act(link, subtask.index)
+
+    def attempt_ended(self) -> None:
+        """Nothing of the attempt is sent any event any more; `restore` follows, or the end of the job."""
+        for link in self._links.values():
+            link.vanish_all()
+
     def _add_hook(self, vertex: JobVertex) -> None:
         spec = vertex.operators[0]
         if isinstance(spec.source, HasMasterHook):
             hook = spec.source.master_hook()
-            if not self.hooks.add(BackgroundHook(hook, self._job.runner)):
+            background = BackgroundHook(hook, self._job.user_runner)
+            if not self.hooks.add(background):
                 location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
                 msg = f"{location}: another source has a master hook with the identifier {hook.identifier!r}"
                 raise ConfigurationError(msg)
+            self._background[hook.identifier] = background
 
     def close(self) -> None:
         """The job has ended."""
         self.coordinators.close()
+        self.hooks.close()
 
     def _holder(self, vertex: JobVertex) -> OperatorCoordinatorHolder:
         operator_id = vertex.operators[0].id
+        link = self._links[vertex.id] = EventLink(self._job, vertex.id, operator_id, self._lost)
         return OperatorCoordinatorHolder(
             operator_id,
             vertex.parallelism,
             partial(self._source_coordinator, vertex),
-            _EventLink(self._job, vertex.id, operator_id),
-            self._job.runner,
+            link,
+            self._job.user_runner,
             self._fail_job,
         )
 
@@ -135,16 +183,16 @@ class JobOperators:
         is_first = job.attempt == 1 and not achieved and isinstance(cause, OperatorError)
         job.state.failed(FailureCause(str(cause), None, trace, recoverable=not is_first))
 
+    def _lost(self, subtask: SubtaskId, event: Any, error: BaseException) -> None:
+        """An event did not reach its subtask: that one fails, or what it should have got would be lost.
 
-class _EventLink:
-    """Carries a coordinator's events to its subtasks, with the attempt of each."""
-
-    def __init__(self, job: JobContext, vertex: str, operator_id: str) -> None:
-        self._job = job
-        self._vertex = vertex
-        self._operator_id = operator_id
-
-    def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        to = SubtaskId(self._vertex, subtask)
-        attempt = self._job.attempt_of(to)
-        self._job.gateway.send_operator_event(attempt, to, self._operator_id, event, answer)
+        One that has finished misses nothing when it is told that there is no more, or when the job is stopped
+        with a savepoint, which it is behind.
+        """
+        job = self._job
+        if job.planner.status[subtask] is SubtaskStatus.FINISHED and (
+            isinstance(event, NoMoreSplits) or job.state.name is JobState.STOPPING
+        ):
+            return
+        msg = f"an event of its operator's coordinator ({type(event).__name__}) did not reach it: {error}"
+        job.state.failed(FailureCause(msg, subtask))

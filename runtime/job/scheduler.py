@@ -18,7 +18,7 @@ from typing import Any
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed, OnAnswer
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
@@ -32,6 +32,7 @@ from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import OnRescaled, RescaleRefused, RescaleRequest
+from penstock.runtime.job.savepoint_follow_up import SavepointFollowUp
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
@@ -54,6 +55,7 @@ class JobScheduler:
         known_attempt: An attempt that is known to have begun, by another JobMaster; 0 for none. A log without
             it was deleted, and the job fails.
         open_location: Opens places of snapshots that are not in `storage`.
+        user_runner: Runs what blocks and is the user's, and so may never come back; by default `runner`.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -71,13 +73,16 @@ class JobScheduler:
         runner: AsyncRunner,
         known_attempt: int = 0,
         open_location: StorageOpener | None = None,
+        user_runner: AsyncRunner | None = None,
     ) -> None:
         if config.checkpointing is not None and storage is None:
             msg = "checkpointing needs a storage: give Checkpointing(storage='...') the URL of a folder"
             raise ConfigurationError(msg)
         self._job_id = job_id
         self._storage = storage if storage is not None else MemoryStorage()
-        around = Surroundings(gateway, self._storage, clock, timers, runner, open_location)
+        around = Surroundings(
+            gateway, self._storage, clock, timers, runner, user_runner or runner, open_location
+        )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
         self._stale = self._ignored = 0
 
@@ -113,21 +118,14 @@ class JobScheduler:
     def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
         """Take a savepoint, and a checkpoint behind it.
 
-        Until the next checkpoint is complete a restart begins with the savepoint, whose files are the user's
-        to move or delete. So a checkpoint follows at once, and the answer waits for its end.
-
         Args:
             target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
-            on_answer: Told once how the savepoint went.
+            on_answer: Told once how the savepoint went, when the checkpoint has ended, too; see
+                `savepoint_follow_up`.
         """
         coordinator = self._job.coordinator
-
-        def answered(answer: CheckpointAnswer) -> None:
-            if coordinator is None or isinstance(answer, CheckpointFailed):
-                on_answer(answer)
-            else:
-                coordinator.trigger(urgent=True, on_answer=lambda _: on_answer(answer))
-
+        follow_up = None if coordinator is None else SavepointFollowUp(self._job, coordinator, on_answer)
+        answered = on_answer if follow_up is None else follow_up.savepoint_ended
         self.trigger_checkpoint(SnapshotKind.SAVEPOINT, answered, target=target)
 
     def stop_with_savepoint(self, request: StopRequest, on_answer: OnAnswer) -> None:

@@ -10,7 +10,7 @@ class StopRequest:
     """How a job is to be stopped.
 
     Attributes:
-        drain: Event time goes to its end and windows fire: for a job that will not go on from the savepoint.
+        drain: Event time goes to its end first: for a job that will not go on from the savepoint.
         target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
     """
 

@@ -71,6 +71,10 @@ class OnRequestEnumerator:
         self._waiting[subtask] = None
         self._serve()
 
+    def reader_failed(self, subtask: int) -> None:
+        """It waits no longer, and asks again when it comes back."""
+        self._waiting.pop(subtask, None)
+
     def add_splits_back(self, splits: Sequence[Any]) -> None:
         """They are next."""
         self._unassigned.extendleft(reversed(splits))

@@ -12,6 +12,7 @@ arrives behind it. So a split is in exactly one of the two snapshots.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.runtime.checkpoint.operator_coordinator import CoordinatorAnswer, OperatorCoordinatorContext
@@ -19,7 +20,11 @@ from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockErr
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
 from penstock.runtime.operators.split_assignments import SplitAssignments
-from penstock.runtime.operators.split_enumerator import EnumeratesSplits, SplitEnumerator
+from penstock.runtime.operators.split_enumerator import (
+    EnumeratesSplits,
+    HearsOfFailedReaders,
+    SplitEnumerator,
+)
 from penstock.runtime.record.value_codec import ValueCodec
 
 T = TypeVar("T")
@@ -50,6 +55,7 @@ class SourceCoordinator:
         self._assignments = SplitAssignments()
         self._requests: dict[int, int] = {}
         self._gone: set[int] = set()
+        self._told_no_more: set[int] = set()
         self._restored: tuple[int | None, bytes | None] = (None, None)
 
     # -- the enumerator's context -------------------------------------------------------------------------
@@ -71,8 +77,9 @@ class SourceCoordinator:
             self._context.send_event(subtask, SplitsAssigned(tuple(splits)))
 
     def signal_no_more_splits(self, subtask: int) -> None:
-        """Tell a reader that it gets no more splits."""
-        if subtask not in self._gone:
+        """Tell a reader that it gets no more splits, once: it may have finished since."""
+        if subtask not in self._gone and subtask not in self._told_no_more:
+            self._told_no_more.add(subtask)
             self._context.send_event(subtask, NoMoreSplits())
 
     def run_in_background(
@@ -108,6 +115,7 @@ class SourceCoordinator:
         self._assignments = SplitAssignments()
         self._requests.clear()
         self._gone.clear()
+        self._told_no_more.clear()
 
     def start(self) -> None:
         """Make the enumerator and let it begin."""
@@ -115,7 +123,7 @@ class SourceCoordinator:
         self._guarded("enumerator", lambda: self._begin(None if state is None else self._codec.loads(state)))
 
     def handle_event(self, subtask: int, event: Any) -> None:
-        """A reader asks for work; a request that comes twice is served once.
+        """A reader asks for work; a request that comes twice is served once, one of a gone reader not.
 
         Raises:
             TypeError: It is no request.
@@ -124,7 +132,9 @@ class SourceCoordinator:
             msg = f"a reader of {self.operator_id!r} sent {event!r:.80}"
             raise TypeError(msg)
         enumerator = self._enumerator
-        if enumerator is not None and event.number > self._requests.get(subtask, 0):
+        if enumerator is None or subtask in self._gone:
+            return
+        if event.number > self._requests.get(subtask, 0):
             self._requests[subtask] = event.number
             self._guarded("handle_split_request", lambda: enumerator.handle_split_request(subtask))
 
@@ -149,6 +159,10 @@ class SourceCoordinator:
     def subtask_failed(self, subtask: int, reason: str) -> None:
         """A reader is gone; it is asked and told nothing until it comes back."""
         self._gone.add(subtask)
+        self._told_no_more.discard(subtask)
+        enumerator = self._enumerator
+        if isinstance(enumerator, HearsOfFailedReaders):
+            self._guarded("reader_failed", partial(enumerator.reader_failed, subtask))
 
     def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
         """A reader comes back while the others go on: it gives back what its state does not know of."""

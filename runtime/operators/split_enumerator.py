@@ -31,7 +31,10 @@ class SplitEnumeratorContext(Protocol):
         ...
 
     def assign(self, subtask: int, splits: Sequence[Any]) -> None:
-        """Hand splits to a reader; from now on they are not the enumerator's."""
+        """Hand splits to a reader; from now on they are not the enumerator's.
+
+        They wait for a reader that is not there yet, so `start` may assign.
+        """
         ...
 
     def signal_no_more_splits(self, subtask: int) -> None:
@@ -75,6 +78,15 @@ class SplitEnumerator(Protocol):
 
     def close(self) -> None:
         """The attempt or the job is over; called once."""
+        ...
+
+
+@runtime_checkable
+class HearsOfFailedReaders(Protocol):
+    """A `SplitEnumerator` that remembers which readers wait, so it must forget those that fail."""
+
+    def reader_failed(self, subtask: int) -> None:
+        """A reader is gone and comes back later; if it has nothing to read then it asks again."""
         ...
 
 

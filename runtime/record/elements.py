@@ -124,7 +124,7 @@ class CheckpointOptions:
         kind: Checkpoint or savepoint.
         unaligned: The barrier may overtake buffers.
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
-        drain: With a synchronous savepoint: event time goes to its end first, and windows fire.
+        drain: With a synchronous savepoint: event time goes to its end first, and what waits for it fires.
         location: URL of the folder that takes a savepoint's files; `None` for a place in the job's own
             checkpoint storage.
     """
@@ -171,7 +171,7 @@ class EndOfData:
     """No more records follow on this channel; barriers still may.
 
     Attributes:
-        drain: The final watermark goes to the end of time and windows fire.
+        drain: The final watermark goes to the end of time, and what waits for it fires.
     """
 
     drain: bool = True

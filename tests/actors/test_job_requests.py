@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from penstock.actors.job_requests import JobRequests
 from penstock.actors.savepoint_answers import SavepointAnswer, SavepointRefused, SavepointTaken
 from penstock.runtime import JobStatus
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.coordinator_requests import (
     CheckpointAnswer,
     CheckpointCompleted,
@@ -17,8 +20,10 @@ from penstock.runtime.checkpoint.coordinator_requests import (
 )
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.record.elements import SnapshotKind
 
 REFUSED = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, "too late")
+SAVED = CompletedCheckpoint(1, 1, SnapshotKind.SYNC_SAVEPOINT, {}, 0.0, 0.0)
 
 
 def stopped(state: JobState, savepoint: str | None) -> SavepointAnswer:
@@ -54,6 +59,104 @@ def test_a_stop_that_a_running_job_refuses_is_refused() -> None:
     answer = stopped(JobState.RUNNING, None)
     assert isinstance(answer, SavepointRefused)
     assert answer.why.startswith("too late")
+
+
+class StoppingJob:
+    """A job whose stops are answered when the test says so; used inside an event loop."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.ended = asyncio.Event()
+        self.asked: asyncio.Queue[Any] = asyncio.Queue()
+        self.scheduler = SimpleNamespace(state=JobState.RUNNING, stop_with_savepoint=self._stop)
+        self.report = SimpleNamespace(
+            savepoint="/jobs/j/savepoint-1-1", status=JobStatus.FINISHED, failure=None
+        )
+        self.requests = JobRequests(
+            cast("Any", self.scheduler),
+            "/jobs",
+            lambda call: call(),
+            pool,
+            self.ended,
+            lambda: cast("Any", self.report),
+        )
+
+    def _stop(self, request: object, on_answer: Any) -> None:
+        self.scheduler.state = JobState.STOPPING
+        self.asked.put_nowait(on_answer)
+
+    def stop(self, **request: Any) -> asyncio.Task[SavepointAnswer]:
+        return asyncio.create_task(self.requests.stop(**{"drain": False, "target": None, **request}))
+
+    async def both(self) -> tuple[asyncio.Task[SavepointAnswer], asyncio.Task[SavepointAnswer], Any]:
+        """Two stops, the second while the first runs, and how to answer the scheduler's one request."""
+        first = self.stop()
+        on_answer = await self.asked.get()
+        second = self.stop()
+        await asyncio.sleep(0)  # the second one's first step
+        return first, second, on_answer
+
+
+def in_a_loop(scenario: Callable[[StoppingJob], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            await asyncio.wait_for(scenario(StoppingJob(pool)), 30)
+
+    asyncio.run(run())
+
+
+def test_whoever_stops_a_job_that_is_being_stopped_is_refused_likewise_when_it_goes_on() -> None:
+    async def scenario(job: StoppingJob) -> None:
+        first, second, on_answer = await job.both()
+        job.scheduler.state = JobState.RUNNING
+        on_answer(REFUSED)
+        assert isinstance(await first, SavepointRefused)
+        assert await second == await first
+        again = job.stop(drain=True)  # nothing is left of the first one
+        (await job.asked.get())(CheckpointCompleted(SAVED))
+        job.ended.set()
+        assert isinstance(await again, SavepointTaken)
+
+    in_a_loop(scenario)
+
+
+def test_whoever_stops_a_job_that_is_being_stopped_waits_for_the_same_end() -> None:
+    async def scenario(job: StoppingJob) -> None:
+        first, second, on_answer = await job.both()
+        on_answer(CheckpointCompleted(SAVED))
+        job.ended.set()
+        assert await first == await second == SavepointTaken("/jobs/j/savepoint-1-1")
+        assert job.asked.empty()
+
+    in_a_loop(scenario)
+
+
+def test_a_job_that_is_being_stopped_can_not_be_stopped_in_another_way(tmp_path: Path) -> None:
+    place = str(tmp_path / "saved")
+
+    async def scenario(job: StoppingJob) -> None:
+        first = job.stop(target=place)
+        on_answer = await job.asked.get()
+        for other in ({"target": place, "drain": True}, {"target": str(tmp_path)}, {}):
+            answer = await job.stop(**other)
+            assert isinstance(answer, SavepointRefused)
+            assert f"already, without drain, with a savepoint in {place}: ask for the same" in answer.why
+        on_answer(CheckpointCompleted(SAVED))
+        job.ended.set()
+        assert isinstance(await first, SavepointTaken)
+
+    in_a_loop(scenario)
+
+
+def test_a_job_that_an_earlier_job_master_has_stopped_is_waited_for() -> None:
+    async def scenario(job: StoppingJob) -> None:
+        job.scheduler.state = JobState.STOPPING
+        waiting = job.stop(drain=True)
+        await asyncio.sleep(0)
+        job.ended.set()
+        assert isinstance(await waiting, SavepointTaken)
+        assert job.asked.empty()
+
+    in_a_loop(scenario)
 
 
 def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> str | None:

@@ -15,6 +15,7 @@ from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
 from penstock.runtime import StreamEnvironment
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.operator_event_valve import EventCallbacks
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
@@ -39,6 +40,7 @@ class ScriptedActor:
         self.deploy = Call(self._deploy)
         self.run = Call(self._run)
         self.stop = Call(self._stop)
+        self.control = Call(self._control)
 
     async def _deploy(self, descriptor: Any, master: Any) -> None:
         self.calls.append(f"deploy {descriptor.attempt}")
@@ -50,6 +52,10 @@ class ScriptedActor:
 
     async def _stop(self, attempt: int) -> None:
         self.calls.append(f"stop {attempt}")
+
+    async def _control(self, attempt: int, message: Any) -> bool:
+        self.calls.append(f"control {attempt}")
+        return False
 
 
 class RecordingScheduler:
@@ -184,3 +190,40 @@ def test_an_error_in_the_execution_itself_fails_the_attempt() -> None:
     assert (what, attempt) == ("deployment failed", 5)
     assert cause is not None
     assert "impossible" in cause.message
+
+
+def answers_to_an_event(actor: ScriptedActor, attempts: list[int]) -> list[str]:
+    """What is heard of an event for the last of these attempts, the first of which was started."""
+
+    async def scenario() -> list[str]:
+        made, scheduler = execution(actor)
+        heard: list[str] = []
+        answered = asyncio.Event()
+
+        def lost(error: BaseException) -> None:
+            heard.extend([*(what for what, _, _ in scheduler.heard if what == "failed"), str(error)])
+            answered.set()
+
+        (subtask,) = made._all
+        made.start(attempts[0])
+        made._attempts[subtask] = attempts[0]
+        if attempts[1:]:
+            made.deploy(attempts[1], None)
+        answer = EventCallbacks(lambda: heard.append("it arrived"), lost)
+        made.send_operator_event(attempts[-1], subtask, "numbers", "an event", answer)
+        await asyncio.wait_for(answered.wait(), 10)
+        return heard
+
+    return asyncio.run(scenario())
+
+
+def test_an_event_that_its_actor_does_not_take_is_lost_behind_the_end_of_the_run() -> None:
+    failed, lost = answers_to_an_event(ScriptedActor(SubtaskStopped()), [4])
+    assert failed == "failed"
+    assert "numbers[0] is gone" in lost
+
+
+def test_no_event_goes_to_the_actor_of_an_older_attempt() -> None:
+    actor = ScriptedActor(SubtaskStopped())
+    assert "numbers[0] is gone" in answers_to_an_event(actor, [4, 5])[-1]
+    assert not any(call.startswith("control") for call in actor.calls)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any, cast
 
-from penstock.actors.messages import SubtaskFailed, SubtaskStopped
+from penstock.actors.messages import NotifyComplete, SubtaskFailed, SubtaskStopped
 from penstock.actors.subtask_actor import SubtaskActor
 from penstock.runtime import StreamEnvironment
 from penstock.runtime.graph.execution_graph import build_execution_graph
@@ -155,5 +155,19 @@ def test_an_attempt_that_is_stopped_before_its_run_takes_nothing_that_arrived() 
         actor._attempt._runner.post(lambda: taken.append("frame"))
         await actor.stop(1)
         assert taken == []
+
+    run(scenario)
+
+
+def test_a_message_for_an_attempt_that_does_not_run_is_answered_so() -> None:
+    async def scenario() -> None:
+        actor, message = SubtaskActor("job", 60.0), NotifyComplete(1)
+        assert not await actor.control(2, message)
+        await actor.deploy(descriptor(2), NO_MASTER)
+        assert await actor.control(2, message)
+        assert not await actor.control(1, message)
+        assert not await actor.control(3, message)
+        await actor.stop(2)
+        assert not await actor.control(2, message)
 
     run(scenario)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,6 @@ from jobs.driving import (
     after_checkpoints,
     assert_no_subtasks,
     eventually,
-    kill_master,
     kill_subtask,
     penstock_actors,
     submit,
@@ -21,6 +23,7 @@ from jobs.faults import Stuck
 from jobs.oracle import committed_updates, expected_updates
 from jobs.words import counted, environment, lines, paced_lines, word_count
 
+from penstock.actors.archive import is_to_be_cancelled, save_to_cluster
 from penstock.runtime import FileSink, FixedDelay, JobCancelledError, JobConfig, JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -96,18 +99,26 @@ def test_a_job_is_cancelled_while_it_waits_for_its_restart(tmp_path: Path) -> No
     assert_no_subtasks(job)
 
 
-def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(tmp_path: Path) -> None:
-    env = environment(tmp_path, config=JobConfig(cancellation_timeout=3.0))
+@pytest.mark.parametrize("every", [0.2, None])
+def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(
+    tmp_path: Path, every: float | None
+) -> None:
+    """Not even if the last that it has said of the job is that it comes up."""
+    env = environment(tmp_path, every=every, config=JobConfig(cancellation_timeout=5.0))
     stuck = Stuck(str(tmp_path / "stuck"))
     stream = env.from_source("lines", paced_lines(1_000_000, 3_000.0)).map(stuck)
     counted(stream, FileSink.json(tmp_path / "out"))
     job = submit(env)
     eventually("the function is stuck", (tmp_path / "stuck").exists)
     job.cancel()
-    wait_until(job, "the cancellation", lambda r: r.status is JobStatus.CANCELLING)
-    kill_master(job)
+    report = wait_until(job, "the cancellation", lambda r: r.status is JobStatus.CANCELLING)
+    assert report.master is not None
+    os.kill(report.master.pid, signal.SIGSTOP)
+    save_to_cluster(job.job_id, replace(report, status=JobStatus.DEPLOYING).to_record())
+    os.kill(report.master.pid, signal.SIGKILL)
 
     with pytest.raises(JobCancelledError):
         job.wait(PATIENCE)
 
     assert_no_subtasks(job, patience=10.0)
+    eventually("its record says enough", lambda: not is_to_be_cancelled(job.job_id))

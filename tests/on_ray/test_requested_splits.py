@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from jobs.driving import after_checkpoints, finish, kill_master, kill_subtask, submit, wait_until
+from jobs.eager import Eager
 from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
 from jobs.pieces import Pieces
 from jobs.words import lines, word_count
@@ -57,3 +58,10 @@ def test_a_region_that_fails_gives_its_splits_back_while_the_other_reads_on(tmp_
     assert result.statistics.restarts == 1
     attempts = {int(file.name.rsplit("-", 2)[1]) for file in (tmp_path / "copies").glob("part-*")}
     assert attempts == {1}, "the other source went on"
+
+
+def test_splits_that_are_assigned_before_the_readers_are_deployed_reach_them(tmp_path: Path) -> None:
+    job = submit(word_count(tmp_path, Eager(200, 8), parallelism=2))
+    result = finish(job)
+    assert_exactly_once(tmp_path / "out", lines(200))
+    assert result.statistics.restarts == 0

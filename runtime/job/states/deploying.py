@@ -89,15 +89,36 @@ class Deploying(State):
                     self._deploy(outcome)
 
     def _deploy(self, start: AttemptStart) -> None:
+        """Restore what runs in the JobMaster, which has a deadline, too, then deploy."""
         self._deploying = True
+        job = self.job
+        self._timer = job.timers.call_later(job.deployment_timeout, self._not_restored)
         try:
-            self.job.restore_operators(start.restore)
-        except Exception as error:  # whatever a hook raised, too
+            job.restore_operators(start.restore, lambda error: self._restored(start, error))
+        except Exception as error:  # whatever a coordinator raised, too
+            self._restored(start, error)
+
+    def _restored(self, start: AttemptStart, error: BaseException | None) -> None:
+        job = self.job
+        if job.state is not self or job.is_fenced:
+            return
+        self.leave()
+        if error is not None:
             text = f"what runs in the JobMaster could not be restored: {error}"
             self.failed(FailureCause(text, recoverable=not isinstance(error, PenstockError)))
-        if self.job.state is not self:
-            return  # that, or a coordinator that could not begin
-        self.job.gateway.deploy(start.attempt, start.restore)
+            return
+        job.start_operators()
+        if job.state is self:  # no coordinator failed as it began
+            job.gateway.deploy(start.attempt, start.restore)
+
+    def _not_restored(self) -> None:
+        job = self.job
+        busy = () if job.operators is None else job.operators.busy_hooks
+        text = (
+            f"master hooks did not come back within {job.deployment_timeout:g} s (deployment_timeout), so "
+            f"they are not restored: {', '.join(map(repr, busy))}"
+        )
+        self.failed(FailureCause(text))
 
     def _on_error(self, error: BaseException) -> None:
         job = self.job

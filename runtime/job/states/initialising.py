@@ -24,6 +24,7 @@ class Initialising(State):
     def enter(self) -> None:
         """Let them restore and begin."""
         self.job.gateway.start(self.job.attempt)
+        self.job.were_started([subtask.id for subtask in self.job.graph.subtasks])
 
     def started(self) -> bool:
         """All of them run."""

@@ -1,9 +1,9 @@
 """The job is being stopped with a savepoint (Flink: stop-with-savepoint, FLIP-34; `StopWithSavepoint`).
 
 In this order: no other checkpoint is taken any more; the sources end their data (with `drain` event time goes
-to its end and windows fire, without it nothing does) and put the savepoint's barrier behind that; the
-savepoint completes, which is a record in the log; the sinks commit what it covers; the subtasks leave; the
-job is finished.
+to its end and what waits for it fires, without it nothing does) and put the savepoint's barrier behind that;
+the savepoint completes, which is a record in the log; the sinks commit what it covers; the subtasks leave;
+the job is finished.
 
 Why nothing is lost or done twice. Behind the barrier of a source comes nothing, so all that the job has ever
 done is in the savepoint. If it fails, sources have ended that must go on, so the attempt fails and the next

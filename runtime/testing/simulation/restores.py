@@ -1,8 +1,8 @@
 """`Restores`: what is different for the oracle because of how a job came up.
 
 Two things are given up by design. Data in flight on a rebalance goes to other subtasks, so its order is lost.
-What a finished subtask kept is not shared out and not carried into the checkpoints of another job, because it
-has had its effect: nobody has it any more.
+What a finished subtask kept is not shared out to another parallelism, because it has had its effect: nobody
+has it any more.
 """
 
 from __future__ import annotations
@@ -47,7 +47,5 @@ class Restores:
         for vertex in graph.job.vertices:
             for operator in vertex.operators:
                 state = restore.operators.get(operator.id)
-                if state is None or not state.finished:
-                    continue
-                if state.parallelism != vertex.parallelism or restore.location is not None:
+                if state is not None and state.finished and state.parallelism != vertex.parallelism:
                     self.left_behind.add(operator.id)

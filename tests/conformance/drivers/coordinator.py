@@ -203,6 +203,7 @@ class CoordinatorRun:
                 hooks=self.hooks,
                 initialise=self.initialise,
                 coalesce_periodic=False,
+                end_starts=False,
             )
         )
         self.coordinator.begin_attempt(ATTEMPT, self.store, -1)

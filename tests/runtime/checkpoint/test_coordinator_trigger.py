@@ -187,6 +187,7 @@ def test_states_of_hooks_and_coordinators_are_in_the_metadata_and_come_back():
     assert stored.size == sum(len(s) for s in (b"state of a", b"state of b", stored.master_states[0].data))
     again = World(hooks={"outside": {}, "new": {}})
     again.coordinator.restore(stored)
+    again.runner.run_all()
     assert again.hooks._hooks["outside"]._hook.restored == [(1, ("file", 7))]
     assert again.hooks._hooks["new"]._hook.restored == [(1, None)]
     assert again.coordinators["b"].restored == [(1, b"state of b")]
@@ -245,11 +246,44 @@ def test_a_checkpoint_that_expires_in_its_start_never_reaches_a_subtask():
     world.ask()
     world.timers.advance(5)
     assert "it waited for a[0], b[0], the coordinator of a" in world.answers[0].detail
+    assert world.open_valves()
+    assert not world.coordinator.is_triggering
     world.take()
     world.coordinators["a"].answer()
     assert world.take() == []
     assert world.open_valves()
+
+
+def test_a_hook_that_never_answers_costs_its_checkpoints_and_holds_nothing_back():
+    world = World(hooks={"outside": {}}, timeout=5, tolerable_failures=1)
+    for _ in range(2):
+        world.coordinator.trigger(on_answer=world.answers.append)
+    assert world.coordinator.statistics().queued == 1
+    world.timers.advance(5)
+    [answer] = world.answers
+    assert answer.reason is Reason.CHECKPOINT_EXPIRED
+    assert "the master hook outside" in answer.detail
+    assert world.coordinator.pending_ids == (2,), "the queue goes on"
+    assert world.coordinator.statistics().failures_in_a_row == 1
+    world.timers.advance(5)
+    assert world.open_valves()
     assert not world.coordinator.is_triggering
+    [failed] = [said for said in world.take() if said[0] == "fail_job"]
+    assert "checkpoint 2 failed (checkpoint_expired)" in failed[1]
+
+
+def test_an_answer_of_a_hook_that_comes_too_late_does_not_count_for_the_next_checkpoint():
+    world = World(hooks={"outside": {}}, timeout=5, tolerable_failures=1)
+    world.coordinator.trigger(on_answer=world.answers.append)
+    world.timers.advance(5)
+    world.coordinator.trigger(on_answer=world.answers.append)
+    world.take()
+    world.runner.run_next()
+    assert world.take() == [("hook outside", 1)], "the second call waits for the first"
+    world.runner.run_next()
+    assert world.take() == [("hook outside", 2), ("trigger", 2)]
+    world.acknowledge(2)
+    assert isinstance(world.answers[-1], CheckpointCompleted)
 
 
 def test_a_new_attempt_forgets_what_was_being_started():
@@ -299,6 +333,7 @@ def test_the_end_of_the_job_closes_hooks_once():
     world.coordinator.end_attempt()
     world.coordinator.end_job("finished")
     world.coordinator.end_job("finished")
+    world.runner.run_all()
     assert world.take() == [("close outside",)]
 
 

@@ -137,6 +137,19 @@ def test_a_failed_subtask_loses_what_waits_for_it_and_the_others_do_not():
     assert run.holder.statistics().discarded == 1
 
 
+def test_a_snapshot_does_not_wait_for_events_to_a_subtask_that_is_gone():
+    run = Run()
+    run.holder.send_event(0, "given back")
+    run.holder.send_event(1, "b")
+    run.holder.subtask_failed(0, "killed")
+    run.checkpoint(1)
+    run.coordinator.answer.complete(b"state")
+    assert run.sender.under_way.pop(0)[:2] == (0, "given back")
+    assert run.results == []
+    assert run.sender.arrive() == (1, "b")
+    assert run.results == [b"state"]
+
+
 def test_a_coordinator_that_fails_over_an_event_fails_the_job_and_is_named():
     run = Run()
     run.holder.handle_event(0, "gibberish")

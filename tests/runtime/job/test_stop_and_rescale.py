@@ -18,9 +18,17 @@ from penstock.runtime.checkpoint.coordinator_requests import (
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metadata import read_state, write_state_file
 from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import (
+    CheckpointMetrics,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    SubtaskId,
+    SubtaskSnapshot,
+)
 from penstock.runtime.errors import RestoreError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
@@ -286,6 +294,32 @@ def test_a_job_that_starts_from_the_savepoint_of_a_stop_runs() -> None:
     assert again.cluster.restored[-1].location is None  # now it has a checkpoint of its own
 
 
+def test_the_first_checkpoint_of_a_job_that_starts_from_a_savepoint_keeps_what_finished_subtasks_kept() -> (
+    None
+):
+    """In files of its own: the savepoint may be deleted then."""
+    first = Run().start()
+    first.scheduler.take_savepoint("/saved", first.answers.append)
+    location = first.cluster.barriers[-1].options.location
+    file = write_state_file(first.places(location, create=True), "read-0-0", b"kept")
+    kept = OperatorSubtaskState(operator=(OperatorStateHandle("all", RedistributionMode.UNION, file, 1),))
+    first.scheduler.acknowledge(1, READ, 1, SubtaskSnapshot({"read": kept}, ended=True), CheckpointMetrics())
+    first.scheduler.acknowledge(1, COUNT, 1, SubtaskSnapshot(), CheckpointMetrics())
+    first.runner.run_all()
+
+    second = Run(MemoryStorage(), first.places, job_id="again", restore_from=location).start()
+    second.scheduler.on_subtask_finished(1, READ)
+    second.timers.advance(10)
+    second.scheduler.acknowledge(1, COUNT, 2, SubtaskSnapshot(), CheckpointMetrics())
+    second.runner.run_all()
+    del first.places.storages[location]
+
+    third = Run(second.storage, first.places, job_id="again", restore_from=location).start()
+    restored = third.cluster.restored[-1].operators["read"]
+    (state,) = restored.subtasks[0].operator
+    assert (restored.finished, read_state(third.storage, state.state)) == ({0}, b"kept")
+
+
 def test_a_snapshot_that_is_not_there_fails_the_job_at_once() -> None:
     places = MemoryPlaces()
     places("/data/x", create=True)
@@ -320,6 +354,79 @@ def test_a_savepoint_is_followed_by_a_checkpoint_before_it_is_answered() -> None
     run.acknowledge()
     assert isinstance(run.answers[0], CheckpointCompleted)
     assert run.answers[0].checkpoint.checkpoint_id == 1
+
+
+def savepoint_complete(**checkpointing: Any) -> Run:
+    """The savepoint is complete, and the checkpoint behind it runs."""
+    run = Run(**checkpointing).start()
+    run.scheduler.take_savepoint(None, run.answers.append)
+    run.acknowledge()
+    assert (run.cluster.barriers[-1].checkpoint_id, run.answers) == (2, [])
+    return run
+
+
+def still_needed(run: Run) -> str:
+    """What the answer says, which must be that the savepoint is complete."""
+    (answer,) = run.answers
+    assert isinstance(answer, CheckpointCompleted)
+    assert answer.checkpoint.checkpoint_id == 1
+    return answer.still_needed
+
+
+def test_a_savepoint_is_not_answered_before_a_checkpoint_behind_it_is_complete() -> None:
+    run = savepoint_complete(tolerable_failures=9)
+    run.scheduler.decline(1, COUNT, 2, Reason.CHECKPOINT_DECLINED, "disk full")
+    assert run.answers == []
+    run.timers.advance(1)
+    assert run.acknowledge() == 3
+    assert still_needed(run) == ""
+    assert run.scheduler.latest_completed.kind is SnapshotKind.CHECKPOINT
+
+
+def test_a_savepoint_behind_which_no_checkpoint_completes_is_complete_and_still_needed() -> None:
+    run = savepoint_complete(tolerable_failures=9)
+    for checkpoint_id in range(2, 6):
+        assert run.answers == []
+        run.scheduler.decline(1, COUNT, checkpoint_id, Reason.CHECKPOINT_DECLINED, "disk full")
+        run.timers.advance(1)
+    assert (
+        still_needed(run)
+        == "no checkpoint could be taken behind it: count[0]: disk full (checkpoint_declined)"
+    )
+    assert run.scheduler.latest_completed.kind is SnapshotKind.SAVEPOINT
+    assert len(run.cluster.barriers) == 5
+
+
+def test_a_savepoint_is_answered_when_the_job_has_restarted_from_it_and_has_a_checkpoint_again() -> None:
+    run = savepoint_complete()
+    run.scheduler.on_subtask_failed(1, READ, FailureCause("out of memory"))
+    run.timers.advance(1)  # it does not run: nothing can be asked for
+    run.all_stopped()
+    run.timers.advance(0)
+    run.come_up()
+    assert (run.answers, run.cluster.restored[-1].checkpoint_id) == ([], 1)
+    run.timers.advance(1)
+    run.acknowledge()
+    assert still_needed(run) == ""
+
+
+def test_a_savepoint_is_answered_when_its_job_ends_meanwhile() -> None:
+    run = savepoint_complete()
+    run.scheduler.cancel()
+    run.all_stopped()
+    run.timers.advance(1)
+    assert run.state is JobState.CANCELLED
+    assert still_needed(run) == ""
+
+
+def test_a_savepoint_asks_for_no_checkpoint_while_the_job_is_rescaled() -> None:
+    run = savepoint_complete(max_concurrent=3).rescale(count=3)
+    barriers = len(run.cluster.barriers)
+    run.timers.advance(1)
+    assert len(run.cluster.barriers) == barriers
+    run.acknowledge()
+    run.timers.advance(1)
+    assert still_needed(run) == ""
 
 
 def test_savepoints_that_take_too_long_do_not_fail_the_job() -> None:

@@ -161,6 +161,29 @@ def test_a_reader_that_is_gone_is_sent_nothing_and_loses_nothing():
     assert run.ask(0) == [(0, ("a",))]
 
 
+def test_a_reader_that_is_gone_does_not_wait_any_more_and_can_not_ask():
+    run = Run().begin()
+    run.ask(0)
+    run.holder.subtask_failed(0, "killed")
+    assert run.ask(0) == []
+    run.holder.subtask_reset(0, None)
+    run.runner.run_all()
+    assert run.take() == [], "only its predecessor has asked"
+    run.asked[0] = 0
+    assert run.ask(0) == [(0, ("a",))]
+
+
+def test_a_reader_is_told_once_that_there_is_no_more_and_again_when_it_comes_back():
+    run = Run(Folder(())).begin()
+    run.runner.run_all()
+    assert run.ask(0) == [(0, None)]
+    assert run.ask(0) == []
+    run.holder.subtask_failed(0, "killed")
+    run.holder.subtask_reset(0, None)
+    run.asked[0] = 0
+    assert run.ask(0) == [(0, None)]
+
+
 def test_a_source_that_can_not_be_listed_fails_the_job_and_is_named():
     run = Run(Folder(error=FileNotFoundError("no such folder"))).begin()
     run.runner.run_all()

@@ -20,6 +20,7 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.testing.held_rows import hold
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import (
     MemoryPlaces,
@@ -124,6 +125,26 @@ def test_a_stopped_job_has_committed_exactly_what_its_savepoint_covers(
     assert again.complete_checkpoint() > saved.checkpoint_id
     again.finish()
     assert Counter(target.rows()) == expected()
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_what_waits_for_event_time_comes_out_with_drain_and_stays_in_the_savepoint_without(
+    target: InMemoryCollector, places: MemoryPlaces, drain: bool
+) -> None:
+    def held() -> ExecutionGraph:
+        env = StreamEnvironment("hold", parallelism=2)
+        hold(numbers(env).rebalance(), "hold").sink("out", CollectSink(target))
+        return build_execution_graph(env.build())
+
+    job = StepJob(held(), CONFIG, MemoryStorage(), Random(3).randrange, open_location=places)
+    job.run(200)
+    job.complete_checkpoint()
+    assert target.rows() == []
+    stop_with_savepoint(job, places, "/saved", drain=drain)
+    assert bool(target.rows()) is drain
+    assert len(target.rows()) < COUNT
+    start(target, places, "/saved", held()).finish()
+    assert Counter(target.rows()) == Counter(range(COUNT))
 
 
 @pytest.mark.parametrize("parallelism", [1, 3, 5])

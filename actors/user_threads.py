@@ -1,0 +1,28 @@
+"""`UserThreads`: threads for users' code in a JobMaster, which may block for ever.
+
+Each call gets a thread of its own, so one that hangs takes nothing from the threads that write checkpoints
+and the log, nor from another call. They are daemons: a call that hangs does not keep an ended job's process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+
+
+class UserThreads:
+    """Runs each call in a new thread.
+
+    Args:
+        name: Begins the names of the threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._numbers = count(1)
+
+    def submit(self, call: Callable[[], None], /) -> None:
+        """Run a call that raises nothing."""
+        name = f"{self._name}-{next(self._numbers)}"
+        threading.Thread(target=call, name=name, daemon=True).start()

@@ -1,0 +1,34 @@
+"""What a depot looks for again and again: the actors that it needs, and the other readers of its job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import ray
+
+from penstock.actors.names import NAMESPACE
+from penstock.bridge.depot_names import actor_exists, desk_name
+
+logger = logging.getLogger(__name__)
+
+
+async def is_there(name: str) -> bool:
+    """Whether an actor of this name lives; when that can't be found out it counts as alive."""
+    try:
+        return await asyncio.to_thread(actor_exists, name)
+    except Exception as error:  # whatever it is, it says nothing about that actor; the next look may
+        logger.warning("can't look for %s: %s", name, error)
+        return True
+
+
+async def have_all_come(hand_over: str, job_id: str, of: int) -> bool:
+    """Whether all readers of a job have come to the desk of a hand-over.
+
+    Readers that had ended in a snapshot do not come again, and without them nothing is handed over.
+    """
+    try:
+        desk = ray.get_actor(desk_name(hand_over), namespace=NAMESPACE)
+        return bool(await desk.has_all.remote(job_id, of))
+    except (ValueError, ray.exceptions.RayActorError):
+        return True  # the next look for the desk says more

@@ -1,0 +1,86 @@
+"""The checkpoint that is taken right behind a savepoint.
+
+Until a younger checkpoint is complete a restart of the job begins with the savepoint, whose files are the
+user's to move or delete. So a checkpoint follows at once, and whoever asked for the savepoint is answered
+when it is complete. One that fails is tried again a few times; its failures count like all others. A job
+that restarts meanwhile is waited for, and so is one that is stopped or rescaled, which takes a snapshot
+anyway. If there is none in the end the savepoint exists all the same: the answer says so, and that the job
+still needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.runtime.checkpoint.coordinator_requests import (
+    CheckpointAnswer,
+    CheckpointCompleted,
+    CheckpointFailed,
+    OnAnswer,
+)
+from penstock.runtime.job.job_state import JobState
+
+if TYPE_CHECKING:
+    from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
+    from penstock.runtime.job.context import JobContext
+
+#: How often the checkpoint is tried, and how often the job is found not to be running.
+TRIES: Final = 4
+WAITS: Final = 30
+#: Seconds in front of each further look and try.
+RETRY_AFTER: Final = 1.0
+
+
+class SavepointFollowUp:
+    """Answers for a savepoint when the job needs nothing of it any more, or says that it still does.
+
+    Args:
+        job: The job.
+        coordinator: Takes its checkpoints.
+        on_answer: Told once how the savepoint went.
+    """
+
+    def __init__(self, job: JobContext, coordinator: CheckpointCoordinator, on_answer: OnAnswer) -> None:
+        self._job = job
+        self._coordinator = coordinator
+        self._on_answer = on_answer
+        self._tries, self._waits = TRIES, WAITS
+
+    def savepoint_ended(self, answer: CheckpointAnswer) -> None:
+        """The savepoint is complete, or there is none."""
+        if isinstance(answer, CheckpointFailed):
+            self._on_answer(answer)
+        else:
+            self._try(answer)
+
+    def _try(self, savepoint: CheckpointCompleted) -> None:
+        state = self._job.state.name
+        if self._is_free_of(savepoint):
+            self._on_answer(savepoint)
+        elif state is JobState.RUNNING:
+            self._tries -= 1
+            self._coordinator.trigger(urgent=True, on_answer=lambda answer: self._followed(savepoint, answer))
+        else:
+            self._waits -= 1
+            self._try_again(savepoint, f"the job is {state.value}")
+
+    def _followed(self, savepoint: CheckpointCompleted, answer: CheckpointAnswer) -> None:
+        if isinstance(answer, CheckpointCompleted):
+            self._on_answer(savepoint)
+        else:
+            self._try_again(savepoint, f"{answer.detail or 'no reason given'} ({answer.reason.value})")
+
+    def _try_again(self, savepoint: CheckpointCompleted, why: str) -> None:
+        if self._tries and self._waits and not self._job.is_fenced:
+            self._job.timers.call_later(RETRY_AFTER, lambda: self._try(savepoint))
+        elif self._is_free_of(savepoint):
+            self._on_answer(savepoint)
+        else:
+            self._on_answer(replace(savepoint, still_needed=f"no checkpoint could be taken behind it: {why}"))
+
+    def _is_free_of(self, savepoint: CheckpointCompleted) -> bool:
+        """Whether the job has ended, or has something younger to restart from."""
+        newest = self._coordinator.latest_completed
+        has_younger = newest is not None and newest.checkpoint_id > savepoint.checkpoint.checkpoint_id
+        return has_younger or self._job.state.name.is_terminal
