@@ -192,22 +192,25 @@ def frames(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
     return schema, [*rows, (longest, *(None for _ in columns))]
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/St_Johns"])
+@pytest.mark.parametrize(("zone", "examples"), [("UTC", 2), ("America/St_Johns", 1)])
 def test_rows_of_every_type_come_back_as_they_were(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, zone: str
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, zone: str, examples: int
 ) -> None:
-    @settings(max_examples=2, suppress_health_check=list(HealthCheck), deadline=None)
+    """Every example has all types with the values at their edges; what is drawn comes on top."""
+
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), deadline=None)
     @given(frame=frames())
     def there_and_back(frame: tuple[Any, list[tuple[Any, ...]]]) -> None:
         schema, rows = frame
-        df = spark.createDataFrame(rows, schema).repartition(2, "row")
+        df = spark.createDataFrame(rows, schema)
         env = environment(tmp_path_factory.mktemp("types"), parallelism=2)
         back = bridge.to_spark(env, bridge.from_spark(env, df), spark, timeout=PATIENCE)
         assert [(f.name, f.dataType.simpleString()) for f in back.schema] == [
             (f.name, f.dataType.simpleString()) for f in df.schema
         ]
-        expected = [comparable(row) for row in df.orderBy("row").collect()]
-        found = [comparable(row) for row in back.orderBy("row").collect()]
+        # A shuffle of so many columns takes longer than all the rest.
+        expected = [comparable(row) for row in sorted(df.collect(), key=lambda row: row.row)]
+        found = [comparable(row) for row in sorted(back.collect(), key=lambda row: row.row)]
         back.unpersist()
         assert found == expected
         assert len(found) == len(rows)
