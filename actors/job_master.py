@@ -57,8 +57,6 @@ logger = logging.getLogger(__name__)
 
 #: Seconds for which an ended job still answers, so that nobody who waits is cut off.
 _FAREWELL = 5.0
-
-
 #: Seconds between tries of a JobMaster that came back and can't read its storage; ten minutes together.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 

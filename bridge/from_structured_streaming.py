@@ -41,6 +41,7 @@ from penstock.runtime.graph.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
 
@@ -200,10 +201,15 @@ class StreamingQuery:
         with self._one_batch:
             if batch.schema != self._df.schema:
                 msg = (
-                    f"micro-batch {number} has columns {batch.schema.simpleString()}, and the job was built "
-                    f"for {self._df.schema.simpleString()}; build the job again"
+                    f"micro-batch {number} has columns {_told(batch.schema)}, and the job was built for "
+                    f"{_told(self._df.schema)}; build the job again"
                 )
                 raise HandOverError(msg)
             depots.hand_over(batch, number)
             wait_until_covered(depots, number, induce=self._induce)
             self._batches += 1
+
+
+def _told(schema: StructType) -> str:
+    fields = (f"{f.name} {f.dataType.simpleString()}{'' if f.nullable else ' not null'}" for f in schema)
+    return f"({', '.join(fields)})"

@@ -18,7 +18,7 @@ from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.ended import terminal_state
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.initialising import Initialising
-from penstock.runtime.job.states.stopping import Suspended
+from penstock.runtime.job.states.suspended import Suspended
 from penstock.runtime.ports import Cancellable
 
 

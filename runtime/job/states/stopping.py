@@ -116,41 +116,5 @@ class Stopping(State):
         )
 
 
-class Suspended(State):
-    """An attempt began from the savepoint that the job was stopped with: nothing is left but to end.
-
-    All operators are open with the state of the savepoint, so the sinks have committed what it covers.
-
-    Args:
-        job: The job.
-    """
-
-    name = JobState.STOPPING
-
-    def __init__(self, job: JobContext) -> None:
-        super().__init__(job)
-        self._recording = False
-
-    def enter(self) -> None:
-        """Stop the subtasks; none of them has read anything."""
-        self.job.end_checkpoints("the job was stopped with a savepoint")
-        self.job.gateway.stop_all(self.job.attempt)
-
-    def all_stopped(self) -> bool:
-        """Record the end."""
-        if self._recording:
-            return False
-        self._recording = True
-        job = self.job
-        job.when_log_is_known(
-            lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
-        )
-        return True
-
-    def failed(self, cause: FailureCause) -> bool:
-        """What fails while it is being stopped does no harm any more."""
-        return True
-
-
 def _why(answer: CheckpointFailed) -> str:
     return f"{answer.reason.value}: {answer.detail}" if answer.detail else answer.reason.value
