@@ -286,7 +286,8 @@ def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
         df = spark.readStream.schema("id long NOT NULL").parquet(str(tmp_path / "incoming"))
         job, _ = stream_into_table(spark, tmp_path, df, query_restarts=0)
         with pytest.raises(
-            JobFailedError, match=r"operator 'rows'.*micro-batch 0 has columns \(id bigint\), and .* for \(id bigint not null\)"
+            JobFailedError,
+            match=r"operator 'rows'.*micro-batch 0 has columns \(id bigint\), .*\(id bigint not null\)",
         ):
             job.wait(PATIENCE)
     finally:
