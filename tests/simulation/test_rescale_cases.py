@@ -1,6 +1,6 @@
 """The thirty cases of another parallelism, each as a simulated job with failures: every record exactly once.
 
-The same cases run by hand (`tests/properties/test_rescale_matrix.py`) and on Ray (`tests/on_ray/test_rescaling.py`).
+They also run by hand (`tests/properties/test_rescale_matrix.py`) and on Ray (`tests/on_ray/test_rescaling.py`).
 """
 
 from __future__ import annotations

@@ -27,6 +27,6 @@ The files, from the inside out:
 * `handover`, `code_hooks`, `simulation`: the second job of a run; runs one seed
 * `expectation`, `final_state`, `oracle`: what must come out, by the input alone, and the comparison
 * `stuck`: what a job that stands still waits for
-* `runs`, `stress`, `rescaling`: many seeds, Flink's stress test of unaligned checkpoints, and jobs that go on at
-  a parallelism that is given
+* `runs`, `stress`: many seeds, and Flink's stress test of unaligned checkpoints
+* `rescaling`: jobs that go on at a parallelism that is given
 """

@@ -1,8 +1,8 @@
 """Jobs that go on at another parallelism which is given, not drawn: for tables of cases.
 
 A job under back pressure, with slow channels, frames that overtake each other and arrive twice, and failures:
-a process dies in the middle of a step before its user changes the parallelism, another one while the job comes
-up for the second time, a third one later. The parallelism changes while the job runs, or the job is cancelled
+a process dies in the middle of a step before the user changes the parallelism, another one while the job
+comes up after that, a third one later. The parallelism changes while the job runs, or the job is cancelled
 and another one starts from its last checkpoint. Nothing may be lost and nothing may come twice.
 """
 
@@ -102,7 +102,7 @@ def _config(mode: HandlerMode, every: float) -> JobConfig:
     )
 
 
-# -- shapes: what is made of the numbers is counted by key and written ----------------------------------------
+# -- shapes: what is made of the numbers is counted by key and written --------------------------------------
 
 _FIRST = OperatorShape(0, OperatorKind.SOURCE)
 _SECOND = OperatorShape(1, OperatorKind.SOURCE)

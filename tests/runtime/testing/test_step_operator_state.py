@@ -1,4 +1,4 @@
-"""Split, union and broadcast state of an operator in a whole job, taken at one parallelism and restored at another."""
+"""Split, union and broadcast state of a whole job, taken at one parallelism and restored at another."""
 
 from __future__ import annotations
 
