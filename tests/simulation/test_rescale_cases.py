@@ -1,6 +1,7 @@
 """The thirty cases of another parallelism, each as a simulated job with failures: every record exactly once.
 
-They also run by hand (`tests/properties/test_rescale_matrix.py`) and on Ray (`tests/on_ray/test_rescaling.py`).
+They also run by hand (`tests/properties/test_rescale_matrix.py`) and on Ray
+(`tests/on_ray/test_rescaling.py`).
 """
 
 from __future__ import annotations
