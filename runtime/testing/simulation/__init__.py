@@ -28,4 +28,5 @@ The files, from the inside out:
 * `expectation`, `final_state`, `oracle`: what must come out, by the input alone, and the comparison
 * `stuck`: what a job that stands still waits for
 * `runs`, `stress`: many seeds, and Flink's stress test of unaligned checkpoints
+* `rescaling`: jobs that go on at a parallelism that is given
 """

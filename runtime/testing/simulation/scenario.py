@@ -83,6 +83,7 @@ class Scenario:
         weather: What the world is like.
         faults: What will go wrong, if its moment comes.
         second: A second job that starts when the first was stopped or cancelled; `None` for none.
+        rescale_to: The parallelism that its user asks for, by operator id; drawn on the way when left out.
     """
 
     seed: int
@@ -92,6 +93,7 @@ class Scenario:
     weather: Weather
     faults: tuple[PlannedFault, ...]
     second: SecondJob | None = None
+    rescale_to: Mapping[str, int] | None = None
 
     @property
     def is_exactly_once(self) -> bool:

@@ -28,7 +28,7 @@ _MOST_LOOKS: Final = 600
 #: Folder of savepoints that are taken to a place of their own.
 SAVEPOINTS: Final = "savepoints"
 
-#: The largest parallelism of a rescaled operator.
+#: The largest parallelism that is drawn for a rescaled operator.
 MOST_PARALLELISM: Final = 5
 
 _COMING_UP: Final = (
@@ -54,7 +54,7 @@ class User:
         self._control = control
 
     def rescale(self) -> None:
-        """Bring one or two operators to another parallelism."""
+        """Bring operators to another parallelism: to the scenario's, or one or two to one that is drawn."""
         self._when_settled(self._rescale)
 
     def stop(self, *, drain: bool) -> None:
@@ -64,13 +64,8 @@ class User:
         self._when_settled(lambda master: self._stop(master, StopRequest(drain, target)))
 
     def _rescale(self, master: Master) -> None:
-        draws, now = self._world.draws, {v.id: v.parallelism for v in master.scheduler.graph.vertices}
-        shape = self._world.scenario.shape
-        left = [vertex.head.id for vertex in shape.vertices if not vertex.has_broadcast]
-        wanted: dict[str, int] = {}
-        for _ in range(min(len(left), draws.between(1, 2))):
-            operator = left.pop(draws.below(len(left)))
-            wanted[operator] = draws.pick([n for n in range(1, MOST_PARALLELISM + 1) if n != now[operator]])
+        given = self._world.scenario.rescale_to
+        wanted = self._draw_parallelism(master) if given is None else given
 
         def answered(answer: RescaleAnswer) -> None:
             self._world.trace.note("** the user hears:", answer)
@@ -79,6 +74,16 @@ class User:
         self._world.trace.note("** the user wants", wanted)
         if wanted:
             master.scheduler.rescale(wanted, answered)
+
+    def _draw_parallelism(self, master: Master) -> dict[str, int]:
+        draws, now = self._world.draws, {v.id: v.parallelism for v in master.scheduler.graph.vertices}
+        shape = self._world.scenario.shape
+        left = [vertex.head.id for vertex in shape.vertices if not vertex.has_broadcast]
+        wanted: dict[str, int] = {}
+        for _ in range(min(len(left), draws.between(1, 2))):
+            operator = left.pop(draws.below(len(left)))
+            wanted[operator] = draws.pick([n for n in range(1, MOST_PARALLELISM + 1) if n != now[operator]])
+        return wanted
 
     def _stop(self, master: Master, request: StopRequest) -> None:
         if master.scheduler.state in (JobState.STOPPING, JobState.CANCELLING):
