@@ -102,10 +102,12 @@ def deal_key_groups_out_by_the_old_parallelism(patch: pytest.MonkeyPatch) -> Non
 
 
 def skip_the_restore_of_hooks(patch: pytest.MonkeyPatch) -> None:
-    def skip(self: MasterHooks, *arguments: Any, **more: Any) -> None:
-        """No hook is asked."""
+    def begin_anew(self: MasterHooks, *arguments: Any, **more: Any) -> None:
+        """As if there were no state for them."""
+        for identifier in self.identifiers:
+            self._hooks[identifier].reset()
 
-    patch.setattr(MasterHooks, "restore", skip)
+    patch.setattr(MasterHooks, "restore", begin_anew)
 
 
 @pytest.mark.parametrize(
