@@ -297,7 +297,7 @@ def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
     query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "other"), {}, restarts=0)
     nowhere = Depots("no job", (), (), "", b"")
     with pytest.raises(
-        HandOverError, match=r"micro-batch 7 has columns \(id string\).*for \(id bigint\); build"
+        HandOverError, match=r"micro-batch 7 has columns \(id string not null\).*for \(id bigint\); build"
     ):
         query._hand_over(nowhere, spark.sql("SELECT 'not a number' AS id"), 7)
 
