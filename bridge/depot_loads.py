@@ -34,9 +34,11 @@ class DepotLoads:
             here: Index of the depot that asks.
             load: What waits in that.
         """
-        asked = [index for index in range(len(self._names)) if index != here]
-        answers = await asyncio.gather(*map(self._of, asked))
-        return [{**dict(zip(asked, answers, strict=True)), here: load}[i] for i in range(len(self._names))]
+        loads = [load] * len(self._names)
+        others = [index for index in range(len(self._names)) if index != here]
+        for index, answer in zip(others, await asyncio.gather(*map(self._of, others)), strict=True):
+            loads[index] = answer
+        return loads
 
     async def _of(self, index: int) -> int:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Final
 
 import ray
 
@@ -11,6 +12,9 @@ from penstock.actors.names import NAMESPACE
 from penstock.bridge.depot_names import actor_exists, desk_name
 
 logger = logging.getLogger(__name__)
+
+#: Seconds for the desk to answer.
+_PATIENCE: Final = 60.0
 
 
 async def is_there(name: str) -> bool:
@@ -29,6 +33,6 @@ async def have_all_come(hand_over: str, job_id: str, of: int) -> bool:
     """
     try:
         desk = ray.get_actor(desk_name(hand_over), namespace=NAMESPACE)
-        return bool(await desk.has_all.remote(job_id, of))
-    except (ValueError, ray.exceptions.RayActorError):
+        return bool(await asyncio.wait_for(desk.has_all.remote(job_id, of), _PATIENCE))
+    except (TimeoutError, ValueError, ray.exceptions.RayActorError):
         return True  # the next look for the desk says more

@@ -20,6 +20,7 @@ import ray
 
 from penstock.actors.cluster import join_existing
 from penstock.actors.names import NAMESPACE
+from penstock.bridge.answers import answer_of
 from penstock.bridge.depot_messages import Frame, PushOutcome
 from penstock.runtime.errors import PenstockError
 
@@ -34,8 +35,6 @@ SUMMARY: Final = "partition int, depot int, frames long, rows long"
 _ARROW_SUMMARY: Final = pa.schema(
     [("partition", pa.int32()), ("depot", pa.int32()), ("frames", pa.int64()), ("rows", pa.int64())]
 )
-#: Seconds for the dealer to answer.
-_ANSWER: Final = 60.0
 
 
 class HandOverError(PenstockError):
@@ -72,7 +71,8 @@ class PushOrder:
         join_existing(self.address)
         dealer = self._depot(0)
         try:
-            index: int = ray.get(dealer.deal.remote(self.epoch, partition), timeout=_ANSWER)
+            call = dealer.deal.remote(self.epoch, partition)
+            index: int = answer_of(call, f"{self.depots[0]}, asked which reader takes partition {partition}")
         except ray.exceptions.RayActorError as error:
             raise _job_ended() from error
         depot = self._depot(index) if index else dealer

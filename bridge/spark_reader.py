@@ -121,7 +121,7 @@ class SparkReader:
 
     def snapshot(self) -> Sequence[Share]:
         """The shares that are not read to their end."""
-        return [share.position for share in self._open]
+        return [share.snapshot() for share in self._open]
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
         """Remember which frames this checkpoint covers."""
@@ -199,6 +199,10 @@ class _ShareReader:
         self.confirm(self.position.frame)
         self._ask()
 
+    def snapshot(self) -> Share:
+        """The position, with the rows of each partition: too many to be copied at every batch."""
+        return replace(self.position, rows=dict(self._rows))
+
     def confirm(self, frame: int) -> None:
         """A completed checkpoint covers the frames before this one."""
         self._depot.confirm.remote(frame)
@@ -232,9 +236,7 @@ class _ShareReader:
             frame, row = frame + 1, 0
             if self._ends is not None:
                 epoch, is_whole = self._ends, True
-        self.position = replace(
-            old, frame=frame, row=row, rows=dict(self._rows), epoch=epoch, is_whole=is_whole
-        )
+        self.position = replace(old, frame=frame, row=row, epoch=epoch, is_whole=is_whole)
 
     def _open_frame(self) -> bool:
         """Decode the next frame; false when none is at hand."""
