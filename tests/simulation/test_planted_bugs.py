@@ -101,7 +101,7 @@ def deal_key_groups_out_by_the_old_parallelism(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(state_assignment, "reassign_keyed", old_ranges)
 
 
-def skip_the_restore_of_hooks(patch: pytest.MonkeyPatch) -> None:
+def restore_hooks_as_if_there_were_no_state(patch: pytest.MonkeyPatch) -> None:
     def begin_anew(self: MasterHooks, *arguments: Any, **more: Any) -> None:
         """As if there were no state for them."""
         for identifier in self.identifiers:
@@ -121,7 +121,7 @@ def skip_the_restore_of_hooks(patch: pytest.MonkeyPatch) -> None:
         leave_the_valve_open,
         give_no_splits_back,
         deal_key_groups_out_by_the_old_parallelism,
-        skip_the_restore_of_hooks,
+        restore_hooks_as_if_there_were_no_state,
     ],
     ids=lambda plant: plant.__name__,
 )
@@ -131,4 +131,8 @@ def test_planted_bug_is_found(
     plant(monkeypatch)
     result = first_failure()
     assert not result.passed, f"not found within {MOST_SEEDS} seeds"
+    monkeypatch.undo()
+    assert run_seed(result.seed).passed, (
+        "the seed fails without the planted bug, too: it is not what was found"
+    )
     print(f"{plant.__name__} was found by seed {result.seed}: {result.problems[0][:300]}")
