@@ -9,26 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from jobs.driving import PATIENCE, wait_until
+from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
 from penstock.actors import JobReport, RayJobHandle
-from penstock.runtime import Batch, CommitPermit, ConnectorContext, FileSink, SinkWriter
+from penstock.runtime import Batch, ConnectorContext, SinkWriter
 from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
 
 
 @dataclass(frozen=True)
-class Throttled:
+class Throttled(WrappedSink):
     """A sink that lets a record through now and then while a file exists, and all of them without it.
 
     It is never shut altogether: between two records it must be able to take a checkpoint.
 
     Attributes:
-        inner: Does the work.
         shut: The file.
         seconds: What a record takes while that exists.
         fails_before_commit: When this file exists, the next pre-commit removes it and fails.
     """
 
-    inner: FileSink
     shut: str
     seconds: float
     fails_before_commit: str = ""
@@ -36,40 +35,25 @@ class Throttled:
     def writer(self, context: ConnectorContext) -> ThrottledWriter:
         return ThrottledWriter(self, self.inner.writer(context))
 
-    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
-        self.inner.remove_uncovered(job_id, operator_id, covered)
 
-
-class ThrottledWriter:
-    """Hands everything on to the writer of the inner sink."""
+class ThrottledWriter(WrappedWriter):
+    """Takes its time, and may fail."""
 
     def __init__(self, sink: Throttled, inner: SinkWriter[Any]) -> None:
+        super().__init__(inner)
         self._sink = sink
-        self._inner = inner
         self._shut = Path(sink.shut)
 
     def write(self, batch: Batch) -> None:
         for _ in range(len(batch)):
             if self._shut.exists():
                 time.sleep(self._sink.seconds)
-        self._inner.write(batch)
+        super().write(batch)
 
     def prepare_commit(self) -> Sequence[Any]:
         if self._sink.fails_before_commit:
             fail_if_armed(self._sink.fails_before_commit)
-        return self._inner.prepare_commit()
-
-    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
-        self._inner.commit(committables, permit)
-
-    def abort(self, committables: Sequence[Any]) -> None:
-        self._inner.abort(committables)
-
-    def remove_leftovers(self, permit: CommitPermit) -> None:
-        self._inner.remove_leftovers(permit)  # type: ignore[attr-defined]
-
-    def close(self) -> None:
-        self._inner.close()
+        return super().prepare_commit()
 
 
 def fail_if_armed(armed: str) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jobs.wrapped_sink import WrappedSink, WrappedWriter
+
 from penstock.runtime import (
-    Batch,
     CommitPermit,
     ConnectorContext,
-    FileSink,
     SinkWriter,
     Source,
     SourceReader,
@@ -109,11 +109,10 @@ class SlowToOpen:
 
 
 @dataclass(frozen=True)
-class DeadlySink:
+class DeadlySink(WrappedSink):
     """A file sink one of whose writers SIGKILLs a process in the midst of its two phases, once.
 
     Attributes:
-        inner: Does the work.
         at: `after prepare`, `before commit` or `after commit`.
         marker: Exists when it has happened.
         arm: The kill happens only when this file exists; it may hold the pid of another process that is to
@@ -122,7 +121,6 @@ class DeadlySink:
         subtask: Which writer.
     """
 
-    inner: FileSink
     at: str
     marker: str
     arm: str
@@ -133,36 +131,24 @@ class DeadlySink:
         return DeadlyWriter(self, self.inner.writer(context), context.subtask == self.subtask)
 
 
-class DeadlyWriter:
-    """Hands everything on to the writer of the inner sink."""
+class DeadlyWriter(WrappedWriter):
+    """Kills at its moment."""
 
     def __init__(self, sink: DeadlySink, inner: SinkWriter[Any], deadly: bool) -> None:
+        super().__init__(inner)
         self._sink = sink
-        self._inner = inner
         self._deadly = deadly
 
-    def write(self, batch: Batch) -> None:
-        self._inner.write(batch)
-
     def prepare_commit(self) -> Sequence[Any]:
-        prepared = self._inner.prepare_commit()
+        prepared = super().prepare_commit()
         if prepared:
             self._at("after prepare")
         return prepared
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         self._at("before commit")
-        self._inner.commit(committables, permit)
+        super().commit(committables, permit)
         self._at("after commit")
-
-    def abort(self, committables: Sequence[Any]) -> None:
-        self._inner.abort(committables)
-
-    def remove_leftovers(self, permit: CommitPermit) -> None:
-        self._inner.remove_leftovers(permit)  # type: ignore[attr-defined]
-
-    def close(self) -> None:
-        self._inner.close()
 
     def _at(self, moment: str) -> None:
         sink = self._sink

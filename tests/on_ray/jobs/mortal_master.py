@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from jobs.faults import kill_this_process
+from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
 from penstock.runtime import (
-    Batch,
     CommitPermit,
     ConnectorContext,
-    FileSink,
     SinkWriter,
     Source,
     SourceReader,
@@ -102,48 +101,31 @@ def records_of_log(storage: Path, job_id: str) -> list[LogRecord]:
 
 
 @dataclass(frozen=True)
-class WitnessedSink:
+class WitnessedSink(WrappedSink):
     """A file sink that writes down which attempt commits with which checkpoint.
 
     Attributes:
-        inner: Does the work.
         journal: Each commit adds a line: attempt and checkpoint.
     """
 
-    inner: FileSink
     journal: str
 
     def writer(self, context: ConnectorContext) -> WitnessedWriter:
         return WitnessedWriter(self.inner.writer(context), context.attempt, Path(self.journal))
 
 
-class WitnessedWriter:
-    """Hands everything on to the writer of the inner sink."""
+class WitnessedWriter(WrappedWriter):
+    """Writes every commit down."""
 
     def __init__(self, inner: SinkWriter[Any], attempt: int, journal: Path) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._attempt = attempt
         self._journal = journal
-
-    def write(self, batch: Batch) -> None:
-        self._inner.write(batch)
-
-    def prepare_commit(self) -> Sequence[Any]:
-        return self._inner.prepare_commit()
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
         with self._journal.open("a") as file:
             file.write(f"{self._attempt} {permit.checkpoint_id}\n")
-        self._inner.commit(committables, permit)
-
-    def abort(self, committables: Sequence[Any]) -> None:
-        self._inner.abort(committables)
-
-    def remove_leftovers(self, permit: CommitPermit) -> None:
-        self._inner.remove_leftovers(permit)  # type: ignore[attr-defined]
-
-    def close(self) -> None:
-        self._inner.close()
+        super().commit(committables, permit)
 
 
 def commits(journal: Path) -> set[tuple[int, int]]:

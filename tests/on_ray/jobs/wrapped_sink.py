@@ -1,0 +1,48 @@
+"""What every sink around a file sink has in common: all of the inner sink's methods are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.runtime import Batch, CommitPermit, FileSink, SinkWriter
+
+
+@dataclass(frozen=True)
+class WrappedSink:
+    """A sink around a file sink.
+
+    Attributes:
+        inner: Does the work.
+    """
+
+    inner: FileSink
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
+        self.inner.remove_uncovered(job_id, operator_id, covered)
+
+
+class WrappedWriter:
+    """Hands everything on to the writer of the inner sink."""
+
+    def __init__(self, inner: SinkWriter[Any]) -> None:
+        self._inner = inner
+
+    def write(self, batch: Batch) -> None:
+        self._inner.write(batch)
+
+    def prepare_commit(self) -> Sequence[Any]:
+        return self._inner.prepare_commit()
+
+    def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        self._inner.commit(committables, permit)
+
+    def abort(self, committables: Sequence[Any]) -> None:
+        self._inner.abort(committables)
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        self._inner.remove_leftovers(permit)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._inner.close()
