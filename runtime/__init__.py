@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.runtime.graph.keyed_stream import KeyedStream as KeyedStream
     from penstock.runtime.graph.operator_options import OperatorOptions as OperatorOptions
     from penstock.runtime.graph.stream_environment import StreamEnvironment as StreamEnvironment
+    from penstock.runtime.graph.windowed_stream import WindowedStream as WindowedStream
     from penstock.runtime.io.connectors.collect_sink import CollectedRows as CollectedRows
     from penstock.runtime.io.connectors.collect_sink import CollectSink as CollectSink
     from penstock.runtime.io.connectors.discard_sink import DiscardSink as DiscardSink
@@ -72,13 +73,20 @@ if TYPE_CHECKING:
     from penstock.runtime.operators.split_enumerator import EnumeratesSplits as EnumeratesSplits
     from penstock.runtime.operators.split_enumerator import SplitEnumerator as SplitEnumerator
     from penstock.runtime.operators.split_enumerator import SplitEnumeratorContext as SplitEnumeratorContext
+    from penstock.runtime.operators.window_contents import AggregateFunction as AggregateFunction
     from penstock.runtime.record.elements import ArrowBatch as ArrowBatch
     from penstock.runtime.record.elements import Batch as Batch
     from penstock.runtime.record.elements import RowBatch as RowBatch
     from penstock.runtime.state.state_table import ValueState as ValueState
+    from penstock.runtime.time.watermark_strategy import WatermarkStrategy as WatermarkStrategy
+    from penstock.runtime.time.windows import SlidingEventTimeWindows as SlidingEventTimeWindows
+    from penstock.runtime.time.windows import TimeWindow as TimeWindow
+    from penstock.runtime.time.windows import TumblingEventTimeWindows as TumblingEventTimeWindows
+    from penstock.runtime.time.windows import WindowAssigner as WindowAssigner
 
 #: Where each public name is; the imports above say the same to type checkers.
 _HOME: Final = {
+    "AggregateFunction": "operators.window_contents",
     "ArrowBatch": "record.elements",
     "BadRecordError": "io.connectors.errors",
     "Batch": "record.elements",
@@ -134,13 +142,19 @@ _HOME: Final = {
     "SavepointStillNeededWarning": "errors",
     "Sink": "operators.protocols",
     "SinkWriter": "operators.protocols",
+    "SlidingEventTimeWindows": "time.windows",
     "Source": "operators.protocols",
     "SourceReader": "operators.protocols",
     "SplitEnumerator": "operators.split_enumerator",
     "SplitEnumeratorContext": "operators.split_enumerator",
     "StorageError": "errors",
     "StreamEnvironment": "graph.stream_environment",
+    "TimeWindow": "time.windows",
+    "TumblingEventTimeWindows": "time.windows",
     "ValueState": "state.state_table",
+    "WatermarkStrategy": "time.watermark_strategy",
+    "WindowAssigner": "time.windows",
+    "WindowedStream": "graph.windowed_stream",
     "read_state": "io.state_frames",
     "write_state": "io.state_frames",
 }

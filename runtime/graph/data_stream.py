@@ -22,6 +22,9 @@ from penstock.runtime.operators.map_batches import MapBatchesOperator
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import DeadLetter, Sink
 from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.window import LATE_RECORDS
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 if TYPE_CHECKING:
     from penstock.runtime.graph.keyed_stream import KeyedStream
@@ -32,7 +35,7 @@ K = TypeVar("K")
 U = TypeVar("U")
 
 #: Side outputs by kind of operator; asking for any other would give a stream that is always empty.
-_SIDE_OUTPUTS: Final = {"source": (DEAD_LETTERS,)}
+_SIDE_OUTPUTS: Final = {"source": (DEAD_LETTERS,), "window": (LATE_RECORDS,)}
 
 _options = checked_call(OPTION_NAMES)
 _plain = checked_call()
@@ -125,6 +128,33 @@ class DataStream(Generic[T_co]):
         factory = partial(MapBatchesOperator, function, batch_format)
         return self._apply("map_batches", function, factory, id, options)
 
+    @_options
+    def assign_timestamps_and_watermarks(
+        self,
+        strategy: WatermarkStrategy[T_co],
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]:
+        """Give each record its moment, and let event time advance with them.
+
+        Event time is what `KeyedStream.window` goes by. Call it before anything that spreads records over
+        subtasks: only there records come in the order that the strategy speaks of.
+
+        Args:
+            strategy: For example `WatermarkStrategy.for_bounded_out_of_orderness(5)`, with a timestamp
+                assigner unless the source gives timestamps.
+            id: The operator's id.
+            **options: See `OperatorOptions`.
+        """
+        if not isinstance(strategy, WatermarkStrategy):
+            refuse(f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {strategy!r:.80}")
+        assigner = strategy.timestamp_assigner
+        what = "timestamps of the source" if assigner is None else function_name(assigner)
+        factory = partial(TimestampsAndWatermarksOperator, strategy)
+        added = self._builder.add("timestamps", what, factory, self._inputs, id, options)
+        return DataStream(self._builder, (added,))
+
     @_plain
     def key_by(self, function: Callable[[T_co], K]) -> KeyedStream[T_co, K]:
         """Group by `function(record)`: records of equal key meet in one subtask, in their order.
@@ -164,7 +194,8 @@ class DataStream(Generic[T_co]):
     def side_output(self, tag: str) -> DataStream[Any]:
         """The stream of what the operator before emits under `tag` beside its main output.
 
-        A source emits the records that it could not read under `dead_letters`.
+        A source emits the records that it could not read under `dead_letters`, a window those that came too
+        late under `late_records`.
         """
         if len(self._inputs) != 1 or self._inputs[0] != Upstream(self._inputs[0].node):
             refuse(
@@ -200,7 +231,7 @@ class DataStream(Generic[T_co]):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Explain where the methods of a `KeyedStream` are."""
-            if name not in ("reduce", "process"):
+            if name not in ("reduce", "process", "window"):
                 msg = f"{type(self).__name__!r} object has no attribute {name!r}"
                 raise AttributeError(msg)
             msg = f"a DataStream has no {name}: group it with key_by(function) first"

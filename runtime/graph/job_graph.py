@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from penstock.runtime.errors import UserLocation
+from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import Source
 
@@ -101,6 +101,16 @@ class JobVertex:
     def is_source(self) -> bool:
         """Whether the chain begins with a source."""
         return self.operators[0].source is not None
+
+    def locations(self, subtask: int) -> list[OperatorLocation]:
+        """Where the chain's operators are in one subtask, in order.
+
+        Example:
+            >>> vertex = JobVertex("count", (OperatorSpec("count", "reduce(add)", None),), 2)
+            >>> str(vertex.locations(0)[0])
+            "operator 'count' (subtask 1 of 2)"
+        """
+        return [OperatorLocation(o.id, subtask, self.parallelism, o.defined_at) for o in self.operators]
 
 
 @dataclass(frozen=True, slots=True)

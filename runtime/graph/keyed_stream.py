@@ -14,15 +14,18 @@ from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.user_location import function_name
+from penstock.runtime.graph.windowed_stream import WindowedStream
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.process_function import KeyedProcessFunction
+from penstock.runtime.time.windows import WindowAssigner
 
 T = TypeVar("T")
 K = TypeVar("K")
 R = TypeVar("R")
 
 _options = checked_call(OPTION_NAMES)
+_plain = checked_call()
 
 
 class KeyedStream(Generic[T, K]):
@@ -82,6 +85,19 @@ class KeyedStream(Generic[T, K]):
             "process", what, factory, self._inputs, id, options, stateful=True, keyed=True
         )
         return DataStream(self._builder, (added,))
+
+    @_plain
+    def window(self, assigner: WindowAssigner) -> WindowedStream[T, K]:
+        """Group each key's records by windows of event time, too.
+
+        The records need timestamps: `assign_timestamps_and_watermarks` comes before `key_by`.
+
+        Args:
+            assigner: `TumblingEventTimeWindows(size)` or `SlidingEventTimeWindows(size, slide)`.
+        """
+        if inspect.isclass(assigner) or not isinstance(assigner, WindowAssigner):
+            refuse(f"window needs windows such as TumblingEventTimeWindows(60), not {assigner!r:.80}")
+        return WindowedStream(self._builder, self._inputs, self._key_selector, assigner)
 
     def __repr__(self) -> str:
         return f"KeyedStream({function_name(self._key_selector)})"

@@ -9,6 +9,10 @@ stack instead of calling each other. That stack is why
 * an exception is known to come from the operator on top of the stack, never from one above it that merely
   produced the batch: each generator is resumed by the chain alone.
 
+A watermark walks down the same stack: when an operator has fired what it fires, the next one is told, and
+behind the last one the watermark leaves the chain. So one that an operator makes itself, between two batches,
+passes what it must pass and nothing else.
+
 What must never happen: a snapshot while the stack holds anything (what is half done would be lost), two
 batches under way at once, and an output after the watermark or the end of data that it belongs before.
 """
@@ -17,19 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from operator import methodcaller
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
-from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
-from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Batch, RowBatch, Watermark
 
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
 Emit: TypeAlias = Callable[[int, str | None, Batch], None]
+
+#: Called with a watermark that has passed all operators.
+EmitWatermark: TypeAlias = Callable[[Watermark], None]
 
 #: Work that can be left after any step: resumed with `next`, given up with `close`.
 Work: TypeAlias = Generator[None, None, None]
@@ -50,12 +57,21 @@ class ChainStatistics:
     operators: Mapping[str, OperatorStatistics]
 
 
+class _Running(NamedTuple):
+    """An operator in the middle of something, and the watermark that it is told of, if it is that."""
+
+    operator: int
+    outputs: Iterator[Output]
+    watermark: Watermark | None
+
+
 class OperatorChain:
     """A line of operators; each one's main output is the next one's input.
 
     Args:
         operators: Location (its `operator` is the id) and operator, in order; may be empty.
         emit: Takes what leaves the chain: the last operator's main output and all side outputs.
+        emit_watermark: Takes watermarks behind everything that they fired.
         first_index: Index that `emit` is told for the first operator: 1 when a source stands before it.
             The output of an empty chain is that of the operator before it.
     """
@@ -64,12 +80,14 @@ class OperatorChain:
         self,
         operators: Sequence[tuple[OperatorLocation, Operator]],
         emit: Emit,
+        emit_watermark: EmitWatermark,
         first_index: int = 0,
     ) -> None:
         self._locations = tuple(location for location, _ in operators)
         self._operators = tuple(operator for _, operator in operators)
         self._last = len(self._operators) - 1
         self._emit = emit
+        self._emit_watermark = emit_watermark
         self._first_index = first_index
         self._to_close: list[int] = []
         self._busy = False
@@ -113,11 +131,16 @@ class OperatorChain:
     def process_watermark(self, watermark: Watermark) -> Work:
         """Tell the operators about event time in order; each one's outputs go down before the next is told.
 
+        The watermark leaves the chain at the end, unless an operator makes its own: only the end of time
+        passes that.
+
         Raises:
             OperatorError: An operator failed.
         """
-        for index in range(len(self._operators)):
-            yield from self._drive(index, lambda operator: operator.process_watermark(watermark))
+        if self._last < 0:
+            self._emit_watermark(watermark)
+            return
+        yield from self._drive(0, lambda operator: operator.process_watermark(watermark), watermark)
 
     def end_of_data(self) -> Work:
         """Tell the operators in order that no more comes; each one's outputs go down before the next is told.
@@ -200,29 +223,61 @@ class OperatorChain:
             also = "".join(f"\nAlso while closing: {other}" for other in others)
             raise OperatorError(first.location, first.what, first.cause_text + also) from first
 
-    def _drive(self, start: int, begin: Callable[[Operator], Iterator[Output]]) -> Work:
-        """Pull everything out of what `begin` starts in operator `start`, down through the chain."""
+    def _drive(
+        self, start: int, begin: Callable[[Operator], Iterator[Output]], passing: Watermark | None = None
+    ) -> Work:
+        """Pull everything out of what `begin` starts in operator `start`, down through the chain.
+
+        Args:
+            start: Index of the operator.
+            begin: Starts it.
+            passing: The watermark that it is told of, if that is what begins.
+        """
         if self._busy:
             msg = "the chain was given work before the last was finished"
             raise RuntimeError(msg)
         self._busy = True
-        stack: list[tuple[int, Iterator[Output]]] = []
+        stack: list[_Running] = []
         try:
-            stack.append((start, self._guarded(start, begin, self._operators[start])))
+            self._push(stack, start, begin, passing)
             while stack:
-                index, outputs = stack[-1]
+                index, outputs, watermark = stack[-1]
                 output = self._guarded(index, next, outputs, _END)
                 if output is _END:
                     stack.pop()
+                    if watermark is not None:
+                        self._pass_on(stack, index, watermark)
+                elif isinstance(output, Watermark):
+                    self._pass_on(stack, index, output, made_here=True)
                 elif index < self._last and isinstance(output, RowBatch | ArrowBatch):
-                    below = index + 1
-                    stack.append((below, self._guarded(below, self._operators[below].process, output)))
+                    self._push(stack, index + 1, methodcaller("process", output))
                 else:
                     self._emit_from(index, output)
                     yield
         finally:
             self._busy = False
             self._drop(stack)
+
+    def _push(
+        self,
+        stack: list[_Running],
+        index: int,
+        begin: Callable[[Operator], Iterator[Output]],
+        passing: Watermark | None = None,
+    ) -> None:
+        stack.append(_Running(index, self._guarded(index, begin, self._operators[index]), passing))
+
+    def _pass_on(
+        self, stack: list[_Running], index: int, watermark: Watermark, *, made_here: bool = False
+    ) -> None:
+        """An operator is through with a watermark, or has made one: on to the next, or out of the chain."""
+        swallows = self._operators[index].makes_watermarks and not made_here
+        if swallows and watermark.timestamp != END_OF_TIME:
+            return
+        if index == self._last:
+            self._emit_watermark(watermark)
+        else:
+            self._push(stack, index + 1, methodcaller("process_watermark", watermark), watermark)
 
     def _emit_from(self, index: int, output: Any) -> None:
         """Hand a batch out; one that can't be sent is the fault of the operator that emitted it."""
@@ -235,10 +290,10 @@ class OperatorChain:
         except Exception as error:
             raise operator_error(self._locations[index], "sending its output", error) from error
 
-    def _drop(self, stack: list[tuple[int, Iterator[Output]]]) -> None:
+    def _drop(self, stack: list[_Running]) -> None:
         """Close generators that were left in the middle, so that users' `finally` blocks run now."""
         while stack:
-            index, outputs = stack.pop()
+            index, outputs, _ = stack.pop()
             close = getattr(outputs, "close", None)
             if close is not None:
                 self._guarded(index, close)
@@ -255,13 +310,3 @@ class OperatorChain:
     def _located(self, index: int, error: BaseException) -> OperatorError:
         operator = self._operators[index]
         return operator_error(self._locations[index], operator.doing, error, operator.current_record)
-
-
-def locations_of(specs: Sequence[OperatorSpec], subtask: int, parallelism: int) -> list[OperatorLocation]:
-    """The locations of a vertex's operators in one subtask.
-
-    Example:
-        >>> str(locations_of([OperatorSpec("count", "reduce(add)", None)], 0, 2)[0])
-        "operator 'count' (subtask 1 of 2)"
-    """
-    return [OperatorLocation(spec.id, subtask, parallelism, spec.defined_at) for spec in specs]

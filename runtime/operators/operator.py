@@ -34,7 +34,7 @@ class Tagged:
     batch: Batch
 
 
-Output: TypeAlias = Batch | Tagged
+Output: TypeAlias = Batch | Tagged | Watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,9 @@ class Operator:
 
     #: Whether the operator needs a keyed state backend.
     keyed = False
+
+    #: Whether it yields watermarks of its own; those from before it then end here, but for the end of time.
+    makes_watermarks = False
 
     def open(self, context: OperatorContext) -> None:
         """Get ready; called once per attempt before anything else."""

@@ -26,7 +26,7 @@ from penstock.runtime.errors import (
 )
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
-from penstock.runtime.operators.chain import OperatorChain, locations_of
+from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
@@ -97,7 +97,7 @@ class _Builder:
         )
         self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state, descriptor.classes)
         self._batches = BatchCodec(descriptor.config.allow_pickle, descriptor.classes)
-        self._locations = locations_of(self._vertex.operators, descriptor.id.index, self._vertex.parallelism)
+        self._locations = self._vertex.locations(descriptor.id.index)
 
     def build(self, runner: AsyncRunner) -> Subtask:
         operators = self._vertex.operators
@@ -112,7 +112,8 @@ class _Builder:
 
         timers = TaskTimers(self._clock)
         writer = self._channel_state_writer(runner)
-        chain = OperatorChain(self._make_operators(first, only_sinks=finished), emit, first)
+        made = self._make_operators(first, only_sinks=finished)
+        chain = OperatorChain(made, emit, outputs.broadcast_event, first)
         backends = {
             location.operator: self._backend(location)
             for location, spec in zip(self._locations, operators, strict=True)

@@ -11,8 +11,8 @@ class EventTime:
     """The event time that a subtask's operators have reached; it never goes back and repeats nothing.
 
     Args:
-        chain: The operators.
-        outputs: Where watermarks go afterwards.
+        chain: The operators; watermarks leave it behind what they fire.
+        outputs: Where statuses go.
     """
 
     def __init__(self, chain: OperatorChain, outputs: SubtaskOutputs) -> None:
@@ -29,6 +29,5 @@ class EventTime:
         if watermark is not None and (self._reached is None or watermark > self._reached):
             self._reached = watermark
             yield from self._chain.process_watermark(watermark)
-            self._outputs.broadcast_event(watermark)
         if status is not None:
             self._outputs.broadcast_event(status)

@@ -14,7 +14,7 @@ from penstock.runtime.checkpoint.operator_snapshot import (
 from penstock.runtime.checkpoint.permit import CommitPermit, permit_of_completed_checkpoint
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import CodecError, OperatorLocation
-from penstock.runtime.operators.chain import OperatorChain, locations_of
+from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import ListState
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -187,8 +187,7 @@ class SubtaskParts:
         return OperatorSnapshot(encode_list_states(lists, self.values), keyed)
 
     def _location(self, index: int) -> OperatorLocation:
-        vertex = self.descriptor.subtask.vertex
-        return locations_of(vertex.operators, self.descriptor.id.index, vertex.parallelism)[index]
+        return self.descriptor.subtask.vertex.locations(self.descriptor.id.index)[index]
 
     def operator_statistics(self) -> dict[str, OperatorStatistics]:
         """Counters by operator id."""

@@ -103,11 +103,12 @@ class OperatorHarness:
         self._operator = operator
         self._main: list[Batch] = []
         self._side: dict[str, list[Any]] = {}
+        self._watermarks: list[Watermark] = []
         self._last_id = max((s.checkpoint_id for s in restored), default=0)
         self._completed_id = self._last_id if restored else -1
         self._backend = self._restored_backend(restored) if operator.keyed else None
         location = OperatorLocation(operator_id, subtask, parallelism)
-        self._chain = OperatorChain([(location, operator)], self._take)
+        self._chain = OperatorChain([(location, operator)], self._take, self._watermarks.append)
         try:
             self._chain.open({operator_id: self._context(location, restored, transactional)})
         except BaseException:
@@ -161,6 +162,11 @@ class OperatorHarness:
     def batches(self) -> tuple[Batch, ...]:
         """All batches of the main output so far, with their timestamps."""
         return tuple(self._main)
+
+    @property
+    def watermarks(self) -> tuple[int, ...]:
+        """Timestamps of all watermarks that the operator passed on or made, in microseconds."""
+        return tuple(watermark.timestamp for watermark in self._watermarks)
 
     def side_output(self, tag: str) -> list[Any]:
         """All rows of a side output so far."""

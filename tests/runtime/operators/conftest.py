@@ -13,7 +13,7 @@ from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.record.elements import Batch
+from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.manual_time import ManualClock
@@ -25,6 +25,7 @@ class OpenChain:
 
     chain: OperatorChain
     emitted: list[tuple[int, str | None, Batch]] = field(default_factory=list)
+    watermarks: list[Watermark] = field(default_factory=list)
 
     def rows(self, tag: str | None = None) -> list[Any]:
         return [row for _, of, batch in self.emitted if of == tag for row in batch.rows]  # type: ignore[union-attr]
@@ -51,14 +52,16 @@ def open_chain() -> Iterator[Callable[..., OpenChain]]:
     def make(*operators: Operator, first_index: int = 0) -> OpenChain:
         contexts = {f"op{i}": context_of(i, operator) for i, operator in enumerate(operators)}
         emitted: list[tuple[int, str | None, Batch]] = []
+        watermarks: list[Watermark] = []
         chain = OperatorChain(
             [(contexts[f"op{i}"].location, operator) for i, operator in enumerate(operators)],
             lambda index, tag, batch: emitted.append((index, tag, batch)),
+            watermarks.append,
             first_index,
         )
         made.append(chain)
         chain.open(contexts)
-        return OpenChain(chain, emitted)
+        return OpenChain(chain, emitted, watermarks)
 
     yield make
     for chain in made:

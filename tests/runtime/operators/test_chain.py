@@ -74,6 +74,7 @@ def two(fail_on: str = "", opened: bool = True) -> tuple[OperatorChain, list[str
     chain = OperatorChain(
         [(OperatorLocation(o.name, 0, 1), o) for o in operators],
         lambda index, tag, batch: emitted.extend((index, row) for row in batch.rows),  # type: ignore[union-attr]
+        lambda watermark: log.append(f"{watermark.timestamp} left"),
     )
     if opened:
         chain.open(dict.fromkeys(chain.ids))  # type: ignore[arg-type]
@@ -111,10 +112,10 @@ def test_one_batch_goes_all_the_way_down_before_the_next_is_made():
 
 def test_an_empty_chain_passes_batches_on_as_the_operator_before_it():
     emitted = []
-    chain = OperatorChain([], lambda *emission: emitted.append(emission), first_index=1)
+    chain = OperatorChain([], lambda *emission: emitted.append(emission), emitted.append, first_index=1)
     batch = RowBatch([1])
     assert [*chain.process(batch), *chain.process_watermark(Watermark(1)), *chain.end_of_data()] == [None]
-    assert emitted == [(0, None, batch)]
+    assert emitted == [(0, None, batch), Watermark(1)]
     assert chain.snapshot(1) == {}
 
 
@@ -130,7 +131,7 @@ def test_side_outputs_leave_with_the_index_of_their_operator(open_chain):
 def test_a_watermark_reaches_an_operator_after_what_it_fired_above():
     chain, log, emitted = two()
     list(chain.process_watermark(Watermark(7)))
-    assert log == ["first watermark 7", "second row first@7", "second watermark 7"]
+    assert log == ["first watermark 7", "second row first@7", "second watermark 7", "7 left"]
     assert emitted == [(1, "first@7"), (1, "second@7")]
 
 
@@ -245,7 +246,7 @@ def test_what_can_not_be_sent_is_the_fault_of_the_operator_that_emitted_it(open_
         msg = "a lock can't be encoded"
         raise CodecError(msg)
 
-    chain = OperatorChain([(OperatorLocation("locks", 0, 1), MapOperator(str))], refuse)
+    chain = OperatorChain([(OperatorLocation("locks", 0, 1), MapOperator(str))], refuse, refuse)
     with pytest.raises(OperatorError, match=r"'locks'.*sending its output failed: a lock can't be encoded"):
         list(chain.process(RowBatch([1])))
 

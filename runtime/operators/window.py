@@ -1,0 +1,198 @@
+"""`key_by(...).window(...)`: records of a key folded by windows of event time.
+
+All windows of a key are one entry of keyed state, `{start: contents}`, because an entry goes where its key
+goes when the job is rescaled. Beside it stands an index in memory: which keys have a window that ends at a
+given moment. It takes the place of event-time timers and is built anew from the state when the operator
+opens, so it is in no snapshot and can't disagree with the state.
+
+A window fires once, when a watermark reaches its last microsecond, and is forgotten. A record that belongs
+to no window that is still to come is *late*: it goes to a side output. Whether it is late must not depend
+on where a restart happened, or a straggler could open a window again that has fired. So the watermark that
+was reached is in snapshots, too. At another parallelism a subtask gets keys of several old ones and begins
+with the lowest of their watermarks: nothing is late then that was not late for one of them, but a straggler
+for a key whose old subtask was ahead may get a window of its own, which fires beside the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, ClassVar, Final
+
+from penstock.runtime.checkpoint.snapshot import RedistributionMode
+from penstock.runtime.errors import PenstockError, StateMismatchError
+from penstock.runtime.graph.user_location import function_location
+from penstock.runtime.operators.function_operator import FunctionOperator, check_function, rows_of
+from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
+from penstock.runtime.operators.result_collector import ResultCollector
+from penstock.runtime.operators.window_contents import ListedContents, WindowContents
+from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.time.windows import TimeWindow, WindowAssigner
+
+#: Name of the state table that holds the windows of each key.
+WINDOW_STATE: Final = "windows"
+
+#: Tag of the side output of records that came after all of their windows had fired.
+LATE_RECORDS: Final = "late_records"
+
+_REACHED: Final = "watermark"
+
+
+class WindowOperator(FunctionOperator):
+    """Folds records by key and window, and emits a window when event time has passed it.
+
+    Args:
+        key_selector: From a record to its key.
+        assigner: From a timestamp to windows.
+        contents: Makes what folds the records.
+    """
+
+    kind: ClassVar[str] = "window"
+    keyed = True
+
+    def __init__(
+        self,
+        key_selector: Callable[[Any], Any],
+        assigner: WindowAssigner,
+        contents: Callable[[], WindowContents],
+    ) -> None:
+        self._contents = contents()
+        super().__init__(self._contents.function)
+        self._select = key_selector
+        self._assigner = assigner
+        self._size = assigner.size
+        self._selecting = False
+        self._table: StateTable | None = None
+        self._collector: ResultCollector | None = None
+        self._reached: int | None = None
+        self._subtask = 0, 1
+        self._late = 0
+        self._ends: list[int] = []
+        self._keys_by_end: dict[int, dict[Any, None]] = {}
+
+    def open(self, context: OperatorContext) -> None:
+        """Bind the state, and find out again which windows end when.
+
+        Raises:
+            ConfigurationError: One of the functions can't work.
+            StateMismatchError: The restored state is another kind of operator's.
+        """
+        check_function(self.kind, self._function, takes_generators=isinstance(self._contents, ListedContents))
+        check_function("key_by", self._select)
+        assert context.keyed_state is not None, "a keyed operator is given keyed state"
+        foreign = [name for name in context.keyed_state.table_names if name != WINDOW_STATE]
+        if foreign:
+            msg = (
+                f"the restored state holds {', '.join(map(repr, foreign))}: it belonged to another kind of "
+                "operator with this id, not to windows. Give the operator a new id"
+            )
+            raise StateMismatchError(msg)
+        self._collector = ResultCollector(context.connector.clock.monotonic)
+        self._subtask = context.connector.subtask, context.connector.parallelism
+        self._reached = self._restored_watermark(context.restored.get(_REACHED, ()))
+        self._table = context.keyed_state.table(WINDOW_STATE)
+        for key, windows in self._table.entries.items():
+            for start in windows:
+                self._keys_by_end.setdefault(start + self._size, {})[key] = None
+        self._ends = list(self._keys_by_end)
+        heapify(self._ends)
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: the window's or the key selector."""
+        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Put the records of a batch into their windows; the late ones come out at the side."""
+        assert self._table is not None, "open() comes first"
+        rows = rows_of(batch)
+        self._records_in += len(rows)
+        if rows.timestamps is None and len(rows):
+            msg = (
+                "the records have no timestamps, so they are in no window; call "
+                "assign_timestamps_and_watermarks(...) before key_by"
+            )
+            raise PenstockError(msg)
+        self._selecting = True
+        keys = [self._select(row) for row in self._cursor.over(rows.rows)]
+        self._selecting = False
+        late = self._add(keys, rows, self._table.entries)
+        self._cursor.done()
+        self._table.changed.update(keys)
+        if late:
+            self._late += len(late)
+            stamps = rows.timestamps or ()
+            yield Tagged(LATE_RECORDS, RowBatch([rows.rows[i] for i in late], [stamps[i] for i in late]))
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Emit the windows that have ended, the earliest first."""
+        self._reached = watermark.timestamp
+        while self._ends and self._ends[0] - 1 <= watermark.timestamp:
+            end = heappop(self._ends)
+            yield from self._fire(end, self._keys_by_end.pop(end))
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+        """How far event time has come; the windows are keyed state."""
+        return {_REACHED: ListState([(*self._subtask, self._reached)], RedistributionMode.UNION)}
+
+    def _restored_watermark(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
+        """That of this very subtask, or of the one that was behind all others; `None` if one had none."""
+        own = [reached for *subtask, reached in old if tuple(subtask) == self._subtask]
+        known = [reached for reached in own or [reached for *_, reached in old] if reached is not None]
+        return min(known, default=None) if len(known) == len(own or old) else None
+
+    def _add(self, keys: list[Any], rows: RowBatch, entries: dict[Any, Any]) -> list[int]:
+        """Fold records into their windows; gives the positions of those that are late."""
+        first, add, size = self._contents.first, self._contents.add, self._size
+        starts_of, by_end, late = self._assigner.starts, self._keys_by_end, []
+        # The start of the last window that can't take anything any more.
+        over = None if self._reached is None else self._reached + 1 - size
+        cursor = self._cursor.over(rows.rows)
+        for position, (key, stamp, row) in enumerate(zip(keys, rows.timestamps or (), cursor, strict=True)):
+            starts = starts_of(stamp)
+            if over is not None and starts[0] <= over:
+                starts = [start for start in starts if start > over]
+                if not starts:
+                    late.append(position)
+                    continue
+            windows = entries.get(key)
+            if windows is None:
+                windows = entries[key] = {}
+            for start in starts:
+                if start in windows:
+                    windows[start] = add(windows[start], row)
+                    continue
+                windows[start] = first(row)
+                end = start + size
+                if end not in by_end:
+                    by_end[end] = {}
+                    heappush(self._ends, end)
+                by_end[end][key] = None
+        return late
+
+    def _fire(self, end: int, keys: Iterable[Any]) -> Iterator[RowBatch]:
+        """Emit one window of many keys, with its last microsecond as timestamp."""
+        assert self._collector is not None, "open() comes first"
+        chosen = list(keys)
+        stamps = [end - 1] * len(chosen)
+        for output in self._collector.collect(
+            self._results(TimeWindow(end - self._size, end), chosen), stamps
+        ):
+            self._records_out += len(output)
+            yield output
+
+    def _results(self, window: TimeWindow, keys: list[Any]) -> Iterator[Iterable[Any] | None]:
+        """What each key's window emits; it is forgotten when that is used up."""
+        assert self._table is not None, "open() comes first"
+        entries, changed = self._table.entries, self._table.changed
+        for key in keys:
+            windows = entries[key]
+            yield self._contents.results(key, window, windows[window.start])
+            del windows[window.start]
+            if not windows:
+                del entries[key]
+            changed.add(key)
+
+    def _counters(self) -> Mapping[str, int]:
+        return {LATE_RECORDS: self._late}

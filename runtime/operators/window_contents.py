@@ -1,0 +1,134 @@
+"""What a window keeps of its records, and what it makes of that in the end."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.runtime.time.windows import TimeWindow
+
+T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class AggregateFunction(ABC, Generic[T, A, R]):
+    """Folds the records of a window into an accumulator (Flink's `AggregateFunction`).
+
+    Example:
+        >>> class Mean(AggregateFunction[float, tuple[float, int], float]):
+        ...     def create_accumulator(self):
+        ...         return 0.0, 0
+        ...
+        ...     def add(self, value, accumulator):
+        ...         return accumulator[0] + value, accumulator[1] + 1
+        ...
+        ...     def get_result(self, accumulator):
+        ...         return accumulator[0] / accumulator[1]
+        >>> mean = Mean()
+        >>> mean.get_result(mean.add(2.0, mean.add(1.0, mean.create_accumulator())))
+        1.5
+    """
+
+    @abstractmethod
+    def create_accumulator(self) -> A:
+        """The accumulator of a window that has no record yet."""
+
+    @abstractmethod
+    def add(self, value: T, accumulator: A) -> A:
+        """The accumulator with one more record: a new one, or the same one changed."""
+
+    @abstractmethod
+    def get_result(self, accumulator: A) -> R:
+        """What the window emits."""
+
+
+class WindowContents(Protocol):
+    """How a window operator folds records; made anew for each subtask."""
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The user's function, for names and errors."""
+        ...
+
+    def first(self, row: Any) -> Any:
+        """Contents of a window with one record."""
+        ...
+
+    def add(self, contents: Any, row: Any) -> Any:
+        """Contents with one record more."""
+        ...
+
+    def results(self, key: Any, window: TimeWindow, contents: Any) -> Iterable[Any] | None:
+        """The records that a window emits when event time has passed it."""
+        ...
+
+
+class ReducedContents:
+    """Keeps one value, and emits it.
+
+    Args:
+        function: From the value so far and a record to the new value.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self.function = function
+        self.add = function
+
+    def first(self, row: Any) -> Any:
+        """The first record is the first value."""
+        return row
+
+    def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
+        """The value."""
+        return [contents]
+
+
+class AggregatedContents:
+    """Keeps an accumulator, and emits its result.
+
+    Args:
+        aggregate: The user's function object; a copy of it is used, so that subtasks share nothing.
+    """
+
+    def __init__(self, aggregate: AggregateFunction[Any, Any, Any]) -> None:
+        self._aggregate = copy.deepcopy(aggregate)
+        self.function = self._aggregate.add
+
+    def first(self, row: Any) -> Any:
+        """An accumulator with one record."""
+        return self._aggregate.add(row, self._aggregate.create_accumulator())
+
+    def add(self, contents: Any, row: Any) -> Any:
+        """The accumulator with one record more."""
+        return self._aggregate.add(row, contents)
+
+    def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
+        """The accumulator's result."""
+        return [self._aggregate.get_result(contents)]
+
+
+class ListedContents:
+    """Keeps all records, and emits what a function makes of them.
+
+    Args:
+        function: From key, window and the records in the order of their coming to the records to emit.
+    """
+
+    def __init__(self, function: Callable[[Any, TimeWindow, list[Any]], Iterable[Any] | None]) -> None:
+        self.function = function
+
+    def first(self, row: Any) -> list[Any]:
+        """A list of one record."""
+        return [row]
+
+    def add(self, contents: list[Any], row: Any) -> list[Any]:
+        """The list, longer by one."""
+        contents.append(row)
+        return contents
+
+    def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
+        """What the function makes of the records."""
+        return self.function(key, window, contents)

@@ -1,0 +1,113 @@
+"""Windows of event time, and which of them a record belongs to (Flink's `WindowAssigner`s).
+
+Windows are aligned to the epoch, in UTC: a tumbling window of one hour begins with the hour. Session windows,
+whose bounds depend on the data, are not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.time.instants import micros_in
+
+
+class TimeWindow(NamedTuple):
+    """A span of event time from `start` up to, but not including, `end`.
+
+    Attributes:
+        start: Microseconds since the epoch.
+        end: Likewise.
+    """
+
+    start: int
+    end: int
+
+    @property
+    def max_timestamp(self) -> int:
+        """The last microsecond that belongs to it: the timestamp of what the window emits."""
+        return self.end - 1
+
+
+@runtime_checkable
+class WindowAssigner(Protocol):
+    """Says which windows a timestamp belongs to. The same timestamp always gives the same windows."""
+
+    @property
+    def size(self) -> int:
+        """Microseconds from the start of a window to its end."""
+        ...
+
+    def starts(self, timestamp: int) -> Sequence[int]:
+        """Starts of all windows that hold this timestamp."""
+        ...
+
+
+class TumblingEventTimeWindows:
+    """Windows of one size, side by side: every record is in exactly one.
+
+    Args:
+        size: A `timedelta`, or seconds.
+        offset: Shifts where windows begin, for days of another time zone, say.
+
+    Raises:
+        ConfigurationError: A span makes no sense.
+
+    Example:
+        >>> minutes = TumblingEventTimeWindows(timedelta(minutes=1))
+        >>> minutes.starts(59_999_999), minutes.starts(60_000_000), minutes.starts(-1)
+        ((0,), (60000000,), (-60000000,))
+    """
+
+    def __init__(self, size: timedelta | float, offset: timedelta | float = 0) -> None:
+        self.size = micros_in("the size of a window", size)
+        self.offset = micros_in("the offset of windows", offset, least=-self.size)
+
+    def starts(self, timestamp: int) -> Sequence[int]:
+        """The start of the window that holds this timestamp."""
+        return (timestamp - (timestamp - self.offset) % self.size,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({timedelta(microseconds=self.size)})"
+
+
+class SlidingEventTimeWindows:
+    """Windows of one size that begin every `slide`: a record is in `size / slide` of them.
+
+    Args:
+        size: A `timedelta`, or seconds.
+        slide: Likewise; at most the size.
+        offset: Shifts where windows begin.
+
+    Raises:
+        ConfigurationError: A span makes no sense, or there would be gaps.
+
+    Example:
+        >>> windows = SlidingEventTimeWindows(size=10, slide=5)
+        >>> windows.starts(12_000_000)
+        (5000000, 10000000)
+    """
+
+    def __init__(
+        self, size: timedelta | float, slide: timedelta | float, offset: timedelta | float = 0
+    ) -> None:
+        self.size = micros_in("the size of a window", size)
+        self.slide = micros_in("the slide of windows", slide)
+        self.offset = micros_in("the offset of windows", offset, least=-self.size)
+        if self.slide > self.size:
+            msg = (
+                f"windows of {timedelta(microseconds=self.size)} that begin every "
+                f"{timedelta(microseconds=self.slide)} leave gaps; make the slide at most the size"
+            )
+            raise ConfigurationError(msg)
+
+    def starts(self, timestamp: int) -> Sequence[int]:
+        """The starts of all windows that hold this timestamp, the earliest first."""
+        last = timestamp - (timestamp - self.offset) % self.slide
+        return tuple(range(last, timestamp - self.size, -self.slide))[::-1]
+
+    def __repr__(self) -> str:
+        size, slide = timedelta(microseconds=self.size), timedelta(microseconds=self.slide)
+        return f"{type(self).__name__}({size}, every {slide})"
