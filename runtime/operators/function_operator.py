@@ -28,7 +28,7 @@ class FunctionOperator(Operator):
     kind: ClassVar[str] = "user"
 
     #: Whether the function may be a generator function.
-    takes_generators: ClassVar[bool] = False
+    takes_generators: bool = False
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
