@@ -20,6 +20,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from channel_streams import OFTEN_A_BARRIER, Stream, draw_stream, labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,8 +49,6 @@ DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))
 COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
 
-#: One channel's stream: a label is data, a number n is a barrier, -n-1 cancels n, None ends the channel.
-Stream = list[str | int | None]
 #: What happens next: 0 to 2 a frame arrives (1: last of all, 2: twice), 3 to 5 the task consumes, 6 time
 #: passes; on which channel; and with how many elements.
 Schedule = list[tuple[int, int, int]]
@@ -72,18 +71,9 @@ class Plan:
 def plans(draw: st.DrawFn, *, clean: bool = False, kinds: bool = False, cancels: bool = True) -> Plan:
     """Random plans. `clean`: every id is a barrier everywhere, no ends; `kinds`: some are savepoints."""
     ids, count = draw(st.integers(0, 5)), draw(st.integers(1, 4))
-    chances = ["barrier"] * 8 + (["cancel", "skip"] if cancels else ["skip"])
-    streams = []
-    for channel in range(count):
-        stream: Stream = []
-        for checkpoint_id in range(ids + 1):
-            stream += [f"{channel}.{len(stream) + i}" for i in range(draw(st.integers(0, 2)))]
-            kind = "barrier" if clean else draw(st.sampled_from(chances))
-            if checkpoint_id < ids and kind != "skip":
-                stream.append(checkpoint_id if kind == "barrier" else -checkpoint_id - 1)
-        if not clean and draw(st.booleans()):
-            stream = [*stream[: draw(st.integers(0, len(stream)))], None]
-        streams.append(stream)
+    kept = OFTEN_A_BARRIER if cancels else tuple(kind for kind in OFTEN_A_BARRIER if kind != "cancel")
+    chances = ("barrier",) if clean else kept
+    streams = [draw_stream(draw, channel, ids, chances, may_end=not clean) for channel in range(count)]
     step = st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(1, 3))
     return Plan(
         streams,
@@ -94,13 +84,6 @@ def plans(draw: st.DrawFn, *, clean: bool = False, kinds: bool = False, cancels:
         draw(st.sampled_from([None, 1.0])),
         draw(st.integers(0, 2)),
     )
-
-
-def labels(stream: Stream, checkpoint_id: int | None = None) -> list[str]:
-    """The data in front of a barrier; all data when the stream has no such barrier."""
-    if checkpoint_id is not None and checkpoint_id in stream:
-        stream = stream[: stream.index(checkpoint_id)]
-    return [entry for entry in stream if isinstance(entry, str)]
 
 
 @dataclass
