@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from drivers.differences import Event, different
+
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing
@@ -59,7 +61,6 @@ from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock,
 
 SUITES = ("coordinator", "master_hooks")
 
-Event = dict[str, Any]
 
 ATTEMPT = 1
 
@@ -455,11 +456,7 @@ def replay(suite: str, case: dict[str, Any]) -> list[str]:
             got = {key: value for key, value in got.items() if key == "error"}
         if got != expect:
             differences.append(f"{where}: expected {expect}, got {got}")
-        differences += [
-            f"{where}: expected {key} = {value}, observed {reached[key]}"
-            for key, value in state.items()
-            if value is not None and reached[key] != value
-        ]
+        differences += different(where, state, reached)
     return differences
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from drivers.barrier import same_order
+from drivers.differences import different
 
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.config import Checkpointing
@@ -261,9 +262,5 @@ def replay(suite: str, case: dict[str, Any]) -> list[str]:
             differences.append(f"{where}: expected {expect['events']}, observed {got['events']}")
         if got.get("error") != expect.get("error"):
             differences.append(f"{where}: expected error {expect.get('error')}, got {got.get('error')}")
-        differences += [
-            f"{where}: expected {key} = {value}, observed {got['state'][key]}"
-            for key, value in state.items()
-            if value is not None and got["state"][key] != value
-        ]
+        differences += different(where, state, got["state"])
     return differences

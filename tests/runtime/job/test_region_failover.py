@@ -14,10 +14,8 @@ from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted, CheckpointFailed
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
-from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_config import Failover, JobConfig
 from penstock.runtime.graph.job_graph import (
@@ -35,6 +33,7 @@ from penstock.runtime.job.restart import FixedDelay, NoRestart, RestartConfig
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.step_world import RefusingStorage
 
 A_READ, A_WRITE = SubtaskId("a-read", 0), SubtaskId("a-write", 0)
 B_READ, B_WRITE = SubtaskId("b-read", 0), SubtaskId("b-write", 0)
@@ -56,18 +55,6 @@ def two_pipelines() -> ExecutionGraph:
     return build_execution_graph(
         JobGraph("two", vertices, (edge("a-read", "a-write"), edge("b-read", "b-write")))
     )
-
-
-class AwayStorage(MemoryStorage):
-    """Refuses to write while `down`."""
-
-    down = False
-
-    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        if self.down:
-            msg = "no answer"
-            raise StorageError(msg)
-        super().put(path, data, create=create)
 
 
 @dataclass
@@ -136,12 +123,12 @@ class Run:
         *,
         restart: RestartConfig | None = None,
         failover: Failover = "region",
-        storage: AwayStorage | None = None,
+        storage: RefusingStorage | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
         self.runner = ManualAsyncRunner()
-        self.storage = storage or AwayStorage()
+        self.storage = storage or RefusingStorage()
         self.cluster = Cluster()
         config = JobConfig(
             checkpointing=Checkpointing(every=10), restart=restart or FixedDelay(3, 1), failover=failover
@@ -433,10 +420,10 @@ def test_a_storage_that_is_away_fails_the_attempt_which_then_goes_on_when_it_is_
     run = Run().start()
     checkpoint_id = run.checkpoint()
     run.fail()
-    run.storage.down = True
+    run.storage.refuses = True
     run.until_deployed()
     assert run.state is JobState.FAILING
-    run.storage.down = False
+    run.storage.refuses = False
     run.scheduler.on_all_stopped(1)
     run.timers.advance(1)
     run.runner.run_all()
