@@ -22,6 +22,7 @@ from typing import Any, Final
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
@@ -162,13 +163,9 @@ class Subtask:
         """Release everything; called once, in every case.
 
         Raises:
-            OperatorError: An operator could not be closed; all others were.
+            OperatorError: An operator could not be closed; all others were. Notes tell of further ones.
         """
-        self._checkpoints.close()
-        try:
-            self._work.close()
-        finally:
-            self._parts.close()
+        close_all(self._checkpoints.close, self._work.close, self._parts.close)
 
     # -- the step -----------------------------------------------------------------------------------------
 
