@@ -36,8 +36,9 @@ from penstock.runtime.state.key_groups import (
     key_group_array,
     key_group_range,
 )
-from penstock.runtime.state.keyed_chunk import Block, encode_written, write_chunk
+from penstock.runtime.state.keyed_blocks import Block, encode_written
 from penstock.runtime.state.keyed_chunk import without_table as chunk_without_table
+from penstock.runtime.state.keyed_chunk import write_chunk
 
 #: Makes the place for the files of one subtask of one operator.
 FilesOf = Callable[[str, int], StateFiles]

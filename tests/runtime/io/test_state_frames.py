@@ -31,7 +31,8 @@ from penstock.runtime.record.arrow_inference import NoArrowTypeError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
-from penstock.runtime.state.keyed_chunk import Block, encode_deleted, encode_written, write_chunk
+from penstock.runtime.state.keyed_blocks import Block, encode_deleted, encode_written
+from penstock.runtime.state.keyed_chunk import write_chunk
 
 
 @dataclass(frozen=True)
