@@ -159,7 +159,11 @@ class _Results(SparkResults):
 
 
 class DatasetHolder:
-    """Keeps the references of a dataset's blocks; an actor that ends with its program."""
+    """Keeps the references of a dataset's blocks; an actor that ends with its program.
+
+    Args:
+        references: Of the blocks, in their order.
+    """
 
     def __init__(self, references: list[ray.ObjectRef[pa.Table]]) -> None:
         self._references = references
@@ -171,7 +175,12 @@ class DatasetHolder:
 
 @dataclass(frozen=True, slots=True)
 class BlockSplit:
-    """A block, and how many of its rows were read."""
+    """A block, and how many of its rows were read.
+
+    Attributes:
+        number: Which block.
+        row: The next row in it.
+    """
 
     number: int
     row: int = 0
@@ -213,7 +222,16 @@ class DatasetSource:
 
 
 class DatasetReader:
-    """Reads blocks one after the other, without waiting for one that is on its way."""
+    """Reads blocks one after the other, without waiting for one that is on its way.
+
+    Args:
+        source: The source.
+        context: Where it runs.
+        splits: Blocks, fresh or restored.
+
+    Raises:
+        LostInputError: The program that has the dataset has ended.
+    """
 
     def __init__(
         self, source: DatasetSource, context: ConnectorContext, splits: Sequence[BlockSplit]

@@ -9,8 +9,9 @@ from enum import Enum
 from typing import Any
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.pending_values import PendingStatistics
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.record.elements import SnapshotKind
 
 

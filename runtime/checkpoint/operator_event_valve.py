@@ -51,7 +51,12 @@ class EventSender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeldEvent:
-    """An event that waits behind the valve."""
+    """An event that waits behind the valve.
+
+    Attributes:
+        event: The event.
+        answer: Told what becomes of it.
+    """
 
     event: Any
     answer: EventAnswer

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.record.elements import CheckpointBarrier, Event
 
 

@@ -19,6 +19,10 @@ _TYPES_REMEMBERED: Final = 16
 class PickleFallback:
     """Pickles and unpickles for one codec.
 
+    Args:
+        allowed: Whether pickle may be used.
+        classes: Finds classes by name.
+
     Attributes:
         allowed: Whether pickle may be used.
         pickled: Values written as pickle.

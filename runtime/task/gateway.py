@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 
 

@@ -113,6 +113,7 @@ class Subtask:
         Raises:
             OperatorError: An operator failed while work was brought to an end, or its state was taken.
             StreamCorruptError: The frame breaks the protocol.
+            ValueError: The subtask has no input channels.
         """
         network = self._parts.network
         if network is None:
@@ -137,6 +138,7 @@ class Subtask:
 
         Raises:
             OperatorError: The operator failed over it.
+            ValueError: The operator is not here, or is no source with a coordinator.
         """
         if self._mail is None or operator_id != self._parts.head_operator:
             msg = f"{self._parts.location} was sent an event for {operator_id!r}, which has no coordinator"

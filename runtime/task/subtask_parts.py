@@ -64,7 +64,11 @@ class SubtaskParts:
     channel_state: AsyncChannelStateWriter | None = None
 
     def make_input(self) -> TaskInput:
-        """Where work comes from."""
+        """Where work comes from.
+
+        Raises:
+            ValueError: There is neither a source nor a channel.
+        """
         if self.finished_before:
             return EndsOnlyInput(self.location, self.network)
         if self.network is not None:

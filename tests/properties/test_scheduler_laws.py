@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState

@@ -116,6 +116,9 @@ class FileSystem(Protocol):
 def absolute(location: str | os.PathLike[str]) -> str:
     """Make a location independent of the working directory; `file://` URLs become paths.
 
+    Raises:
+        ConfigurationError: The location is empty.
+
     Example:
         >>> absolute("/data/../in/*.txt"), absolute("file:///in/a%20b"), absolute("s3://bucket/key")
         ('/in/*.txt', '/in/a b', 's3://bucket/key')

@@ -79,7 +79,14 @@ class GeneratorStatistics:
 
 
 class GeneratorReader(Generic[T]):
-    """Makes the records of some index ranges, the range that is furthest behind first."""
+    """Makes the records of some index ranges, the range that is furthest behind first.
+
+    Args:
+        function: The user's function, from an index to its record.
+        rate: Records a second of the whole source; `None` for no limit.
+        clock: Time.
+        splits: Index ranges, fresh or restored.
+    """
 
     def __init__(
         self,

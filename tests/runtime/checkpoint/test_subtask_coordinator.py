@@ -10,13 +10,14 @@ import pytest
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
     encode_list_states,
 )
 from penstock.runtime.checkpoint.output_capture import InFlight, OutputCapture
-from penstock.runtime.checkpoint.snapshot import INLINE_LIMIT, CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import INLINE_LIMIT, SubtaskSnapshot
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.checkpoint.subtask_coordinator import (
     MAX_RECORDED_ABORTED,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import build_execution_graph

@@ -12,11 +12,8 @@ from penstock.runtime.checkpoint.coordinator_requests import (
     CheckpointAnswer,
 )
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
-    SubtaskId,
-    SubtaskSnapshot,
-)
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import (

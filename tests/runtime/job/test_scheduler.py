@@ -10,10 +10,8 @@ from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_plan import SubtaskStatus
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted, CheckpointFailed
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
-    SubtaskSnapshot,
-)
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.job_state import JobState

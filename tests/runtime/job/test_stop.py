@@ -12,9 +12,9 @@ from penstock.runtime.checkpoint.coordinator_requests import (
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import read_state, write_state_file
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
