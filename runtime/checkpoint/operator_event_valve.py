@@ -45,7 +45,13 @@ class EventSender(Protocol):
     """The port that carries events to the subtasks of one operator, those of one subtask in order."""
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event; `answer` is told at once or later, in the coordinator's thread."""
+        """Send an event; `answer` is told at once or later, in the coordinator's thread.
+
+        Args:
+            subtask: Index of the receiver.
+            event: The event.
+            answer: Told what became of it.
+        """
         ...
 
 

@@ -65,6 +65,11 @@ class FunctionOperator(Operator):
 def check_function(kind: str, function: Callable[..., Any], *, takes_generators: bool = False) -> None:
     """Refuse a function whose result could never be what the operator needs.
 
+    Args:
+        kind: How messages call the operator.
+        function: The user's function.
+        takes_generators: Whether it may be a generator function.
+
     Raises:
         ConfigurationError: Says what is wrong with it and what to do.
     """

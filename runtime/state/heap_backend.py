@@ -116,6 +116,11 @@ class HeapKeyedStateBackend:
     def value_state(self, name: str, default: Any = None, of_type: type | None = None) -> ValueState:
         """A view of one table for the current key; with a type it holds no other values.
 
+        Args:
+            name: The table's name.
+            default: The value of a key that has none.
+            of_type: The type that every value must have; `None` for any.
+
         Raises:
             StateMismatchError: The table holds restored values of another type.
         """

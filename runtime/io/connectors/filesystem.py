@@ -105,7 +105,13 @@ class FileSystem(Protocol):
         ...
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
-        """Give a finished file its final name without ever overwriting; may be repeated."""
+        """Give a finished file its final name without ever overwriting; may be repeated.
+
+        Args:
+            directory: Where the file is.
+            name: Its name so far.
+            final: Its name from now on.
+        """
         ...
 
     def delete(self, directory: str, names: Sequence[str]) -> None:
