@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from depot_frames import closed, data_of, frame
@@ -13,13 +12,6 @@ from hypothesis import strategies as st
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import NoLongerHeldError, PushOutcome, ReadFrame
 from penstock.bridge.frame_files import FrameFiles
-
-
-@pytest.fixture
-def files() -> Iterator[FrameFiles]:
-    opened = FrameFiles(file_size=20)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from depot_frames import closed, data_of, frame
 
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import EpochStage, PushOutcome
 from penstock.bridge.frame_files import FrameFiles
-
-
-@pytest.fixture
-def files() -> Iterator[FrameFiles]:
-    opened = FrameFiles(file_size=20)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
