@@ -104,7 +104,7 @@ class Attempt:
             await asyncio.shield(self._runner.ended)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:
+        except BaseException as error:  # even SystemExit is a failure of this attempt only
             self.outcome = self.outcome or describe_failure(error)
         if self.outcome is None:
             self.outcome = SubtaskStopped() if self._stopped else SubtaskFinished(self.statistics())

@@ -177,7 +177,7 @@ class MasterHooks:
         answer = _Answer(answered, failed)
         try:
             self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
-        except Exception as error:
+        except Exception as error:  # the user's hook: the checkpoint is declined
             answer.fail(error)
 
     def restore(

@@ -177,7 +177,7 @@ class _Builder:
             assert spec.factory is not None, f"{spec.id} has no factory"
             try:
                 made.append((location, spec.factory()))
-            except Exception as error:
+            except Exception as error:  # users' objects are copied here
                 raise operator_error(location, f"making {spec.name}", error) from error
         return made
 

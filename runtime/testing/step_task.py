@@ -67,7 +67,7 @@ class StepWork:
         """Do the work."""
         try:
             result = self._work()
-        except Exception as error:
+        except Exception as error:  # told, as the real runner tells it
             failure = error
             self._tell = lambda: self._on_error(failure)
         else:

@@ -130,7 +130,7 @@ class GeneratorReader(Generic[T]):
         try:
             # What was made before an error stays in the list and so tells the index.
             rows.extend(map(self._function, indices))
-        except Exception as error:
+        except Exception as error:  # the user's function
             msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error!r}"
             raise ConnectorError(msg) from error
         lane.take(indices)
