@@ -159,7 +159,7 @@ class JobContext:
         if self.coordinator is not None:
             self.coordinator.begin_region(start.attempt, start.store, start.highest_id)
         if self.operators is not None:
-            self.operators.come_back(region, start.restore)
+            self.operators.come_back(sorted(region), start.restore)
         if start.restore is None:
             return
         self.planner.restored(start.restore.operators, region)
@@ -191,7 +191,8 @@ class JobContext:
         if self.coordinator is not None:
             self.coordinator.abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, detail)
         if self.operators is not None:
-            self.operators.failed(region, detail)
+            # A set has another order in each process, and with it the splits that are given back.
+            self.operators.failed(sorted(region), detail)
 
     def _begin(self, start: AttemptStart) -> None:
         self.attempt = start.attempt
