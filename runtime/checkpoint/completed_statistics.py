@@ -5,7 +5,7 @@ is there as long as the checkpoint is, whoever is the JobMaster by then. (Flink 
 JobManager: there no statistics of checkpoints survive the loss of that process.)
 
 A job of a thousand subtasks has a thousand rows, so they are packed: columns instead of rows, whole
-microseconds instead of floats. That is 20 to 36 bytes a subtask. They stay packed until somebody asks,
+microseconds instead of floats. That is 15 to 36 bytes a subtask. They stay packed until somebody asks,
 because a restart reads the metadata and has no use for them. Nothing is ever decided by them.
 """
 
