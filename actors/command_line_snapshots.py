@@ -119,7 +119,7 @@ def inspect(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What a checkpoint or savepoint contains: operators, states, keys, sizes, positions. Runs no job."""
+    """What a checkpoint or savepoint contains, and how long its subtasks took for it. Runs no job."""
     opened = open_snapshot(absolute_url(snapshot), open_location)
     codec = ValueCodec(allow_pickle=allow_pickle, classes=_SPLITS)
     summary = inspect_snapshot(opened.checkpoint, lambda handle: read_state(opened.storage, handle), codec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -15,6 +15,8 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.jobs import KnownJob
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails, CheckpointRecord
 from penstock.runtime.checkpoint.inspection import SnapshotSummary
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 
 _COLOURS: Final = {
     "running": "green",
@@ -154,13 +156,17 @@ def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[Renderabl
     if not measured:
         return
     yield Text(f"\nby subtask, {measured[-1].record.kind.value} {measured[-1].record.checkpoint_id}", "bold")
+    yield _indented(_subtasks_table(measured[-1].subtasks))
+
+
+def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
     table = _table("subtask", "start delay", "alignment", "stopped", "beside", "written", "state")
-    for subtask, seen in sorted(measured[-1].subtasks.items()):
+    for subtask, seen in sorted(measured.items()):
         times = (seen.start_delay, seen.alignment_duration, seen.sync_duration, seen.async_duration)
         sizes = (seen.written_bytes, seen.full_bytes)
         shown = [f"{seconds * 1000:.1f} ms" for seconds in times] + [f"{size:,} B" for size in sizes]
         table.add_row(str(subtask), *shown)
-    yield _indented(table)
+    return table
 
 
 def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
@@ -192,6 +198,9 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
             if state.values:
                 yield Text(f"\npositions of {operator.operator_id}", style="bold")
                 yield _indented(Text("\n".join(state.values)))
+    if summary.by_subtask:
+        yield Text("\nby subtask, when it was taken", style="bold")
+        yield _indented(_subtasks_table(summary.by_subtask))
 
 
 def _table(*columns: str) -> Table:

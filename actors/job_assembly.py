@@ -11,11 +11,13 @@ import ray
 from penstock.actors.background import BackgroundRunner
 from penstock.actors.deployment import Deployment
 from penstock.actors.guarded_loop import GuardedLoop
+from penstock.actors.job_report import JobReport
 from penstock.actors.loop_timers import LoopTimers
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
 from penstock.actors.user_threads import UserThreads
+from penstock.runtime.checkpoint.coordinator_history import EarlierHistory
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.io.storage import open_location
@@ -32,7 +34,7 @@ def assemble_scheduler(
     guarded: GuardedLoop,
     pool: ThreadPoolExecutor,
     *,
-    known_attempt: int,
+    earlier: JobReport | None,
     on_end: Callable[[str], None],
     on_fenced: Callable[[], None],
 ) -> JobScheduler:
@@ -46,7 +48,7 @@ def assemble_scheduler(
         storage: Where its checkpoints are.
         guarded: Runs what touches the scheduler.
         pool: Runs what blocks, but no hooks and no work of enumerators: these are the user's and may hang.
-        known_attempt: An attempt that is known to have begun; 0 for none.
+        earlier: The last report of an earlier JobMaster of a job that has a log; `None` for none.
         on_end: Told when the job has ended, and why if it has failed.
         on_fenced: Told when another JobMaster has taken the job over.
     """
@@ -62,8 +64,10 @@ def assemble_scheduler(
         SystemClock(),
         LoopTimers(asyncio.get_running_loop(), guarded.guard),
         BackgroundRunner(pool, guarded.post),
-        known_attempt=known_attempt,
+        known_attempt=0 if earlier is None else earlier.statistics.attempt,
         open_location=open_location,
         user_runner=BackgroundRunner(UserThreads("user-code"), guarded.post),
     )
+    if earlier is not None and earlier.checkpoints is not None:
+        execution.scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))
     return execution.scheduler

@@ -190,7 +190,8 @@ class RayJobHandle:
         """The job's last checkpoints and savepoints, oldest first.
 
         Each with its size and duration, and with what every subtask measured: how long it aligned, how long
-        it stopped for it, how much it wrote. Of a job that has ended the records alone are left.
+        it stopped for it, how much it wrote. When the JobMaster dies, those that are retained keep all of
+        that, the others their records at most; of a job that has ended the records alone are left.
         """
         return tuple(
             self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)

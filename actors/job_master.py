@@ -147,7 +147,7 @@ class JobMaster:
         return await self._requests.rescale(parallelism)
 
     async def checkpoints(self) -> tuple[CheckpointDetails, ...]:
-        """The last checkpoints of this process with what each subtask measured, oldest first."""
+        """The last checkpoints with what each subtask measured, oldest first."""
         await self._prepared.wait()
         return () if self._scheduler is None else self._scheduler.checkpoints()
 
@@ -209,7 +209,6 @@ class JobMaster:
         if not has_log and not cancelled and ray.get_runtime_context().was_current_actor_reconstructed:
             await self._end_again()
             return
-        known_attempt = earlier.statistics.attempt if earlier is not None and has_log else 0
         self._scheduler = scheduler = assemble_scheduler(
             self._job_id,
             graph,
@@ -218,7 +217,7 @@ class JobMaster:
             self._storage,
             self._guarded,
             self._pool,
-            known_attempt=known_attempt,
+            earlier=earlier if has_log else None,
             on_end=self._on_end,
             on_fenced=self._leave_at_once,
         )

@@ -67,7 +67,7 @@ class JobReport:
             recovered from.
         actor_ids: Ray's ids of all actors that ever ran a part of it, JobMaster first.
         operators: Its operators, sources first.
-        checkpoints: Counters of its checkpoints since the JobMaster began; `None` without checkpointing.
+        checkpoints: Counters of its checkpoints; `None` without checkpointing.
         checkpoint_history: The last checkpoints, oldest first.
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
     """

@@ -198,10 +198,10 @@ class JobReporter:
         return (*earlier, *own)[-_FAILURES_SHOWN:]
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        if seen is None:
-            return ()
-        earlier = () if self._earlier is None else self._earlier.checkpoint_history
-        return (*earlier, *seen.checkpoint_history)[-_CHECKPOINTS_SHOWN:]
+        """The last checkpoints; the scheduler goes on with those of earlier JobMasters."""
+        if seen is not None:
+            return seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
+        return () if self._earlier is None else self._earlier.checkpoint_history
 
     def _savepoint(self, seen: SchedulerStatistics | None) -> str | None:
         earlier = None if self._earlier is None else self._earlier.savepoint
@@ -245,19 +245,19 @@ class JobReporter:
         )
 
     def _statistics(self, status: JobStatus) -> JobStatistics:
+        earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
         if self._scheduler is None:
-            return JobStatistics(status)
+            return replace(earlier, status=status)
         seen = self._scheduler.status()
         checkpoints = seen.checkpoints
         known = _known_id(checkpoints)
-        earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
-        completed, failed = (0, 0) if checkpoints is None else (checkpoints.completed, checkpoints.failed)
+        counted = CoordinatorStatistics() if checkpoints is None else checkpoints
         return JobStatistics(
             status,
             attempt=max(seen.attempt, earlier.attempt),
             restarts=max(seen.restarts, earlier.restarts),
-            completed_checkpoints=earlier.completed_checkpoints + completed,
-            failed_checkpoints=earlier.failed_checkpoints + failed,
+            completed_checkpoints=counted.completed,
+            failed_checkpoints=counted.failed,
             last_checkpoint_id=earlier.last_checkpoint_id if known is None else known,
             operators=self._operators(),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from penstock.runtime.checkpoint.completed_statistics import CompletedCheckpointStatistics
 from penstock.runtime.checkpoint.snapshot import FileHandle, MasterState, OperatorState
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -41,6 +42,7 @@ class CompletedCheckpoint:
             read from.
         master_states: What master hooks gave for it.
         carried: What is to be brought along before its metadata is written; `None` from then on.
+        statistics: How it was taken; `None` when nobody has measured it, or an older version wrote it.
     """
 
     checkpoint_id: int
@@ -54,6 +56,7 @@ class CompletedCheckpoint:
     location: str | None = None
     master_states: tuple[MasterState, ...] = ()
     carried: CarriedState | None = None
+    statistics: CompletedCheckpointStatistics | None = None
 
     @property
     def is_savepoint(self) -> bool:

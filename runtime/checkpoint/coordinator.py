@@ -26,6 +26,7 @@ from penstock.runtime.checkpoint.coordinator_history import (
     CheckpointDetails,
     CheckpointRecord,
     CoordinatorStatistics,
+    EarlierHistory,
 )
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
@@ -60,6 +61,10 @@ class CheckpointCoordinator:
         self._trigger = parts.trigger
         self._messages = parts.messages
 
+    def recall(self, earlier: EarlierHistory) -> None:
+        """Go on with the history of an earlier JobMaster; to be told before the first attempt begins."""
+        self._history.recall(earlier)
+
     def begin_attempt(
         self,
         attempt: int,
@@ -82,6 +87,7 @@ class CheckpointCoordinator:
         self._trigger.forget()
         self._outcomes.attempt = attempt
         self._planner.reset()
+        self._history.recover(store.all, highest_id)
         self._pending.begin_attempt(attempt, store, highest_id, restored)
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:

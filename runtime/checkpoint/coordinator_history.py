@@ -1,16 +1,15 @@
-"""What the coordinator remembers about its checkpoints, for people and for metrics."""
+"""What is said of the checkpoints of a job: records, details, counters."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from penstock.runtime.checkpoint.completed_statistics import subtask_rows
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.pending_values import PendingStatistics
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.record.elements import SnapshotKind
 
@@ -97,7 +96,7 @@ class CheckpointDetails:
     Attributes:
         record: How it stands: kind, sizes, durations, why it failed.
         subtasks: By subtask that has acknowledged: start delay, alignment, the two halves, bytes. Empty for
-            checkpoints that are too old.
+            checkpoints that are too old, and for those of an earlier JobMaster that failed or are let go.
     """
 
     record: CheckpointRecord
@@ -105,15 +104,15 @@ class CheckpointDetails:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""
-        subtasks = [
-            {"vertex": s.vertex, "subtask": s.index, **asdict(m)} for s, m in sorted(self.subtasks.items())
-        ]
-        return {**self.record.to_dict(), "by_subtask": subtasks}
+        return {**self.record.to_dict(), "by_subtask": subtask_rows(self.subtasks)}
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorStatistics:
     """Counters of a coordinator over all attempts that it has served.
+
+    What was triggered, completed and failed, and the newest completed checkpoint, are those of the job, also
+    of earlier JobMasters; the rest begins anew with each JobMaster.
 
     Attributes:
         triggered: Checkpoints that were started.
@@ -154,77 +153,14 @@ class CoordinatorStatistics:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-class CheckpointHistory:
-    """The last checkpoints, each with how it stands, and counters over all of them.
+@dataclass(frozen=True, slots=True)
+class EarlierHistory:
+    """The last that is known of the checkpoints of earlier JobMasters, before the log has been read.
 
-    Args:
-        capacity: How many are remembered one by one.
-        detailed: Of how many it is remembered what each subtask measured.
+    Attributes:
+        records: The last checkpoints, oldest first; some may have run then.
+        counters: Counters then.
     """
 
-    def __init__(self, capacity: int = 100, detailed: int = 20) -> None:
-        self._records: deque[CheckpointRecord] = deque(maxlen=capacity)
-        self._metrics: OrderedDict[int, Mapping[SubtaskId, CheckpointMetrics]] = OrderedDict()
-        self._detailed = detailed
-        self._counters = CoordinatorStatistics()
-
-    def started(self, record: CheckpointRecord) -> None:
-        """A checkpoint was started."""
-        self._records.append(record)
-        self._counters = replace(self._counters, triggered=self._counters.triggered + 1)
-
-    def progress(self, pending: PendingStatistics) -> None:
-        """A subtask has acknowledged."""
-        self._update(
-            pending.checkpoint_id,
-            acknowledged=pending.acknowledged,
-            written_bytes=pending.written_bytes,
-            in_flight_bytes=pending.in_flight_bytes,
-        )
-        self._metrics[pending.checkpoint_id] = pending.metrics
-        while len(self._metrics) > self._detailed:
-            self._metrics.popitem(last=False)
-
-    def finalising(self, checkpoint_id: int) -> None:
-        """The record of a checkpoint is being written."""
-        self._update(checkpoint_id, status=CheckpointStatus.FINALISING)
-
-    def completed(self, checkpoint_id: int, at: float, duration: float, size: int) -> None:
-        """A checkpoint completed at `at` (wall-clock seconds)."""
-        self._update(checkpoint_id, status=CheckpointStatus.COMPLETED, duration=duration, size=size)
-        counters = replace(self._counters, completed=self._counters.completed + 1)
-        if checkpoint_id > counters.latest_completed_id:
-            counters = replace(
-                counters,
-                latest_completed_id=checkpoint_id,
-                latest_completed_at=at,
-                latest_duration=duration,
-                latest_size=size,
-            )
-        self._counters = counters
-
-    def failed(
-        self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str, duration: float
-    ) -> None:
-        """A checkpoint failed or was given up."""
-        failed = CheckpointStatus.FAILED
-        self._update(checkpoint_id, status=failed, failure=reason, detail=detail, duration=duration)
-        self._counters = replace(self._counters, failed=self._counters.failed + 1)
-
-    def counters(self) -> CoordinatorStatistics:
-        """What was counted; the coordinator adds what only it knows."""
-        return self._counters
-
-    def records(self) -> tuple[CheckpointRecord, ...]:
-        """All that are remembered, oldest first."""
-        return tuple(self._records)
-
-    def details(self) -> tuple[CheckpointDetails, ...]:
-        """The same with what each subtask measured."""
-        return tuple(CheckpointDetails(r, self._metrics.get(r.checkpoint_id, {})) for r in self._records)
-
-    def _update(self, checkpoint_id: int, **changes: Any) -> None:
-        for position in range(len(self._records) - 1, -1, -1):
-            if self._records[position].checkpoint_id == checkpoint_id:
-                self._records[position] = replace(self._records[position], **changes)
-                return
+    records: tuple[CheckpointRecord, ...]
+    counters: CoordinatorStatistics

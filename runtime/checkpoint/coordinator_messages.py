@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock.runtime.checkpoint.coordinator_history import CheckpointHistory
+from penstock.runtime.checkpoint.checkpoint_history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.metrics import CheckpointMetrics

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.runtime.checkpoint.checkpoint_history import CheckpointHistory
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
-from penstock.runtime.checkpoint.coordinator_history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator_messages import CheckpointMessages
 from penstock.runtime.checkpoint.coordinator_outcomes import CheckpointOutcomes
 from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints

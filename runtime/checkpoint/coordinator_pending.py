@@ -11,17 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
+from penstock.runtime.checkpoint.checkpoint_history import CheckpointHistory
 from penstock.runtime.checkpoint.completed_checkpoint import CarriedState, CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
 from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
 from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator_finaliser import CheckpointFinaliser
 from penstock.runtime.checkpoint.coordinator_gateway import CoordinatorGateway
-from penstock.runtime.checkpoint.coordinator_history import (
-    CheckpointHistory,
-    CheckpointRecord,
-    CheckpointStatus,
-)
+from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
 from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, NotAllRunning
 from penstock.runtime.checkpoint.coordinator_retention import CheckpointRetention
 from penstock.runtime.checkpoint.decision_log import OutcomeUnknownError
@@ -229,7 +226,8 @@ class PendingCheckpoints:
         self._retention.discard_late(checkpoint_id, files, was_started=checkpoint_id < self._next_id)
 
     def _complete(self, started: StartedCheckpoint, attempt: int) -> CompletedCheckpoint:
-        parts = {subtask: part.snapshot for subtask, part in started.pending.acknowledged.items()}
+        acknowledged = started.pending.acknowledged
+        parts = {subtask: part.snapshot for subtask, part in acknowledged.items()}
         previous = self.latest or self._restored
         states = {} if previous is None else previous.operators
         operators = self._planner.collect(parts, started.plan.finished, states)
@@ -245,6 +243,7 @@ class PendingCheckpoints:
             location=started.location,
             master_states=started.pending.master_states,
             carried=CarriedState(carried, previous.location) if carried and previous is not None else None,
+            statistics=self._history.completing({s: part.metrics for s, part in acknowledged.items()}),
         )
 
     def _written(self, started: StartedCheckpoint, outcome: Finalized | Fenced) -> None:

@@ -7,11 +7,13 @@ metadata and said to be so; nothing is imported or unpickled unless the codec th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_statistics import subtask_rows
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
 from penstock.runtime.checkpoint.snapshot import (
     FileHandle,
@@ -20,6 +22,7 @@ from penstock.runtime.checkpoint.snapshot import (
     OperatorStateHandle,
     OperatorSubtaskState,
     StateHandle,
+    SubtaskId,
 )
 from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.source import SPLITS
@@ -94,6 +97,8 @@ class SnapshotSummary:
         size: Bytes of all state.
         files: Number of its files without the metadata.
         operators: By operator.
+        by_subtask: What each subtask measured when it was taken; empty when that is not known, because an
+            older version took it or it was made of tables.
     """
 
     location: str
@@ -105,10 +110,11 @@ class SnapshotSummary:
     size: int
     files: int
     operators: tuple[OperatorSummary, ...]
+    by_subtask: Mapping[SubtaskId, CheckpointMetrics] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""
-        return asdict(self)
+        return {**asdict(replace(self, by_subtask={})), "by_subtask": subtask_rows(self.by_subtask)}
 
 
 def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCodec) -> SnapshotSummary:
@@ -134,6 +140,7 @@ def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCo
         checkpoint.size,
         len({handle.path for state in checkpoint.operators.values() for handle in state.files()}),
         operators,
+        {} if checkpoint.statistics is None else checkpoint.statistics.metrics(),
     )
 
 

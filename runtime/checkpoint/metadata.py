@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import xxhash
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.completed_statistics import CompletedCheckpointStatistics
 from penstock.runtime.checkpoint.paths import check_path
 from penstock.runtime.checkpoint.sealed_file import damaged, seal, unseal
 from penstock.runtime.checkpoint.snapshot import (
@@ -113,6 +114,7 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
             if state.coordinator is not None
         },
         "master_states": [[state.identifier, state.data] for state in checkpoint.master_states],
+        "statistics": None if checkpoint.statistics is None else checkpoint.statistics.encode(),
     }
     return seal(_MAGIC, _VERSION, body)
 
@@ -147,6 +149,7 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
             body["size"],
             body.get("location"),
             tuple(MasterState(identifier, state) for identifier, state in body.get("master_states", ())),
+            statistics=CompletedCheckpointStatistics.decode(body.get("statistics")),
         )
     except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
         raise damaged(_WHAT, path, f"a part is missing or wrong ({error})") from error

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
-from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
+from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails, EarlierHistory
 from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed, OnAnswer
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
@@ -86,6 +86,11 @@ class JobScheduler:
         )
         self._job, self._operators = assemble(job_id, graph, config, known_attempt, around)
         self._stale = self._ignored = 0
+
+    def recall(self, earlier: EarlierHistory) -> None:
+        """Go on with the history of checkpoints that an earlier JobMaster left; before `start`."""
+        if self._job.coordinator is not None:
+            self._job.coordinator.recall(earlier)
 
     def start(self) -> None:
         """Begin, or go on after the JobMaster came back; a job that had ended before only says so."""

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from penstock.actors.command_line_views import jobs_table, operators_table, status_view
+from penstock.actors.command_line_views import jobs_table, operators_table, snapshot_view, status_view
 from penstock.actors.job_report import JobReport, OperatorInfo
 from penstock.actors.jobs import KnownJob
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.inspection import SnapshotSummary
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
@@ -110,6 +113,15 @@ def test_an_operator_without_counters_yet_has_none_instead_of_zeros() -> None:
 def test_a_job_without_checkpoints_says_so() -> None:
     bare = JobReport("j", "j", JobStatus.RUNNING, 0.0, 1.0, JobStatistics(JobStatus.RUNNING))
     assert "the job takes no checkpoints" in text(status_view(bare))
+
+
+def test_a_snapshot_tells_how_long_each_subtask_took_for_it() -> None:
+    measured = {SubtaskId("count", 1): CheckpointMetrics(0.001, 0.25, 0.002, 0.5, 1_000, 2_000)}
+    known = SnapshotSummary("/s", "checkpoint", 7, 1, 1.0, 3.0, 2_000, 1, (), measured)
+    row = text(snapshot_view(known)).splitlines()[-1]
+    assert " ".join(row.split()) == "count[1] 1.0 ms 250.0 ms 2.0 ms 500.0 ms 1,000 B 2,000 B"
+    unknown = SnapshotSummary("/s", "checkpoint", 7, 1, 1.0, 3.0, 2_000, 1, ())
+    assert "by subtask" not in text(snapshot_view(unknown))
 
 
 def run(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

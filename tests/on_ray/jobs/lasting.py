@@ -22,7 +22,7 @@ class Lasting(Generic[T]):
     Attributes:
         inner: Makes the records.
         attempt: From this attempt on it is read at full speed.
-        release: When this file exists, too.
+        release: When this file exists, too; before that the last record is kept back.
     """
 
     inner: GeneratorSource[T]
@@ -61,7 +61,13 @@ class TricklingReader(Generic[T]):
         if self._release is not None and Path(self._release).exists():
             return self._reader.poll(max_rows)
         self._next_at = now + _TRICKLE
+        if self._release is not None and self._has_come_to_its_last_record():
+            return Polled(ready_at=self._next_at)
         return self._reader.poll(1)
+
+    def _has_come_to_its_last_record(self) -> bool:
+        left = [split for split in self._reader.snapshot() if not split.finished]
+        return len(left) == 1 and left[0].after(left[0].first(1)).finished
 
     def snapshot(self) -> Sequence[Any]:
         return self._reader.snapshot()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from penstock.runtime.checkpoint import state_files
+from penstock.runtime.checkpoint.completed_statistics import CompletedCheckpointStatistics
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.inspection import SnapshotSummary, inspect_snapshot
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import read_state
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
@@ -79,3 +83,18 @@ def test_what_can_not_be_decoded_here_is_said_to_be_so(saved: str, places: Memor
     assert largest.entries >= KEYS
     assert not largest.is_exact
     assert all("not known here" in text for text in operators["numbers"].states[0].values)
+
+
+def test_what_each_subtask_measured_is_told_when_the_snapshot_has_it(
+    saved: str, places: MemoryPlaces
+) -> None:
+    measured = {SubtaskId("largest", n): CheckpointMetrics(alignment_duration=n + 0.5) for n in (0, 1)}
+    statistics = CompletedCheckpointStatistics.of(3, 2, 1, measured)
+    taken = replace(found_at(places, saved), statistics=statistics)
+    summary = inspect_snapshot(taken, lambda handle: read_state(places(saved), handle), ValueCodec())
+    assert summary.by_subtask == measured
+    rows = summary.to_dict()["by_subtask"]
+    assert [(row["subtask"], row["alignment_duration"]) for row in rows] == [(0, 0.5), (1, 1.5)]
+    without = replace(taken, statistics=None)
+    summary = inspect_snapshot(without, lambda handle: read_state(places(saved), handle), ValueCodec())
+    assert summary.to_dict()["by_subtask"] == []
