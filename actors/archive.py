@@ -71,7 +71,7 @@ def keep_beside_checkpoints(storage: SnapshotStorage, job_id: str, record: JobRe
     """As `save_to_storage`; a record that can't be kept there is logged, for it is in the cluster as well."""
     try:
         save_to_storage(storage, job_id, record)
-    except Exception:
+    except Exception:  # whatever it is, the end of the job must not hang on it
         logger.exception("the record of job %s could not be kept beside its checkpoints", job_id)
 
 

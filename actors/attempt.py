@@ -43,6 +43,7 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.task.build import build_subtask
+from penstock.runtime.task.closing import failure_details
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask import Subtask
@@ -103,7 +104,7 @@ class Attempt:
             await asyncio.shield(self._runner.ended)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:
+        except BaseException as error:  # even SystemExit is a failure of this attempt only
             self.outcome = self.outcome or describe_failure(error)
         if self.outcome is None:
             self.outcome = SubtaskStopped() if self._stopped else SubtaskFinished(self.statistics())
@@ -173,7 +174,7 @@ def describe_failure(error: BaseException) -> SubtaskFailed:
     """A failure as plain data: the exception itself may not survive the way to another process."""
     if isinstance(error, OperatorError):
         recoverable = not isinstance(error.__cause__, LostInputError | RestoreError)
-        return SubtaskFailed(str(error), error.cause_text, error.location, recoverable)
+        return SubtaskFailed(str(error), failure_details(error), error.location, recoverable)
     text = "".join(traceback.format_exception(error))
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     is_damage = isinstance(error, CorruptSnapshotError)

@@ -60,7 +60,7 @@ class BackgroundRunner:
         def job() -> None:
             try:
                 result = work()
-            except BaseException as error:
+            except BaseException as error:  # nobody would see it in a pool's thread
                 failure = error
                 answer(lambda: on_error(failure))
             else:

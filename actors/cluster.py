@@ -123,7 +123,7 @@ def _join(address: str, what: str, advice: str) -> None:
     try:
         with _as_single_machine(), _without_authentication_notice():
             ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
-    except Exception as error:
+    except Exception as error:  # Ray raises many kinds; its text says which
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         msg = f"the Ray cluster at {what} can't be joined ({reason}): {advice}"
         raise DeploymentError(msg) from error

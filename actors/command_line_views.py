@@ -15,7 +15,8 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.jobs import KnownJob
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails, CheckpointRecord
 from penstock.runtime.checkpoint.inspection import SnapshotSummary
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 
 _COLOURS: Final = {
     "running": "green",

@@ -134,6 +134,7 @@ class Deployment:
             logger.warning("%s does not stop (stuck in a user's function?): its process is killed", subtask)
             self._fleet.lose(subtask)
         except Exception as error:
+            # A process that is gone has stopped, too; anything else is told.
             if not isinstance(error, ray.exceptions.RayActorError):
                 logger.warning("%s can't be stopped, its process is killed: %s", subtask, error)
             if self._fleet.members.get(subtask) is member:

@@ -13,6 +13,7 @@ from penstock.runtime.errors import (
     RestoreError,
 )
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.task.closing import failure_details
 
 
 def first_line(error: BaseException) -> str:
@@ -34,7 +35,7 @@ def cause_of(error: BaseException) -> FailureCause:
     """
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
-    trace = error.cause_text if isinstance(error, OperatorError) else _formatted(error)
+    trace = failure_details(error) if isinstance(error, OperatorError) else _formatted(error)
     return FailureCause(what, None, trace, recoverable)
 
 

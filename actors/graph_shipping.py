@@ -32,7 +32,7 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
     job = replace(job, classes=main_classes())
     try:
         data = _dumps((job, config))
-    except Exception as error:
+    except Exception as error:  # whatever a user's object raises when pickled
         raise _explain(job, error) from error
     if len(data) > _LIMIT:
         msg = (

@@ -171,7 +171,7 @@ class JobMaster:
     async def _begin(self, chunks: tuple[bytes, ...]) -> None:
         try:
             await self._prepare_patiently(chunks)
-        except Exception as error:
+        except Exception as error:  # whatever it is, the job ends and reports it
             logger.exception("job %s can't be taken up", self._job_id)
             self._reporter.failed_to_begin(error)
             await self._end()

@@ -31,14 +31,6 @@ from penstock.runtime.job.stop_request import StopRequest
 #: Seconds for which a request waits for a job that comes up or restarts, and between two looks at it.
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.1
-_COMING_UP: Final = (
-    JobState.CREATED,
-    JobState.DEPLOYING,
-    JobState.INITIALISING,
-    JobState.FAILING,
-    JobState.RESTARTING,
-    JobState.RESCALING,
-)
 
 #: Runs what touches the scheduler.
 Guard: TypeAlias = Callable[[Callable[[], None]], None]
@@ -139,7 +131,7 @@ class JobRequests:
     async def _settled(self) -> None:
         """Wait while the job comes up or restarts: what is asked of it then would only be refused."""
         deadline = time.monotonic() + _PATIENCE
-        while self._scheduler.state in _COMING_UP and time.monotonic() < deadline:
+        while self._scheduler.state.is_coming_up and time.monotonic() < deadline:
             await asyncio.sleep(_POLL)
 
     async def _save(self, target: str | None, ask: Callable[[OnAnswer], None]) -> SavepointAnswer:

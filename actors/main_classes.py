@@ -50,6 +50,6 @@ def classes_of(module: ModuleType) -> list[type]:
 def _fits(cls: type) -> bool:
     try:
         data: bytes = cloudpickle.dumps(cls)  # type: ignore[no-untyped-call]
-    except Exception:
+    except Exception:  # whatever the user's class raises; the codec names it, should a record be one
         return False
     return len(data) <= LARGEST_CLASS

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.record.elements import CheckpointBarrier
@@ -15,7 +16,14 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A subtask's part of a checkpoint is durable."""
+    """A subtask's part of a checkpoint is durable.
+
+    Attributes:
+        subtask: Who says so.
+        checkpoint_id: The checkpoint.
+        snapshot: Handles of its state.
+        metrics: How long each part took.
+    """
 
     subtask: SubtaskId
     checkpoint_id: int
@@ -25,7 +33,14 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """A subtask can't take part in a checkpoint."""
+    """A subtask can't take part in a checkpoint.
+
+    Attributes:
+        subtask: Who says so.
+        checkpoint_id: The checkpoint.
+        reason: Why.
+        detail: More about that, for people.
+    """
 
     subtask: SubtaskId
     checkpoint_id: int
@@ -35,14 +50,24 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class ReachedEndOfData:
-    """A subtask has processed the end of all its inputs."""
+    """A subtask has processed the end of all its inputs.
+
+    Attributes:
+        subtask: Who says so.
+    """
 
     subtask: SubtaskId
 
 
 @dataclass(frozen=True, slots=True)
 class EventForCoordinator:
-    """A subtask tells the coordinator of one of its operators something."""
+    """A subtask tells the coordinator of one of its operators something.
+
+    Attributes:
+        subtask: Who says so.
+        operator_id: The operator.
+        event: What it says.
+    """
 
     subtask: SubtaskId
     operator_id: str
@@ -54,21 +79,33 @@ SubtaskReport: TypeAlias = Acknowledged | Declined | ReachedEndOfData | EventFor
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """Take a checkpoint (sources only)."""
+    """Take a checkpoint (sources only).
+
+    Attributes:
+        barrier: The barrier that the source sends.
+    """
 
     barrier: CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyComplete:
-    """A checkpoint is complete: commit what it covers."""
+    """A checkpoint is complete: commit what it covers.
+
+    Attributes:
+        checkpoint_id: The checkpoint.
+    """
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyAborted:
-    """A checkpoint was given up."""
+    """A checkpoint was given up.
+
+    Attributes:
+        checkpoint_id: The checkpoint.
+    """
 
     checkpoint_id: int
 

@@ -155,7 +155,7 @@ class _FileHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._file.add("log", self.format(record) + "\n")
-        except Exception:
+        except Exception:  # logging deals with it as its handlers do
             self.handleError(record)
 
 

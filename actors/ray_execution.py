@@ -204,7 +204,7 @@ class RayExecution:
             )
             scheduler.on_subtask_failed(attempt, subtask, cause)
             return
-        except Exception as error:
+        except Exception as error:  # the call itself failed: the scheduler is told
             scheduler.on_subtask_failed(attempt, subtask, cause_of(error))
             return
         if isinstance(outcome, SubtaskFailed):

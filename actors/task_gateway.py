@@ -9,7 +9,8 @@ from penstock.actors.master_link import MasterLink
 from penstock.actors.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
 from penstock.actors.remote_channels import RemoteChannels
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 
 
@@ -29,7 +30,11 @@ class ActorGateway:
         self.channels: RemoteChannels | None = None
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        """Deliver a frame."""
+        """Deliver a frame.
+
+        Raises:
+            RuntimeError: The attempt has not been started, so the receivers are not known.
+        """
         if self.channels is None:
             msg = f"{self._subtask} sent a frame before its attempt was started"
             raise RuntimeError(msg)

@@ -10,6 +10,7 @@ import asyncio
 import time
 
 from penstock.actors.task_thread import BuildSubtask, Mail
+from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.subtask import Subtask
 
 _MAX_IDLE = 5.0
@@ -69,10 +70,7 @@ class TaskOnLoop:
             await self._run(self.subtask)
         except BaseException as error:
             failure = error
-        try:
-            self.subtask.close()
-        except BaseException as error:
-            failure = failure or error
+        failure = close_after(failure, self.subtask.close)
         if failure is None:
             self.ended.set_result(None)
         else:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeAlias
 
+from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.subtask import Subtask
 
 Mail: TypeAlias = Callable[[], None]
@@ -89,7 +90,7 @@ class TaskThread:
         try:
             assert self._build is not None
             self.subtask = self._build()
-        except BaseException as error:
+        except BaseException as error:  # even SystemExit would only end this thread, without a word
             self._settle(self.deployed, error)
             self._settle(self.ended, None)
             return
@@ -99,11 +100,7 @@ class TaskThread:
             self._run(self.subtask)
         except BaseException as error:
             failure = error
-        try:
-            self.subtask.close()
-        except BaseException as error:
-            failure = failure or error
-        self._settle(self.ended, failure)
+        self._settle(self.ended, close_after(failure, self.subtask.close))
 
     def _run(self, subtask: Subtask) -> None:
         mailbox = self._mailbox

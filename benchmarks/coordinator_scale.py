@@ -22,8 +22,8 @@ from measure import Figures, machine, middle, options, table, versions
 
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
     FileHandle,
     InlineHandle,
     KeyedStateHandle,

@@ -206,6 +206,11 @@ class Depot:
     def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
         """Spark has computed an epoch: for each partition, how many frames and rows it has.
 
+        Args:
+            epoch: The epoch.
+            run: The run of Spark's job that pushed it.
+            expected: Frames and rows of each partition, as Spark counted them.
+
         Returns:
             What does not fit, or `None`; then the epoch can be closed, and takes nothing more.
         """

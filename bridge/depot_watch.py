@@ -30,6 +30,11 @@ async def have_all_come(hand_over: str, job_id: str, of: int) -> bool:
     """Whether all readers of a job have come to the desk of a hand-over.
 
     Readers that had ended in a snapshot do not come again, and without them nothing is handed over.
+
+    Args:
+        hand_over: Id of the hand-over.
+        job_id: The job.
+        of: How many readers it has.
     """
     try:
         desk = ray.get_actor(desk_name(hand_over), namespace=NAMESPACE)

@@ -98,7 +98,7 @@ def _serve(df: DataFrame, depots: Depots) -> None:
         session.sparkContext.setJobDescription(f"rows for Penstock's job {depots.job_id}")
         depots.hand_over(df, 0)
         depots.finish()
-    except Exception as error:
+    except Exception as error:  # Spark's and Py4J's many kinds; the depots are told
         reason = spark_error_text(error, session)
         logger.error("rows could not be handed over to job %s: %s", depots.job_id, reason)
         depots.fail(reason)

@@ -193,7 +193,7 @@ class StreamingQuery:
             error = query.exception()
             with self._one_batch:
                 return None if error is None else spark_error_text(error, session)
-        except Exception as error:
+        except Exception as error:  # Spark's and Py4J's many kinds: the text is the answer
             return spark_error_text(error, session)
 
     def _hand_over(self, depots: Depots, batch: DataFrame, number: int) -> None:

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 #: Seconds between two looks for orders. Nothing waits inside of Ray here: a thread that is in a call when the
 #: program leaves its cluster would take the program down.
 _POLL: Final = 0.1
+#: Seconds for the end of the program to be seen after a failure that comes of it.
+_GRACE: Final = 2.0
 
 program_ends: Final = threading.Event()
 atexit.register(program_ends.set)
@@ -168,8 +170,12 @@ class HandOver:
                 if order is not None:
                     self._take(order)
         except Exception as error:
-            # Ray or Spark went away under it, mostly because the program ends; the depots see the desk go.
-            logger.debug("hand-over %s ends: %s", self.id, error)
+            # Mostly Ray or Spark went away because the program ends, which may show a moment later.
+            if program_ends.wait(_GRACE) or not ray.is_initialized():
+                logger.debug("hand-over %s ends: %s", self.id, error)
+                return
+            logger.exception("hand-over %s takes no more orders", self.id)
+            ray.kill(self._desk)  # by that the depots see that nobody serves them any more
 
     def _take(self, order: Order) -> None:
         try:

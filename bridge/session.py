@@ -195,7 +195,7 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
             fault_tolerant_mode=fault_tolerant,
             configs=dict(wanted.options),
         )
-    except Exception as error:
+    except Exception as error:  # Ray, RayDP and Py4J raise many kinds
         raydp.stop_spark()
         msg = f"Spark did not start on Ray: {error}. `penstock doctor` shows whether the versions fit"
         raise DeploymentError(msg) from error

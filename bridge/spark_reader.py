@@ -89,7 +89,13 @@ class SparkSource:
 
 
 class SparkReader:
-    """Reads the depots of its shares, all of them in turn: a depot that nobody reads holds Spark tasks up."""
+    """Reads the depots of its shares, all of them in turn: a depot that nobody reads holds Spark tasks up.
+
+    Args:
+        source: The source.
+        context: Where it runs.
+        shares: Depots, and how far each was read.
+    """
 
     def __init__(self, source: SparkSource, context: ConnectorContext, shares: Sequence[Share]) -> None:
         self._clock = context.clock

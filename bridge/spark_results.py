@@ -125,7 +125,13 @@ class SparkResults:
 
 
 class BlockWriter:
-    """Gathers the rows of one subtask into blocks."""
+    """Gathers the rows of one subtask into blocks.
+
+    Args:
+        holder: The actor that holds the blocks.
+        schema: The rows' Arrow schema; that of the first rows when left out.
+        context: Where it runs.
+    """
 
     def __init__(self, holder: Any, schema: pa.Schema | None, context: ConnectorContext) -> None:
         self._holder = holder

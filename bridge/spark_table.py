@@ -119,7 +119,12 @@ class SparkTable:
 
 
 class TableWriter:
-    """Writes the files of one subtask, with types that Spark reads right."""
+    """Writes the files of one subtask, with types that Spark reads right.
+
+    Args:
+        files: Writes the Parquet files.
+        schema: The rows' Arrow schema; that of the first rows when left out.
+    """
 
     def __init__(self, files: FileSinkWriter, schema: pa.Schema | None) -> None:
         self._files = files

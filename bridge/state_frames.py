@@ -11,7 +11,7 @@ savepoint, the rest is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,10 +34,11 @@ from penstock.bridge.state_tasks import (
     WriteParts,
     written_parts,
 )
+from penstock.runtime.checkpoint.snapshot import OperatorSubtaskState
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_frames import parts_of_table
-from penstock.runtime.io.state_parts import Conversion, Convert, StateQuery
+from penstock.runtime.io.state_parts import Conversion, Convert, PartFiles, StateQuery
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.arrow_inference import unified_type
@@ -150,14 +151,7 @@ def write_state(
     draft = SavepointDraft(target, operator, state, kind, base, parallelism, max_parallelism)
     files = draft.files()
     try:
-        if draft.mode is None:
-            written = _write_in_tasks(df, WriteParts(draft.folder, draft.token, draft.place, conversion))
-            parts = written_parts(draft.place, written)
-        else:
-            parts = {}
-        if not parts:
-            parts = parts_of_table(_collected(df), draft, conversion, files)
-        folder = draft.finish(parts, files)
+        folder = draft.finish(_written(df, draft, conversion, files), files)
     except BaseException:
         with suppress(StorageError):  # the first error is the one to tell
             draft.remove_all()
@@ -165,6 +159,17 @@ def write_state(
     with suppress(StorageError):  # files that nothing names do no harm
         draft.remove_unused()
     return folder
+
+
+def _written(
+    df: DataFrame, draft: SavepointDraft, conversion: Conversion, files: PartFiles
+) -> Mapping[int, OperatorSubtaskState]:
+    """What each subtask gets; list state, and a state without rows, is written by this program."""
+    if draft.mode is None:
+        written = _write_in_tasks(df, WriteParts(draft.folder, draft.token, draft.place, conversion))
+        if parts := written_parts(draft.place, written):
+            return parts
+    return parts_of_table(_collected(df), draft, conversion, files)
 
 
 def _write_in_tasks(df: DataFrame, write: WriteParts) -> Sequence[Any]:

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 class UserLocation:
     """A line of the user's program.
 
+    Attributes:
+        file: The file.
+        line: The line in it, from 1.
+        function: The function that the line is in.
+
     Example:
         >>> str(UserLocation("job.py", 12, "main"))
         'job.py:12 in main'
@@ -73,6 +78,7 @@ class OperatorError(PenstockError):
     Attributes:
         location: Where it happened.
         cause_text: The user's traceback as text (the cause itself may not survive a pickle).
+        what: What happened, without the place.
     """
 
     def __init__(self, location: OperatorLocation, what: str, cause_text: str = "") -> None:
@@ -130,6 +136,11 @@ class SavepointStillNeededWarning(UserWarning):
 
     Attributes:
         path: URL of the savepoint.
+
+    Args:
+        path: URL of the savepoint.
+        job_id: The job that still needs it.
+        why: Why it does, for people.
 
     Example:
         >>> str(SavepointStillNeededWarning("/saved/savepoint-j-7-1", "j", "disk full"))[:54]

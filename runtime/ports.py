@@ -52,6 +52,11 @@ class AsyncRunner(Protocol):
         """Run `work` in the background; then exactly one callback, in the caller's own thread.
 
         After `cancel` neither callback is called; the work itself may still run to its end.
+
+        Args:
+            work: What blocks.
+            on_result: Told its result.
+            on_error: Told its error.
         """
         ...
 

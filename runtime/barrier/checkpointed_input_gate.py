@@ -70,6 +70,11 @@ class CheckpointedInputGate:
         An unaligned checkpoint may begin here, so the listener may be called: whoever calls this must be at a
         point at which the task can take a snapshot.
 
+        Args:
+            channel: Its number.
+            first_sequence_number: Number of the first element.
+            elements: Encoded, in order.
+
         Raises:
             StreamCorruptError: There is no such channel, or the frame breaks the protocol.
         """

@@ -86,7 +86,13 @@ class BarrierSettings:
         *,
         has_credits: bool = True,
     ) -> BarrierSettings:
-        """The settings of a job; without checkpointing no barrier ever comes."""
+        """The settings of a job; without checkpointing no barrier ever comes.
+
+        Args:
+            checkpointing: How the job takes checkpoints, if it does.
+            end_of_partition: What the end of a channel means to a checkpoint that is not complete.
+            has_credits: Whether senders need credits.
+        """
         if checkpointing is None:
             return cls(end_of_partition=end_of_partition, has_credits=has_credits)
         return cls(

@@ -37,7 +37,13 @@ class ChannelStateWriter(Protocol):
         ...
 
     def add_input(self, checkpoint_id: int, channel: int, elements: Sequence[StreamElement]) -> None:
-        """These arrived in front of a channel's barrier, and were not consumed before the snapshot."""
+        """These arrived in front of a channel's barrier, and were not consumed before the snapshot.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            channel: Number of the input channel.
+            elements: What arrived, in order.
+        """
         ...
 
     def finish_input(self, checkpoint_id: int) -> None:
@@ -45,7 +51,13 @@ class ChannelStateWriter(Protocol):
         ...
 
     def add_output(self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
-        """The barrier has overtaken these encoded elements, which wait to be sent."""
+        """The barrier has overtaken these encoded elements, which wait to be sent.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            channel: The outgoing channel.
+            elements: Encoded, in order.
+        """
         ...
 
     def finish_output(self, checkpoint_id: int) -> None:

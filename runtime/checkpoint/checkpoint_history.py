@@ -17,9 +17,10 @@ from penstock.runtime.checkpoint.coordinator_history import (
     EarlierHistory,
 )
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.pending_values import PendingStatistics
 from penstock.runtime.checkpoint.recovered_history import recovered_counters, recovered_records
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 
 _Measured: TypeAlias = Mapping[SubtaskId, CheckpointMetrics] | CompletedCheckpointStatistics
 

@@ -18,8 +18,9 @@ from typing import Any, Final
 
 import msgpack
 
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.sealed_file import damaged
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 
 _SECONDS: Final = ("start_delay", "alignment_duration", "sync_duration", "async_duration")
 _BYTES: Final = ("written_bytes", "full_bytes", "in_flight_bytes")

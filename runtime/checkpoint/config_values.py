@@ -57,6 +57,11 @@ def seconds(name: str, value: object, *, at_least: float = 0.0, above: float | N
 def whole_number(name: str, value: object, *, at_least: int) -> int:
     """A whole number.
 
+    Args:
+        name: Of the setting, for the message.
+        value: What was given.
+        at_least: The smallest that is allowed.
+
     Raises:
         ConfigurationError: It is no int (a bool is none either), or too small.
 
@@ -72,6 +77,12 @@ def whole_number(name: str, value: object, *, at_least: int) -> int:
 
 def real_number(name: str, value: object, *, at_least: float, at_most: float = math.inf) -> float:
     """A finite number within bounds, both included.
+
+    Args:
+        name: Of the setting, for the message.
+        value: What was given.
+        at_least: The smallest that is allowed.
+        at_most: The largest.
 
     Raises:
         ConfigurationError: It is no number, or out of bounds.
@@ -104,6 +115,11 @@ def truth(name: str, value: object) -> bool:
 def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
     """A member of `kind`, given as such or by its value.
 
+    Args:
+        name: Of the setting, for the message.
+        value: What was given.
+        kind: The enum.
+
     Raises:
         ConfigurationError: There is no such member; the message lists them all.
     """
@@ -119,6 +135,11 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
 
 def check_names(owner: str, given: Mapping[str, Any], allowed: list[str]) -> None:
     """Refuse names that are not allowed, naming the nearest one that is.
+
+    Args:
+        owner: What the settings belong to, for the message.
+        given: The settings.
+        allowed: The names that there are.
 
     Raises:
         ConfigurationError: There is an unknown name.

@@ -33,8 +33,9 @@ from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
 from penstock.runtime.checkpoint.coordinator_trigger import Refusal
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.restore_masters import restore_masters
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.record.elements import SnapshotKind
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from penstock.runtime.checkpoint.completed_statistics import subtask_rows
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.record.elements import SnapshotKind
 
 

@@ -12,8 +12,9 @@ from enum import Enum
 from penstock.runtime.checkpoint.checkpoint_history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.pending_values import AcknowledgeResult, PendingState
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 
 
 class MessageOutcome(Enum):

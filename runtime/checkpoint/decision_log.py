@@ -75,6 +75,9 @@ class DecisionLog:
         paths: Of the job.
         compact_every: After how many records the log is compacted; at least 2.
 
+    Raises:
+        ValueError: `compact_every` is less than 2.
+
     Example:
         >>> from penstock.runtime.checkpoint.memory_storage import MemoryStorage
         >>> place = MemoryStorage(), SnapshotPaths("job")
@@ -167,6 +170,7 @@ class DecisionLog:
         Raises:
             OutcomeUnknownError: Its files must stay: it may exist.
             CorruptSnapshotError: The log is damaged.
+            ValueError: The record is of another attempt than this writer.
         """
         if record.attempt != self._attempt:
             msg = f"a record of attempt {record.attempt} can't be written by attempt {self._attempt}"

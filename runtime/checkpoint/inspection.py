@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_statistics import subtask_rows
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
 from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
     FileHandle,
     KeyedStateHandle,
     OperatorState,

@@ -51,7 +51,13 @@ class MasterTriggerRestoreHook(Protocol):
         ...
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
-        """Do the hook's part of a checkpoint that was triggered at `timestamp` (wall-clock seconds)."""
+        """Do the hook's part of a checkpoint that was triggered at `timestamp` (wall-clock seconds).
+
+        Args:
+            checkpoint_id: The checkpoint.
+            timestamp: When it was triggered, wall-clock seconds.
+            answer: Takes the hook's state, now or later, or its failure.
+        """
         ...
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
@@ -171,13 +177,18 @@ class MasterHooks:
         answer = _Answer(answered, failed)
         try:
             self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
-        except Exception as error:
+        except Exception as error:  # the user's hook: the checkpoint is declined
             answer.fail(error)
 
     def restore(
         self, checkpoint_id: int, states: Iterable[MasterState], *, allow_non_restored: bool = False
     ) -> None:
         """Give every hook what it gave for this checkpoint, or nothing.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            states: What the hooks gave for it.
+            allow_non_restored: Whether state of a hook that is gone may be left behind.
 
         Raises:
             UnmatchedMasterStateError: There is state without a hook and that is not allowed; no hook was

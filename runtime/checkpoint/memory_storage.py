@@ -12,6 +12,9 @@ from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError
 class MemoryStorage:
     """Objects in a dict; for the log of jobs without a checkpoint storage, for tests and the simulation.
 
+    Args:
+        url: A name for messages.
+
     Example:
         >>> storage = MemoryStorage()
         >>> storage.put("a/b", b"1")

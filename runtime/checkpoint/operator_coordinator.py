@@ -42,13 +42,25 @@ class OperatorCoordinatorContext(Protocol):
         ...
 
     def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
-        """Send an event to a subtask; those to one subtask arrive in order."""
+        """Send an event to a subtask; those to one subtask arrive in order.
+
+        Args:
+            subtask: Its index.
+            event: What it is told; it must be possible to pickle it.
+            answer: Told what became of it.
+        """
         ...
 
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run what blocks; nothing is told after the job was restored or the coordinator was closed."""
+        """Run what blocks; nothing is told after the job was restored or the coordinator was closed.
+
+        Args:
+            work: What blocks.
+            on_result: Told its result.
+            on_error: Told its error.
+        """
         ...
 
     def fail_job(self, cause: str | PenstockError) -> None:

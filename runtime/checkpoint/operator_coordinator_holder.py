@@ -151,7 +151,7 @@ class OperatorCoordinatorHolder:
         """A subtask has sent an event; a coordinator that fails over it fails the job."""
         try:
             self._coordinator.handle_event(subtask, event)
-        except Exception as error:
+        except Exception as error:  # users' enumerators are behind it
             self.fail_job(error if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}")
 
     # -- checkpoints --------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class OperatorCoordinatorHolder:
             self._valve.mark_for_checkpoint(checkpoint_id)
             self._snapshot = snapshot
             self._coordinator.checkpoint(checkpoint_id, _SnapshotAnswer(self, snapshot))
-        except Exception as error:
+        except Exception as error:  # users' enumerators are behind it
             if self._snapshot is snapshot:
                 self._snapshot = None
             on_error(error)

@@ -45,13 +45,24 @@ class EventSender(Protocol):
     """The port that carries events to the subtasks of one operator, those of one subtask in order."""
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event; `answer` is told at once or later, in the coordinator's thread."""
+        """Send an event; `answer` is told at once or later, in the coordinator's thread.
+
+        Args:
+            subtask: Index of the receiver.
+            event: The event.
+            answer: Told what became of it.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HeldEvent:
-    """An event that waits behind the valve."""
+    """An event that waits behind the valve.
+
+    Attributes:
+        event: The event.
+        answer: Told what becomes of it.
+    """
 
     event: Any
     answer: EventAnswer

@@ -65,7 +65,12 @@ def decode_atoms(data: bytes, where: str) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class EncodedListState:
-    """A list state after the synchronous half."""
+    """A list state after the synchronous half.
+
+    Attributes:
+        mode: How it is shared out when the job restarts.
+        atoms: Its values, each encoded.
+    """
 
     mode: RedistributionMode
     atoms: tuple[bytes, ...]
@@ -73,7 +78,13 @@ class EncodedListState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
-    """One operator after the synchronous half."""
+    """One operator after the synchronous half.
+
+    Attributes:
+        lists: List states by name.
+        keyed: Changes of keyed state; `None` for an operator without any.
+        raw: What the operator writes by itself.
+    """
 
     lists: Mapping[str, EncodedListState] = field(default_factory=dict)
     keyed: KeyedSnapshot | None = None

@@ -146,7 +146,13 @@ class SnapshotPaths:
         return int(name) if _SLOT.fullmatch(name) else None
 
     def snapshot_folder(self, kind: SnapshotKind, checkpoint_id: int, attempt: int) -> str:
-        """Folder of one checkpoint or savepoint, with a slash at its end."""
+        """Folder of one checkpoint or savepoint, with a slash at its end.
+
+        Args:
+            kind: Checkpoint or savepoint.
+            checkpoint_id: Its id.
+            attempt: The attempt that takes it.
+        """
         name = "savepoint" if kind.is_savepoint else "chk"
         return f"{self.job_id}/{name}-{checkpoint_id}-{attempt}/"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.pending_values import (
     Acknowledgement,
     AcknowledgeResult,
@@ -19,7 +20,6 @@ from penstock.runtime.checkpoint.pending_values import (
     PendingStatistics,
 )
 from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
     FileHandle,
     MasterState,
     StateHandle,

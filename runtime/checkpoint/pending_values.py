@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
-    SubtaskId,
-    SubtaskSnapshot,
-)
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 
 
 class AcknowledgeResult(Enum):

@@ -20,6 +20,9 @@ class CommitPermit:
         checkpoint_id: The completed checkpoint; `None` when the job takes no checkpoints and its input ended.
         attempt: The attempt that completed it.
 
+    Raises:
+        TypeError: It was not issued by one of the functions of this module.
+
     Example:
         >>> CommitPermit(7, 1)
         Traceback (most recent call last):

@@ -79,7 +79,12 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """A request that will not be served."""
+    """A request that will not be served.
+
+    Attributes:
+        request: The request.
+        reason: Why.
+    """
 
     request: CheckpointRequest
     reason: Reason

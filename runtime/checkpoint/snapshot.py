@@ -34,7 +34,11 @@ class FileHandle:
 
 @dataclass(frozen=True, slots=True)
 class InlineHandle:
-    """State that is so small that it stands in the metadata itself."""
+    """State that is so small that it stands in the metadata itself.
+
+    Attributes:
+        data: The encoded state.
+    """
 
     data: bytes
 
@@ -50,6 +54,13 @@ StateHandle: TypeAlias = FileHandle | InlineHandle
 @dataclass(frozen=True, slots=True, order=True)
 class KeyGroupRange:
     """A contiguous range of key groups, both ends included; empty when `last < first`.
+
+    Attributes:
+        first: The first one; not below 0.
+        last: The last one.
+
+    Raises:
+        ValueError: It begins below 0.
 
     Example:
         >>> KeyGroupRange(0, 63).intersection(KeyGroupRange(32, 127))
@@ -209,32 +220,13 @@ class SubtaskSnapshot:
             yield from state.files()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointMetrics:
-    """What one subtask measured of one checkpoint; seconds and bytes.
-
-    Attributes:
-        start_delay: From the trigger at the coordinator to the first barrier here.
-        alignment_duration: From the first barrier to the last.
-        sync_duration: The part that stopped the task.
-        async_duration: The part beside the task.
-        written_bytes: New bytes written for this checkpoint.
-        full_bytes: Bytes that the checkpoint's state needs in all.
-        in_flight_bytes: Of these, data that was between subtasks; 0 when the checkpoint was aligned here.
-    """
-
-    start_delay: float = 0.0
-    alignment_duration: float = 0.0
-    sync_duration: float = 0.0
-    async_duration: float = 0.0
-    written_bytes: int = 0
-    full_bytes: int = 0
-    in_flight_bytes: int = 0
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class SubtaskId:
     """One subtask of one job vertex.
+
+    Attributes:
+        vertex: Id of the job vertex.
+        index: Which of its subtasks, from 0.
 
     Example:
         >>> str(SubtaskId("count", 1))

@@ -100,6 +100,13 @@ def read_keyed(
 ) -> KeyedEntries | None:
     """The entries of a table whose key groups are in a range; `None` when nothing here knows the table.
 
+    Args:
+        state: The operator's state.
+        table: The table's name.
+        key_groups: Which keys are wanted.
+        read: Reads the bytes of a handle.
+        codec: Decodes keys and values.
+
     Raises:
         CorruptSnapshotError: A file is damaged, or a key or value can't be decoded; names the file.
         StorageError: A file could not be read.
@@ -132,6 +139,13 @@ def read_listed(
     state: OperatorState, name: str, subtasks: Sequence[int], read: Read, codec: ValueCodec
 ) -> ListedValues:
     """The values of a list state in some subtasks; of a broadcast state, whose copies are equal, one copy.
+
+    Args:
+        state: The operator's state.
+        name: The list state's name.
+        subtasks: Whose values are wanted.
+        read: Reads the bytes of a handle.
+        codec: Decodes values.
 
     Raises:
         CorruptSnapshotError: A file is damaged.

@@ -36,8 +36,9 @@ from penstock.runtime.state.key_groups import (
     key_group_array,
     key_group_range,
 )
-from penstock.runtime.state.keyed_chunk import Block, encode_written, write_chunk
+from penstock.runtime.state.keyed_blocks import Block, encode_written
 from penstock.runtime.state.keyed_chunk import without_table as chunk_without_table
+from penstock.runtime.state.keyed_chunk import write_chunk
 
 #: Makes the place for the files of one subtask of one operator.
 FilesOf = Callable[[str, int], StateFiles]
@@ -71,6 +72,13 @@ def place_in(
     max_parallelism: int | None,
 ) -> StatePlace:
     """Where a state goes: as the base has the operator laid out, else as asked.
+
+    Args:
+        base: The snapshot that the new one is made from, if there is one.
+        operator: Id of the operator.
+        state: The state's name.
+        parallelism: Subtasks that are asked for; `None` for those of the base, or 1.
+        max_parallelism: Key groups that are asked for; `None` for those of the base, or the default.
 
     Raises:
         ConfigurationError: The base says otherwise than what was asked, or the operator had finished there.
@@ -125,6 +133,14 @@ def write_keyed(
 ) -> KeyedStateHandle:
     """Write entries of one subtask as one file; blocks.
 
+    Args:
+        files: Makes the file.
+        place: Which state it is, and how it is laid out.
+        subtask: Whose keys these are.
+        keys: The keys.
+        values: Their values.
+        codec: Encodes both.
+
     Raises:
         CodecError: A key or value can't be encoded.
         StorageError: The file could not be written.
@@ -142,6 +158,13 @@ def write_listed(
     files: StateFiles, name: str, mode: RedistributionMode, values: Iterable[Any], codec: ValueCodec
 ) -> OperatorStateHandle:
     """Write the list state of one subtask; blocks.
+
+    Args:
+        files: Makes the file.
+        name: The list state's name.
+        mode: How it is shared out when the job restarts.
+        values: The values.
+        codec: Encodes them.
 
     Raises:
         CodecError: A value can't be encoded.
@@ -203,7 +226,13 @@ def copy_operators(
 def with_state(
     operators: Mapping[str, OperatorState], place: StatePlace, parts: Mapping[int, OperatorSubtaskState]
 ) -> dict[str, OperatorState]:
-    """The operators with a new state, by subtask, beside what they have."""
+    """The operators with a new state, by subtask, beside what they have.
+
+    Args:
+        operators: Their state so far, by id; not changed.
+        place: Which state is new.
+        parts: The new state by subtask.
+    """
     known = operators.get(place.operator) or OperatorState(
         place.operator, place.parallelism, place.max_parallelism
     )

@@ -35,6 +35,16 @@ class StorageCounters:
     """The counters while they grow.
 
     They are not guarded against threads: a lost count is a wrong number on a dashboard, nothing else.
+
+    Attributes:
+        puts: Objects written.
+        put_bytes: Bytes written.
+        gets: Objects read.
+        get_bytes: Bytes read.
+        lists: Folders listed.
+        deletes: Objects deleted.
+        conflicts: Puts that found something there already.
+        errors: Calls that failed.
     """
 
     puts: int = 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.record.elements import CheckpointBarrier, Event
 
 
@@ -55,9 +56,21 @@ class CheckpointResponder(Protocol):
     """Where acknowledgements go."""
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """The subtask's part is durable."""
+        """The subtask's part is durable.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            snapshot: Handles of its state.
+            metrics: How long each part took.
+        """
         ...
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """The subtask can't take part."""
+        """The subtask can't take part.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            reason: Why.
+            detail: More about that, for people.
+        """
         ...

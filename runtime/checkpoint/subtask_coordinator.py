@@ -26,9 +26,10 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
 from penstock.runtime.checkpoint.output_capture import InFlight
-from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, SubtaskSnapshot
 from penstock.runtime.checkpoint.subtask_checkpoint_ports import CheckpointedTask, CheckpointResponder
 from penstock.runtime.checkpoint.subtask_checkpoint_statistics import SubtaskCheckpointStatistics
 from penstock.runtime.ports import AsyncRunner, Cancellable, Clock

@@ -48,7 +48,13 @@ class EdgeId:
 
 @dataclass(frozen=True, slots=True)
 class ChannelId:
-    """One channel of an exchange, named by the numbers of its two subtasks."""
+    """One channel of an exchange, named by the numbers of its two subtasks.
+
+    Attributes:
+        edge: The exchange.
+        sender: Index of the sending subtask.
+        receiver: Index of the receiving subtask.
+    """
 
     edge: EdgeId
     sender: int

@@ -44,7 +44,11 @@ def refuse(what: str) -> NoReturn:
 
 
 class WrongStreamError(GraphError, AttributeError):
-    """A method was looked for on the wrong kind of stream; still an `AttributeError` for `hasattr`."""
+    """A method was looked for on the wrong kind of stream; still an `AttributeError` for `hasattr`.
+
+    Args:
+        what: What is wrong and what to do; the user's line is put in front of it.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{user_location()}: {what}")

@@ -44,7 +44,12 @@ class CollectionSource(Generic[T]):
 
 
 class CollectionReader(Generic[T]):
-    """Reads ranges of a tuple, one after the other."""
+    """Reads ranges of a tuple, one after the other.
+
+    Args:
+        values: All values of the source.
+        splits: Ranges `(start, stop)` of their indices.
+    """
 
     def __init__(self, values: tuple[T, ...], splits: Sequence[Any]) -> None:
         self._values = values

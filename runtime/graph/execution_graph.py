@@ -41,7 +41,12 @@ class InputChannelSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputChannelSpec:
-    """One outgoing channel: the receiving subtask and its number for the channel."""
+    """One outgoing channel: the receiving subtask and its number for the channel.
+
+    Attributes:
+        receiver: The receiving subtask.
+        channel: Its number for the channel.
+    """
 
     receiver: SubtaskId
     channel: int
@@ -70,7 +75,14 @@ class ResultPartitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionSubtask:
-    """One subtask with all its channels."""
+    """One subtask with all its channels.
+
+    Attributes:
+        id: Which subtask.
+        vertex: The job vertex that it is one of.
+        inputs: Its input channels, by their numbers.
+        outputs: What it sends, edge by edge.
+    """
 
     id: SubtaskId
     vertex: JobVertex
@@ -94,7 +106,12 @@ class ExecutionSubtask:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionGraph:
-    """All subtasks of a job, sources first."""
+    """All subtasks of a job, sources first.
+
+    Attributes:
+        job: The job graph that it was made of.
+        subtasks: All subtasks.
+    """
 
     job: JobGraph
     subtasks: tuple[ExecutionSubtask, ...]

@@ -49,7 +49,15 @@ def find_executor(name: str | None = None) -> Executor:
 
 
 def load_executor(installed: list[EntryPoint], name: str | None = None) -> Executor:
-    """Choose among entry points and load the choice; see `find_executor`."""
+    """Choose among entry points and load the choice; see `find_executor`.
+
+    Args:
+        installed: Entry points of the group.
+        name: Which one; the only one or the default when left out.
+
+    Raises:
+        ConfigurationError: There is none, none of this name, or it can't run jobs.
+    """
     names = sorted({point.name for point in installed})
     if not names:
         msg = (

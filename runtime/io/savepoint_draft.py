@@ -35,6 +35,15 @@ StateKind: TypeAlias = Literal["keyed", "split_distribute", "union", "broadcast"
 class SavepointDraft:
     """A savepoint that is being made; see `write_state` for the arguments.
 
+    Args:
+        target: Folder of the new savepoint.
+        operator: Id of the operator that is to have the state.
+        state: The state's name.
+        kind: `"keyed"`, or how a list state is shared out.
+        base: A snapshot that the new one is made from.
+        parallelism: Subtasks of the operator; 1, or that of the base.
+        max_parallelism: Number of key groups; that of the base, or the default.
+
     Raises:
         ConfigurationError: The target holds a snapshot already, or an argument does not fit the base.
         RestoreError: There is no such base.

@@ -158,6 +158,12 @@ def parts_of_table(
 ) -> dict[int, OperatorSubtaskState]:
     """Write the rows of a table as the state of a draft, by subtask.
 
+    Args:
+        table: Has the columns `key` and `value`, or `value` alone for list state.
+        draft: The savepoint that is made.
+        conversion: Makes keys and values of the columns.
+        files: Makes places for the files.
+
     Raises:
         ConfigurationError: A column is missing, or a key comes twice.
         StorageError: A file could not be written.

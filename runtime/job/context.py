@@ -31,6 +31,22 @@ if TYPE_CHECKING:
 class JobContext:
     """A job with its state; states call it, nobody else does but the scheduler.
 
+    Args:
+        graph: The job as it was submitted.
+        gateway: Deploys, starts and stops subtasks.
+        ledger: Begins attempts and records the job's end.
+        planner: Knows which subtasks run and which have finished.
+        regions_of: Which subtasks restart together, for a graph.
+        restart: Whether and when there is another attempt.
+        clock: Time.
+        timers: Calls later.
+        runner: Runs what blocks.
+        user_runner: Runs what blocks in users' code.
+        deployment_timeout: Seconds in which an attempt must be deployed.
+        created: Makes the first state.
+        deploying: Makes the state that begins an attempt.
+        running: Makes the state of a job that runs, from the reports that hold.
+
     Attributes:
         state: The current state.
         attempt: The current or last attempt; 0 before the first.
@@ -143,7 +159,7 @@ class JobContext:
         if self.coordinator is not None:
             self.coordinator.begin_region(start.attempt, start.store, start.highest_id)
         if self.operators is not None:
-            self.operators.come_back(region, start.restore)
+            self.operators.come_back(sorted(region), start.restore)
         if start.restore is None:
             return
         self.planner.restored(start.restore.operators, region)
@@ -175,7 +191,8 @@ class JobContext:
         if self.coordinator is not None:
             self.coordinator.abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, detail)
         if self.operators is not None:
-            self.operators.failed(region, detail)
+            # A set has another order in each process, and with it the splits that are given back.
+            self.operators.failed(sorted(region), detail)
 
     def _begin(self, start: AttemptStart) -> None:
         self.attempt = start.attempt

@@ -41,7 +41,13 @@ class ExecutionGateway(Protocol):
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        """As `deploy`, for these subtasks; the others go on under the attempts that they have."""
+        """As `deploy`, for these subtasks; the others go on under the attempts that they have.
+
+        Args:
+            attempt: The new attempt.
+            subtasks: The region.
+            restore: What it starts from; `None` for nothing.
+        """
         ...
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
@@ -55,19 +61,37 @@ class ExecutionGateway(Protocol):
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
     ) -> None:
-        """Tell these to start a checkpoint: sources, and subtasks whose senders have all finished."""
+        """Tell these to start a checkpoint: sources, and subtasks whose senders have all finished.
+
+        Args:
+            attempt: Of the subtasks.
+            subtasks: Who is told.
+            barrier: The barrier that they send.
+        """
         ...
 
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell these subtasks that a checkpoint is complete: they may commit."""
+        """Tell these subtasks that a checkpoint is complete: they may commit.
+
+        Args:
+            attempt: Of the subtasks.
+            subtasks: Who is told.
+            checkpoint_id: The checkpoint.
+        """
         ...
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell these subtasks that a checkpoint was given up."""
+        """Tell these subtasks that a checkpoint was given up.
+
+        Args:
+            attempt: Of the subtasks.
+            subtasks: Who is told.
+            checkpoint_id: The checkpoint.
+        """
         ...
 
     def send_operator_event(
@@ -76,6 +100,13 @@ class ExecutionGateway(Protocol):
         """Hand an event of an operator's coordinator to a subtask, and say what became of it.
 
         Events and `trigger_checkpoint` of one subtask arrive in the order of the calls, and each once.
+
+        Args:
+            attempt: Of the subtask.
+            subtask: The receiver.
+            operator_id: The operator.
+            event: What its coordinator says.
+            answer: Told what became of it.
         """
         ...
 

@@ -38,6 +38,18 @@ class JobState(Enum):
         """Whether nothing comes after it."""
         return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
 
+    @property
+    def is_coming_up(self) -> bool:
+        """Whether the job does not run yet or again, but will if nothing goes wrong: a request may wait."""
+        return self in (
+            JobState.CREATED,
+            JobState.DEPLOYING,
+            JobState.INITIALISING,
+            JobState.FAILING,
+            JobState.RESTARTING,
+            JobState.RESCALING,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:

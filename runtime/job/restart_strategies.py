@@ -29,6 +29,9 @@ _HASH_RANGE: Final = float(1 << 64)
 class FixedDelayStrategy:
     """A number of restarts in a job's life; with 0 of them it is `NoRestart`.
 
+    Args:
+        config: How many restarts, and the delay before each.
+
     Example:
         >>> strategy = FixedDelayStrategy(FixedDelay(attempts=1, delay=5))
         >>> strategy.failed(now=1), strategy.failed(now=7)
@@ -137,6 +140,9 @@ class ExponentialBackoffStrategy:
 
 class FailureRateStrategy:
     """Gives up when failures come too fast (Flink's `FailureRateRestartBackoffTimeStrategy`).
+
+    Args:
+        config: How many failures in which interval, and the delay before each restart.
 
     Example:
         >>> strategy = FailureRateStrategy(FailureRate(failures=1, interval=10, delay=0))

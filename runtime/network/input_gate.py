@@ -87,7 +87,13 @@ class InputGate:
     def of_specs(
         cls, specs: Sequence[InputChannelSpec], clock: Clock, gap_timeout: float = 30.0
     ) -> InputGate:
-        """The gate for the input channels of a deployed subtask."""
+        """The gate for the input channels of a deployed subtask.
+
+        Args:
+            specs: The channels, by their numbers.
+            clock: Time.
+            gap_timeout: Seconds that a missing frame is waited for.
+        """
         return cls((InputChannel(spec.index, clock, str(spec.sender)) for spec in specs), gap_timeout)
 
     def __len__(self) -> int:
@@ -129,6 +135,11 @@ class InputGate:
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
         """Take a frame that arrived on a channel; calls the watcher, if there is one.
+
+        Args:
+            channel: Its number.
+            first_sequence_number: Number of the first element.
+            elements: Encoded, in order.
 
         Raises:
             StreamCorruptError: There is no such channel, or the frame breaks the protocol.

@@ -34,6 +34,10 @@ class SingleChannelSelector:
 class RebalanceSelector:
     """Spreads records evenly: contiguous pieces, beginning with another channel each time.
 
+    Args:
+        channels: Number of receiving subtasks.
+        first: Where the first batch begins; taken modulo `channels`.
+
     Example:
         >>> [(c, b.rows) for c, b in RebalanceSelector(2, first=0).select(RowBatch([1, 2, 3, 4]))]
         [(0, [1, 2]), (1, [3, 4])]
@@ -58,6 +62,11 @@ class KeyGroupSelector:
 
     The subtask of a key is looked up in a bounded cache, so a record costs one call of the user's key
     function, one dictionary look-up and one append.
+
+    Args:
+        key_selector: The user's function, from a record to its key.
+        channels: Number of receiving subtasks.
+        max_parallelism: Number of key groups of the receiver.
     """
 
     def __init__(self, key_selector: Callable[[Any], Any], channels: int, max_parallelism: int) -> None:
@@ -97,6 +106,9 @@ def channel_selector(
         channels: Number of receiving subtasks.
         max_parallelism: Number of key groups of the receiver.
         subtask: Index of the sender; senders begin their rounds at different channels.
+
+    Raises:
+        ValueError: The edge is partitioned by key and has no key selector.
     """
     kind = partitioner.partitioning
     if kind is Partitioning.BROADCAST:

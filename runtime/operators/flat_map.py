@@ -20,7 +20,7 @@ class FlatMapOperator(FunctionOperator):
     """
 
     kind: ClassVar[str] = "flat_map"
-    takes_generators: ClassVar[bool] = True
+    takes_generators = True
 
     def __init__(self, function: Callable[[Any], Iterable[Any] | None]) -> None:
         super().__init__(function)

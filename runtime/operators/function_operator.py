@@ -28,7 +28,7 @@ class FunctionOperator(Operator):
     kind: ClassVar[str] = "user"
 
     #: Whether the function may be a generator function.
-    takes_generators: ClassVar[bool] = False
+    takes_generators: bool = False
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -64,6 +64,11 @@ class FunctionOperator(Operator):
 
 def check_function(kind: str, function: Callable[..., Any], *, takes_generators: bool = False) -> None:
     """Refuse a function whose result could never be what the operator needs.
+
+    Args:
+        kind: How messages call the operator.
+        function: The user's function.
+        takes_generators: Whether it may be a generator function.
 
     Raises:
         ConfigurationError: Says what is wrong with it and what to do.

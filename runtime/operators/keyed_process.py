@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, ClassVar
 
-from penstock.runtime.graph.user_location import function_location
-from penstock.runtime.operators.function_operator import FunctionOperator, check_function, rows_of
+from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, keyed_state_of
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
 from penstock.runtime.operators.process_function import RuntimeContext
@@ -17,7 +17,7 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 
 
-class KeyedProcessOperator(FunctionOperator):
+class KeyedProcessOperator(KeyedFunctionOperator):
     """Runs a `KeyedProcessFunction` record by record with the record's key set.
 
     What a record's call returns is used up before the next record is looked at, so a generator of the user's
@@ -29,16 +29,13 @@ class KeyedProcessOperator(FunctionOperator):
     """
 
     kind: ClassVar[str] = "process"
-    takes_generators: ClassVar[bool] = True
-    keyed = True
+    takes_generators = True
 
     def __init__(
         self, key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
     ) -> None:
-        super().__init__(function.process)
-        self._select = key_selector
+        super().__init__(key_selector, function.process)
         self._user = function
-        self._selecting = False
         self._opened = False
         self._backend: HeapKeyedStateBackend | None = None
         self._context: RuntimeContext | None = None
@@ -51,18 +48,11 @@ class KeyedProcessOperator(FunctionOperator):
             ConfigurationError: One of the functions can't work.
         """
         super().open(context)
-        check_function("key_by", self._select)
-        assert context.keyed_state is not None, "a keyed operator is given keyed state"
-        self._backend = context.keyed_state
+        self._backend = keyed_state_of(context)
         self._context = RuntimeContext(context, self._backend)
         self._collector = ResultCollector(context.connector.clock.monotonic)
         self._opened = True
         self._user.open(self._context)
-
-    @property
-    def doing(self) -> str:
-        """The function that runs: the process function or the key selector."""
-        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Process a batch record by record."""
@@ -85,10 +75,7 @@ class KeyedProcessOperator(FunctionOperator):
         context, backend = self._context, self._backend
         assert context is not None, "open() comes first"
         assert backend is not None, "open() comes first"
-        select, process = self._select, self._function
-        self._selecting = True
-        keys = [select(row) for row in self._cursor.over(batch.rows)]
-        self._selecting = False
+        process, keys = self._function, self._keys_of(batch)
         stamps = repeat(None, len(keys)) if batch.timestamps is None else batch.timestamps
         for key, stamp, row in zip(keys, stamps, self._cursor.over(batch.rows), strict=True):
             backend.current_key = context.current_key = key

@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass
 from operator import is_not
 from typing import Any, ClassVar, Final
 
-from penstock.runtime.errors import PenstockError, StateMismatchError
-from penstock.runtime.graph.user_location import function_location
-from penstock.runtime.operators.function_operator import FunctionOperator, check_function, rows_of
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import OperatorContext, Output
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.state.state_table import StateTable
@@ -21,7 +21,7 @@ REDUCE_STATE: Final = "reduce"
 WATCHED_CALLS: Final = 100
 
 
-class KeyedReduceOperator(FunctionOperator):
+class KeyedReduceOperator(KeyedFunctionOperator):
     """Combines each record with the value of its key and emits the new value (Flink's `StreamGroupedReduce`).
 
     The first record of a key is its first value. The table's dict is bound once a batch; the keys that were
@@ -36,12 +36,9 @@ class KeyedReduceOperator(FunctionOperator):
     """
 
     kind: ClassVar[str] = "reduce"
-    keyed = True
 
     def __init__(self, key_selector: Callable[[Any], Any], function: Callable[[Any, Any], Any]) -> None:
-        super().__init__(function)
-        self._select = key_selector
-        self._selecting = False
+        super().__init__(key_selector, function)
         self._watched = 0
         self._table: StateTable | None = None
 
@@ -53,31 +50,14 @@ class KeyedReduceOperator(FunctionOperator):
             StateMismatchError: The restored state is another kind of operator's.
         """
         super().open(context)
-        check_function("key_by", self._select)
-        assert context.keyed_state is not None, "a keyed operator is given keyed state"
-        foreign = [name for name in context.keyed_state.table_names if name != REDUCE_STATE]
-        if foreign:
-            msg = (
-                f"the restored state holds {', '.join(map(repr, foreign))}: it belonged to another kind of "
-                "operator with this id, not to a reduce. Give the operator a new id"
-            )
-            raise StateMismatchError(msg)
-        self._table = context.keyed_state.table(REDUCE_STATE)
-
-    @property
-    def doing(self) -> str:
-        """The function that runs: the reduce function or the key selector."""
-        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
+        self._table = only_table(context, REDUCE_STATE, "a reduce")
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Update the values of a batch's keys."""
         assert self._table is not None, "open() comes first"
         rows = rows_of(batch)
         self._records_in += len(rows)
-        select = self._select
-        self._selecting = True
-        keys = [select(row) for row in self._cursor.over(rows.rows)]
-        self._selecting = False
+        keys = self._keys_of(rows)
         values = self._reduced(keys, self._cursor.over(rows.rows), self._table.entries)
         self._cursor.done()
         self._table.changed.update(keys)

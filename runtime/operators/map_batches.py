@@ -42,7 +42,7 @@ class MapBatchesOperator(FunctionOperator):
     """
 
     kind: ClassVar[str] = "map_batches"
-    takes_generators: ClassVar[bool] = True
+    takes_generators = True
 
     def __init__(self, function: Callable[[Any], Any], batch_format: BatchFormat = "rows") -> None:
         super().__init__(function)

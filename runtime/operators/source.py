@@ -74,7 +74,8 @@ class SourceOperator:
         """The source's coordinator has sent something.
 
         Raises:
-            OperatorError: The source has no coordinator, or the reader failed.
+            PenstockError: The source has no coordinator.
+            OperatorError: The reader failed.
         """
         requested = self._requested
         if requested is None:

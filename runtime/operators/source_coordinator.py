@@ -149,7 +149,7 @@ class SourceCoordinator:
         try:
             state = self._enumerator.snapshot()
             data = self._codec.dumps(state)
-        except Exception as error:
+        except Exception as error:  # the user's enumerator
             raise self._error(what, error) from error
         if state is None:
             raise self._error(what, ValueError("an enumerator's state must not be None"))
@@ -193,7 +193,7 @@ class SourceCoordinator:
     def _guarded(self, what: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:
+        except Exception as error:  # the user's enumerator: the job fails with it
             self._failed(what, error)
 
     def _failed(self, what: str, error: BaseException) -> None:

@@ -19,7 +19,11 @@ class SplitRequest:
 
 @dataclass(frozen=True, slots=True)
 class SplitsAssigned:
-    """These are the reader's from now on."""
+    """These are the reader's from now on.
+
+    Attributes:
+        splits: The splits.
+    """
 
     splits: tuple[Any, ...]
 

@@ -50,6 +50,11 @@ class SplitEnumeratorContext(Protocol):
         """Run what blocks, such as listing a folder; its end is told in the enumerator's thread.
 
         Without `on_error` an error fails the job. Nothing is told after the job was restored.
+
+        Args:
+            work: What blocks.
+            on_result: Told its result.
+            on_error: Told its error.
         """
         ...
 

@@ -20,9 +20,9 @@ from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.checkpoint.snapshot import RedistributionMode
-from penstock.runtime.errors import PenstockError, StateMismatchError
-from penstock.runtime.graph.user_location import function_location
-from penstock.runtime.operators.function_operator import FunctionOperator, check_function, rows_of
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
@@ -39,7 +39,7 @@ LATE_RECORDS: Final = "late_records"
 _REACHED: Final = "watermark"
 
 
-class WindowOperator(FunctionOperator):
+class WindowOperator(KeyedFunctionOperator):
     """Folds records by key and window, and emits a window when event time has passed it.
 
     Args:
@@ -49,7 +49,6 @@ class WindowOperator(FunctionOperator):
     """
 
     kind: ClassVar[str] = "window"
-    keyed = True
 
     def __init__(
         self,
@@ -58,11 +57,10 @@ class WindowOperator(FunctionOperator):
         contents: Callable[[], WindowContents],
     ) -> None:
         self._contents = contents()
-        super().__init__(self._contents.function)
-        self._select = key_selector
+        self.takes_generators = isinstance(self._contents, ListedContents)
+        super().__init__(key_selector, self._contents.function)
         self._assigner = assigner
         self._size = assigner.size
-        self._selecting = False
         self._table: StateTable | None = None
         self._collector: ResultCollector | None = None
         self._reached: int | None = None
@@ -78,30 +76,16 @@ class WindowOperator(FunctionOperator):
             ConfigurationError: One of the functions can't work.
             StateMismatchError: The restored state is another kind of operator's.
         """
-        check_function(self.kind, self._function, takes_generators=isinstance(self._contents, ListedContents))
-        check_function("key_by", self._select)
-        assert context.keyed_state is not None, "a keyed operator is given keyed state"
-        foreign = [name for name in context.keyed_state.table_names if name != WINDOW_STATE]
-        if foreign:
-            msg = (
-                f"the restored state holds {', '.join(map(repr, foreign))}: it belonged to another kind of "
-                "operator with this id, not to windows. Give the operator a new id"
-            )
-            raise StateMismatchError(msg)
+        super().open(context)
+        self._table = only_table(context, WINDOW_STATE, "windows")
         self._collector = ResultCollector(context.connector.clock.monotonic)
         self._subtask = context.connector.subtask, context.connector.parallelism
         self._reached = self._restored_watermark(context.restored.get(_REACHED, ()))
-        self._table = context.keyed_state.table(WINDOW_STATE)
         for key, windows in self._table.entries.items():
             for start in windows:
                 self._keys_by_end.setdefault(start + self._size, {})[key] = None
         self._ends = list(self._keys_by_end)
         heapify(self._ends)
-
-    @property
-    def doing(self) -> str:
-        """The function that runs: the window's or the key selector."""
-        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Put the records of a batch into their windows; the late ones come out at the side."""
@@ -114,9 +98,7 @@ class WindowOperator(FunctionOperator):
                 "assign_timestamps_and_watermarks(...) before key_by"
             )
             raise PenstockError(msg)
-        self._selecting = True
-        keys = [self._select(row) for row in self._cursor.over(rows.rows)]
-        self._selecting = False
+        keys = self._keys_of(rows)
         late = self._add(keys, rows, self._table.entries)
         self._cursor.done()
         self._table.changed.update(keys)

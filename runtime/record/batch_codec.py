@@ -52,6 +52,10 @@ class BatchCodecStatistics:
 class BatchCodec:
     """Encodes batches into buffers, and decodes them.
 
+    Args:
+        allow_pickle: Whether values that have no codec of their own may be pickled.
+        classes: Classes of records that can't be found through their modules.
+
     Example:
         >>> codec = BatchCodec()
         >>> codec.decode(codec.encode(RowBatch([("a", 1), ("b", 2)], [10, 20])))
@@ -59,7 +63,6 @@ class BatchCodec:
     """
 
     def __init__(self, allow_pickle: bool = True, classes: Iterable[type] = ()) -> None:
-        """Create a codec; the arguments are those of `ValueCodec`."""
         self._values = ValueCodec(allow_pickle, classes)
         self._rows_encoded = self._bytes_encoded = self._rows_decoded = self._bytes_decoded = 0
 

@@ -19,6 +19,10 @@ _TYPES_REMEMBERED: Final = 16
 class PickleFallback:
     """Pickles and unpickles for one codec.
 
+    Args:
+        allowed: Whether pickle may be used.
+        classes: Finds classes by name.
+
     Attributes:
         allowed: Whether pickle may be used.
         pickled: Values written as pickle.
@@ -54,7 +58,7 @@ class PickleFallback:
             raise CodecError(msg)
         try:
             data = self._pickle(value)
-        except Exception as error:
+        except Exception as error:  # whatever the value's own methods raise
             msg = (
                 f"a value of type {name} can't be pickled: {error}. "
                 "Turn it into a dataclass, a named tuple or plain values"
@@ -104,7 +108,7 @@ class PickleFallback:
             raise CodecError(msg)
         try:
             return _DirectoryUnpickler(io.BytesIO(data), self._classes).load()
-        except Exception as error:
+        except Exception as error:  # anything: the bytes decide what goes wrong
             msg = f"a pickled value can't be read: {type(error).__name__}: {error}"
             raise CodecError(msg) from error
 

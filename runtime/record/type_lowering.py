@@ -29,7 +29,13 @@ from penstock.runtime.record.value_encoder import Lower, LowerColumn, ValueEncod
 
 
 class TypeLowering:
-    """Answers the encoder's question how a type is lowered."""
+    """Answers the encoder's question how a type is lowered.
+
+    Args:
+        encoder: Encodes what a value is lowered to.
+        classes: Finds classes by name.
+        pickles: Takes values that nothing else takes.
+    """
 
     def __init__(self, encoder: ValueEncoder, classes: ClassDirectory, pickles: PickleFallback) -> None:
         self._encoder = encoder

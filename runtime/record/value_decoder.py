@@ -32,7 +32,12 @@ _DEPTH_ON_STACK: Final = 16
 
 
 class ValueDecoder:
-    """Decodes values; used through `ValueCodec`."""
+    """Decodes values; used through `ValueCodec`.
+
+    Args:
+        classes: Finds classes by name.
+        pickles: Reads pickled values.
+    """
 
     def __init__(self, classes: ClassDirectory, pickles: PickleFallback) -> None:
         self._classes = classes

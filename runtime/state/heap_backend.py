@@ -21,7 +21,8 @@ from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.increments import Increments
-from penstock.runtime.state.keyed_chunk import Block, DecodedBlock, encode_deleted, encode_written, read_chunk
+from penstock.runtime.state.keyed_blocks import Block, DecodedBlock, encode_deleted, encode_written
+from penstock.runtime.state.keyed_chunk import read_chunk
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.state_table import NO_KEY, StateTable, ValueState
 from penstock.runtime.state.state_types import DeclaredTypes, TypedValueState
@@ -114,6 +115,11 @@ class HeapKeyedStateBackend:
 
     def value_state(self, name: str, default: Any = None, of_type: type | None = None) -> ValueState:
         """A view of one table for the current key; with a type it holds no other values.
+
+        Args:
+            name: The table's name.
+            default: The value of a key that has none.
+            of_type: The type that every value must have; `None` for any.
 
         Raises:
             StateMismatchError: The table holds restored values of another type.

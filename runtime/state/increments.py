@@ -33,7 +33,7 @@ from typing import Final
 from penstock.runtime.checkpoint.snapshot import KeyedStateHandle
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
-from penstock.runtime.state.keyed_chunk import Changes, apply_blocks, encode_changes
+from penstock.runtime.state.keyed_blocks import Changes, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_snapshot import Delta
 
 _NOTHING: Final = -1

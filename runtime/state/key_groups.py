@@ -66,6 +66,11 @@ def key_group_array(keys: Sequence[Any], max_parallelism: int) -> NDArray[np.uin
 def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int) -> int:
     """Index of the subtask that owns a key group.
 
+    Args:
+        key_group: The key group.
+        parallelism: Number of subtasks.
+        max_parallelism: Number of key groups.
+
     Example:
         >>> [subtask_of_key_group(group, 2, 4) for group in range(4)]
         [0, 0, 1, 1]
@@ -75,6 +80,11 @@ def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int)
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
     """The key groups that a subtask owns.
+
+    Args:
+        subtask: Its index.
+        parallelism: Number of subtasks.
+        max_parallelism: Number of key groups.
 
     Raises:
         ConfigurationError: There are fewer key groups than subtasks, or no such subtask.

@@ -39,6 +39,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.task.channel_restore import restore_channels
+from penstock.runtime.task.closing import close_after
 from penstock.runtime.task.descriptor import OperatorRestore, TaskDescriptor
 from penstock.runtime.task.gateway import SubtaskGateway
 from penstock.runtime.task.network_input import NetworkInput
@@ -176,7 +177,7 @@ class _Builder:
             assert spec.factory is not None, f"{spec.id} has no factory"
             try:
                 made.append((location, spec.factory()))
-            except Exception as error:
+            except Exception as error:  # users' objects are copied here
                 raise operator_error(location, f"making {spec.name}", error) from error
         return made
 
@@ -194,10 +195,7 @@ class _Builder:
                     lambda event: self._gateway.operator_event(head, event),
                 )
         except BaseException as error:
-            try:
-                parts.close()
-            except OperatorError as also:
-                error.add_note(f"Also while closing: {also}")
+            close_after(error, parts.close)
             raise
 
     def _context(self, index: int, backends: Mapping[str, HeapKeyedStateBackend]) -> OperatorContext:

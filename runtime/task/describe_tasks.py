@@ -98,6 +98,6 @@ def _list_splits(vertex: JobVertex) -> Sequence[Any]:
         return list(spec.source.splits(vertex.parallelism))
     except PenstockError as error:
         raise OperatorError(location, str(error)) from error
-    except Exception as error:
+    except Exception as error:  # the user's source
         doing = f"source {type(spec.source).__name__}: splits"
         raise operator_error(location, doing, error) from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 
 
@@ -13,7 +14,13 @@ class SubtaskGateway(Protocol):
     """What a subtask says to the world. No call blocks; every call is made by the task thread."""
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        """Deliver a frame; `Subtask.frame_consumed` is called when the receiver has consumed it."""
+        """Deliver a frame; `Subtask.frame_consumed` is called when the receiver has consumed it.
+
+        Args:
+            channel: The outgoing channel.
+            first_sequence_number: Number of the first element.
+            elements: Encoded, in order.
+        """
         ...
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
@@ -21,11 +28,23 @@ class SubtaskGateway(Protocol):
         ...
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """This subtask's part of a checkpoint is durable."""
+        """This subtask's part of a checkpoint is durable.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            snapshot: Handles of its state.
+            metrics: How long each part took.
+        """
         ...
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """This subtask can't take part in a checkpoint."""
+        """This subtask can't take part in a checkpoint.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            reason: Why.
+            detail: More about that, for people.
+        """
         ...
 
     def operator_event(self, operator_id: str, event: Any) -> None:

@@ -73,7 +73,7 @@ class SubtaskOutputs:
             self.records += len(batch)
             try:
                 partition.emit(batch)
-            except Exception as error:
+            except Exception as error:  # the user's key function, or a value's own methods
                 raise operator_error(self._locations[operator], "sending its output", error) from error
 
     def broadcast_event(self, event: Event) -> None:
@@ -154,5 +154,5 @@ class _Encoder:
         """
         try:
             return self._codec.encode(batch)
-        except Exception as error:
+        except Exception as error:  # a value's own methods
             raise operator_error(self._location, "sending its output", error) from error

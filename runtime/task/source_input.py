@@ -17,7 +17,11 @@ from penstock.runtime.task.task_input import (
 
 
 class SourceInput(TaskInput):
-    """Polls a source; barriers come from the JobMaster, not through here."""
+    """Polls a source; barriers come from the JobMaster, not through here.
+
+    Args:
+        source: The source, opened.
+    """
 
     def __init__(self, source: SourceOperator) -> None:
         self.source = source

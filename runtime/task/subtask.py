@@ -22,6 +22,7 @@ from typing import Any, Final
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
@@ -112,6 +113,7 @@ class Subtask:
         Raises:
             OperatorError: An operator failed while work was brought to an end, or its state was taken.
             StreamCorruptError: The frame breaks the protocol.
+            ValueError: The subtask has no input channels.
         """
         network = self._parts.network
         if network is None:
@@ -136,6 +138,7 @@ class Subtask:
 
         Raises:
             OperatorError: The operator failed over it.
+            ValueError: The operator is not here, or is no source with a coordinator.
         """
         if self._mail is None or operator_id != self._parts.head_operator:
             msg = f"{self._parts.location} was sent an event for {operator_id!r}, which has no coordinator"
@@ -162,13 +165,9 @@ class Subtask:
         """Release everything; called once, in every case.
 
         Raises:
-            OperatorError: An operator could not be closed; all others were.
+            OperatorError: An operator could not be closed; all others were. Notes tell of further ones.
         """
-        self._checkpoints.close()
-        try:
-            self._work.close()
-        finally:
-            self._parts.close()
+        close_all(self._checkpoints.close, self._work.close, self._parts.close)
 
     # -- the step -----------------------------------------------------------------------------------------
 

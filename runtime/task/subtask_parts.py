@@ -23,6 +23,7 @@ from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import Batch, CheckpointBarrier, CheckpointOptions
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.ends_only_input import EndsOnlyInput
 from penstock.runtime.task.network_input import NetworkInput
@@ -63,7 +64,11 @@ class SubtaskParts:
     channel_state: AsyncChannelStateWriter | None = None
 
     def make_input(self) -> TaskInput:
-        """Where work comes from."""
+        """Where work comes from.
+
+        Raises:
+            ValueError: There is neither a source nor a channel.
+        """
         if self.finished_before:
             return EndsOnlyInput(self.location, self.network)
         if self.network is not None:
@@ -170,11 +175,8 @@ class SubtaskParts:
         Raises:
             OperatorError: One of them could not be closed; all others were.
         """
-        try:
-            if self.source is not None:
-                self.source.close()
-        finally:
-            self.chain.close()
+        sources = () if self.source is None else (self.source.close,)
+        close_all(*sources, self.chain.close)
 
     def _snapshot_of(
         self, operator: str, lists: Mapping[str, ListState], barrier: CheckpointBarrier

@@ -10,7 +10,12 @@ from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
 
 @dataclass(frozen=True, slots=True)
 class SideBatch:
-    """Records that a source puts on a side output."""
+    """Records that a source puts on a side output.
+
+    Attributes:
+        tag: Which side output.
+        batch: The records.
+    """
 
     tag: str
     batch: Batch
@@ -18,7 +23,12 @@ class SideBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchArrived:
-    """Records to process, and what goes to a side output beside them."""
+    """Records to process, and what goes to a side output beside them.
+
+    Attributes:
+        batch: Records for the operators; `None` if all went to the side output.
+        side: Records for a side output.
+    """
 
     batch: Batch | None
     side: SideBatch | None = None
@@ -26,7 +36,12 @@ class BatchArrived:
 
 @dataclass(frozen=True, slots=True)
 class EventTimeAdvanced:
-    """The watermark of the whole input has advanced, or the input became idle or active."""
+    """The watermark of the whole input has advanced, or the input became idle or active.
+
+    Attributes:
+        watermark: The new watermark; `None` if only the status has changed.
+        status: Idle or active; `None` if only the watermark has changed.
+    """
 
     watermark: Watermark | None
     status: StreamStatus | None = None
@@ -34,7 +49,13 @@ class EventTimeAdvanced:
 
 @dataclass(frozen=True, slots=True)
 class DataEnded:
-    """The last records of the whole input; no more will come."""
+    """The last records of the whole input; no more will come.
+
+    Attributes:
+        drain: Whether event time goes to its end.
+        batch: The last records.
+        side: The last records for a side output.
+    """
 
     drain: bool
     batch: Batch | None = None

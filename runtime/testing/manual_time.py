@@ -157,7 +157,7 @@ class ManualWork:
         """Do the work and tell its outcome."""
         try:
             result = self.work()
-        except Exception as error:
+        except Exception as error:  # told, as the real runner tells it
             if not self.cancelled:
                 self.on_error(error)
         else:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import Clock, SnapshotStorage, StorageOpener
 from penstock.runtime.task.build import build_subtask
@@ -38,7 +39,13 @@ class StepEvents(Protocol):
 
 
 class StepWork:
-    """Work beside a task, whose outcome is told in a second move."""
+    """Work beside a task, whose outcome is told in a second move.
+
+    Args:
+        work: What is done.
+        on_result: Told its result.
+        on_error: Told its error.
+    """
 
     def __init__(
         self,
@@ -60,7 +67,7 @@ class StepWork:
         """Do the work."""
         try:
             result = self._work()
-        except Exception as error:
+        except Exception as error:  # told, as the real runner tells it
             failure = error
             self._tell = lambda: self._on_error(failure)
         else:

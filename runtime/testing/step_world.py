@@ -14,8 +14,8 @@ V = TypeVar("V")
 TransactionKey: TypeAlias = tuple[str, str, int, int, int]
 
 
-class UnsureStorage(MemoryStorage):
-    """A storage that refuses to write from time to time; half of what it refuses is there all the same.
+class RefusingStorage(MemoryStorage):
+    """A storage that refuses to write from time to time.
 
     Attributes:
         refuses: Whether it refuses now.
@@ -24,18 +24,29 @@ class UnsureStorage(MemoryStorage):
     refuses = False
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store `data`, unless it refuses.
+
+        Raises:
+            StorageError: It refuses.
+        """
+        if self.refuses:
+            msg = f"{path}: no answer"
+            raise StorageError(msg)
+        super().put(path, data, create=create)
+
+
+class UnsureStorage(RefusingStorage):
+    """Half of what it refuses is there all the same."""
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         """Store `data`; while it refuses, only what has an odd number of bytes.
 
         Raises:
             StorageError: It refuses.
         """
-        if not self.refuses:
-            super().put(path, data, create=create)
-            return
-        if len(data) % 2:
-            super().put(path, data, create=create)
-        msg = f"{path}: no answer"
-        raise StorageError(msg)
+        if self.refuses and len(data) % 2:
+            MemoryStorage.put(self, path, data, create=create)
+        super().put(path, data, create=create)
 
 
 class StrictCollector(Generic[K, V]):

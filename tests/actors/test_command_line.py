@@ -20,7 +20,8 @@ from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.inspection import SnapshotSummary
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from penstock.actors.attempt import describe_failure
+from penstock.actors.failure_causes import cause_of
 from penstock.actors.failure_text import cut, failure_text
 from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import OperatorError, OperatorLocation
 from penstock.runtime.job.failure import FailureCause
 
 WHERE = "operator 'parse' (subtask 1 of 2), defined at job.py:12 in main"
@@ -32,3 +35,13 @@ def test_an_endless_message_is_cut_too() -> None:
 
 def test_what_fits_is_left_alone() -> None:
     assert cut("x" * 100, 100) == "x" * 100
+
+
+def test_what_could_not_be_closed_after_a_failure_is_told_with_it() -> None:
+    error = OperatorError(OperatorLocation("parse", 1, 2), "ValueError: x", "Traceback ...\nValueError: x\n")
+    error.add_note("Also while closing: the file can't be closed")
+
+    reported = describe_failure(error).cause(SubtaskId("parse", 1))
+
+    for cause in (reported, cause_of(error)):
+        assert failure_text(cause).endswith("ValueError: x\nAlso while closing: the file can't be closed")

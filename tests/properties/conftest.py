@@ -10,7 +10,8 @@ from hypothesis import settings
 settings.register_profile("laws", deadline=None)
 settings.load_profile("laws")
 
-#: Cases that also run on Ray are beside the jobs that run there.
-_ON_RAY = str(Path(__file__).parent.parent / "on_ray")
-if _ON_RAY not in sys.path:
-    sys.path.insert(0, _ON_RAY)
+#: What laws share lies beside them; cases that also run on Ray are beside the jobs that run there.
+_HERE = Path(__file__).parent
+for _folder in (str(_HERE), str(_HERE.parent / "on_ray")):
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)

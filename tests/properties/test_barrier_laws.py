@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from channel_streams import OFTEN_A_BARRIER, Stream, draw_stream, element_of, labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,38 +27,21 @@ from penstock.runtime.checkpoint.mode import CheckpointingMode
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
-from penstock.runtime.record.elements import (
-    Buffer,
-    CancelCheckpointMarker,
-    CheckpointBarrier,
-    EndOfPartition,
-    StreamElement,
-)
+from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition
 from penstock.runtime.testing.manual_time import ManualClock
 
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
 COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
-
-#: One channel's stream: a label is data, a number n is a barrier, -n-1 cancels n, None ends the channel.
-Stream = list[str | int | None]
 
 
 @st.composite
 def streams(draw: st.DrawFn, *, clean: bool = False, ends: bool = False) -> list[Stream]:
     """Streams of 1 to 4 channels. `clean`: every id is a barrier everywhere; `ends`: any may be cut short."""
     ids = draw(st.integers(0, 6))
-    made = []
-    for channel in range(draw(st.integers(1, 4))):
-        stream: Stream = []
-        for checkpoint_id in range(ids + 1):
-            stream += [f"{channel}.{len(stream) + i}" for i in range(draw(st.integers(0, 2)))]
-            kind = "barrier" if clean else draw(st.sampled_from(["barrier"] * 8 + ["cancel", "skip"]))
-            if checkpoint_id < ids and kind != "skip":
-                stream.append(checkpoint_id if kind == "barrier" else -checkpoint_id - 1)
-        if ends and draw(st.booleans()):
-            stream = [*stream[: draw(st.integers(0, len(stream)))], None]
-        made.append(stream)
-    return made
+    kinds = ("barrier",) if clean else OFTEN_A_BARRIER
+    return [
+        draw_stream(draw, channel, ids, kinds, may_end=ends) for channel in range(draw(st.integers(1, 4)))
+    ]
 
 
 #: What happens next: a channel (modulo what is possible), and whether it receives or the task consumes.
@@ -130,7 +114,7 @@ class Run:
         channel, element = polled
         if isinstance(element, Buffer):
             self.got[channel].append(element.payload.decode())
-            assert self.got[channel] == labels(self.consumed(channel), None), "F1"
+            assert self.got[channel] == labels(self.consumed(channel)), "F1"
         else:
             assert isinstance(element, EndOfPartition)
             self.ended.add(channel)
@@ -159,27 +143,12 @@ class Run:
         while self.consume_one():
             pass
         self.check_blocking()
-        assert [labels(self.consumed(c), None) for c in range(len(self.streams))] == self.got, "F1"
+        assert [labels(self.consumed(c)) for c in range(len(self.streams))] == self.got, "F1"
         blocked = self.gate.blocked_channels
         for channel, stream in enumerate(self.streams):
             assert channel in blocked or self.consumed(channel) == stream, "F1"
             assert (channel in self.ended) == self.has_consumed_all(channel), "F1"
         return self
-
-
-def labels(stream: Stream, checkpoint_id: int | None) -> list[str]:
-    """The data in front of a barrier; all data when the stream has no such barrier."""
-    if checkpoint_id is not None and checkpoint_id in stream:
-        stream = stream[: stream.index(checkpoint_id)]
-    return [entry for entry in stream if isinstance(entry, str)]
-
-
-def element_of(entry: str | int | None) -> StreamElement:
-    if entry is None:
-        return EndOfPartition()
-    if isinstance(entry, str):
-        return Buffer(entry.encode(), 1)
-    return CheckpointBarrier(entry, 0.0) if entry >= 0 else CancelCheckpointMarker(-entry - 1)
 
 
 modes = st.sampled_from(CheckpointingMode)
@@ -208,7 +177,7 @@ def test_clean_run_triggers_every_checkpoint_in_order(
     assert run.triggered == [entry for entry in made[0] if isinstance(entry, int)], "A3, T2"
     assert run.aborted == []
     assert run.gate.blocked_channels == ()
-    assert run.got == [labels(stream, None) for stream in made]
+    assert run.got == [labels(stream) for stream in made]
 
 
 @given(streams(clean=True, ends=True), schedules)
@@ -219,7 +188,7 @@ def test_ends_that_count_as_barriers_hold_no_checkpoint_back(
     assert run.triggered == sorted({entry for stream in made for entry in stream if isinstance(entry, int)})
     assert run.aborted == []
     assert run.gate.blocked_channels == ()
-    assert run.got == [labels(stream, None) for stream in made]
+    assert run.got == [labels(stream) for stream in made]
 
 
 @given(streams(clean=True, ends=True), schedules)

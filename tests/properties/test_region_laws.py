@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import (

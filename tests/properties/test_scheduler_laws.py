@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
-from penstock.runtime.errors import StorageError
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -22,6 +21,7 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
+from penstock.runtime.testing.step_world import RefusingStorage
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))
 RESTARTS = 3
@@ -38,18 +38,6 @@ EVENTS = st.one_of(
 )
 
 
-class UnreliableStorage(MemoryStorage):
-    """Away while `down`."""
-
-    down = False
-
-    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
-        if self.down:
-            msg = "no answer"
-            raise StorageError(msg)
-        super().put(path, data, create=create)
-
-
 class World:
     """A scheduler and what it asked for."""
 
@@ -58,7 +46,7 @@ class World:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
         self.runner = ManualAsyncRunner()
-        self.storage = UnreliableStorage()
+        self.storage = RefusingStorage()
         config = JobConfig(
             checkpointing=Checkpointing(every=5, tolerable_failures=1), restart=FixedDelay(RESTARTS, 1)
         )
@@ -119,7 +107,7 @@ class World:
                 scheduler.on_deployed(scheduler.attempt)
                 scheduler.on_started(scheduler.attempt)
             case ("go_on",):
-                self.storage.down = False
+                self.storage.refuses = False
                 self.do(("stopped",))
                 self.runner.run_all()
                 self.timers.advance(1)
@@ -140,7 +128,7 @@ class World:
                 self.asked += 1
                 scheduler.trigger_checkpoint(on_answer=self.answers.append)
             case ("storage",):
-                self.storage.down = not self.storage.down
+                self.storage.refuses = not self.storage.refuses
             case ("failed", subtask):
                 scheduler.on_subtask_failed(attempt, SUBTASKS[subtask], FailureCause("it broke"))
             case ("deployment_failed", back):
@@ -167,7 +155,7 @@ class World:
 
     def settle(self) -> None:
         """Cancel, let everything answer, and move until nothing is left to do."""
-        self.storage.down = False
+        self.storage.refuses = False
         self.scheduler.start()
         self.scheduler.cancel()
         for _ in range(1000):

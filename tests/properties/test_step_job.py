@@ -9,240 +9,27 @@ and that sequence must hold each record that belongs there once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import replace
 from random import Random
-from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange, StateHandle
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectSink
-from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
-from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
-from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage
-
-KEYS = 5
-KEY_GROUPS = 12
-
-#: Source, index, number of the copy: what one record is.
-Item: TypeAlias = tuple[int, int, int]
-Row: TypeAlias = tuple[int, tuple[Item, ...]]
-Collector: TypeAlias = StrictCollector[int, tuple[Item, ...]]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A graph but for its parallelism."""
-
-    counts: Sequence[int]
-    flat: bool
-    chaining: bool
-    rate: float | None
-    seconds_per_record: float
-
-    def items(self) -> list[tuple[int, Item]]:
-        copies = (lambda i: i % 3) if self.flat else (lambda i: 1)
-        return [
-            ((i + source) % KEYS, (source, i, copy))
-            for source, count in enumerate(self.counts)
-            for i in range(count)
-            for copy in range(copies(i))
-        ]
-
-    def build(self, parallelism: Sequence[int], target: Collector, clock: ManualClock) -> ExecutionGraph:
-        of_source, of_middle, of_keyed, of_sink = parallelism
-        env = StreamEnvironment("step", max_parallelism=KEY_GROUPS, chaining=self.chaining)
-        streams = [
-            env.from_source(
-                f"source-{source}",
-                GeneratorSource(lambda i, s=source: (s, i), count=count, rate=self.rate),
-                parallelism=of_source,
-            )
-            for source, count in enumerate(self.counts)
-        ]
-        stream = streams[0].union(*streams[1:])
-        slow = self.seconds_per_record
-
-        def one(pair: tuple[int, int]) -> Row:
-            clock.advance(slow)
-            source, i = pair
-            return (i + source) % KEYS, ((source, i, 0),)
-
-        def many(pair: tuple[int, int]) -> Iterable[Row]:
-            source, i = pair
-            for copy in range(i % 3):
-                clock.advance(slow)
-                yield (i + source) % KEYS, ((source, i, copy),)
-
-        middle: Any = (
-            stream.flat_map(many, parallelism=of_middle)
-            if self.flat
-            else stream.map(one, parallelism=of_middle)
-        )
-        summed = middle.key_by(lambda row: row[0]).reduce(
-            "strung", lambda a, b: (a[0], a[1] + b[1]), parallelism=of_keyed
-        )
-        summed.sink("out", CollectSink(target), parallelism=of_sink)
-        return build_execution_graph(env.build())
-
-
-shapes = st.builds(
+from step_histories import (
+    History,
     Shape,
-    counts=st.lists(st.integers(0, 40), min_size=1, max_size=2),
-    flat=st.booleans(),
-    chaining=st.booleans(),
-    rate=st.sampled_from([None, None, 200.0]),
-    seconds_per_record=st.sampled_from([0.0, 0.0, 0.004, 0.03]),
-)
-parallelisms = st.lists(st.integers(1, 3), min_size=4, max_size=4)
-configs = st.builds(
-    JobConfig,
-    credits=st.integers(1, 8),
-    buffer_rows=st.integers(1, 12),
-    buffer_timeout=st.sampled_from([0.0, 0.01, 0.1]),
-    checkpointing=st.sampled_from(
-        [
-            Checkpointing(every=1),
-            Checkpointing(every=1, unaligned=True),
-            Checkpointing(every=1, unaligned=True, aligned_timeout=0.05),
-            Checkpointing(every=1, unaligned=True, aligned_timeout=5),
-        ]
-    ),
-)
-happenings = st.lists(
-    st.tuples(
-        st.integers(0, 120),
-        st.sampled_from(
-            ["checkpoint", "checkpoint", "checkpoint", "savepoint", "give up", "storage", "crash", "rescale"]
-        ),
-    ),
-    max_size=10,
+    check_order,
+    check_output,
+    configs,
+    happenings,
+    parallelisms,
+    run,
+    sequence_of,
+    shapes,
 )
 
-
-@dataclass
-class History:
-    """One case, as it goes on."""
-
-    shape: Shape
-    parallelism: Sequence[int]
-    config: JobConfig
-    random: Random
-    clock: ManualClock = field(default_factory=ManualClock)
-    target: Collector = field(default_factory=StrictCollector)
-    storage: UnsureStorage = field(default_factory=UnsureStorage)
-    crashes: int = 0
-
-    def __post_init__(self) -> None:
-        self.job = StepJob(self._graph(), self.config, self.storage, self.random.randrange, self.clock)
-
-    def happen(self, what: str) -> None:
-        running = self.job.checkpoints.running
-        unaligned = self.config.checkpointing is not None and self.config.checkpointing.unaligned
-        most = 1 if unaligned else 2
-        if what == "checkpoint" and len(running) < most:
-            self.job.trigger_checkpoint()
-        elif what == "savepoint" and len(running) < most:
-            self.job.trigger_checkpoint(SnapshotKind.SAVEPOINT)
-        elif what == "give up" and running:
-            self.job.give_up_checkpoint(self.random.choice(sorted(running)))
-        elif what == "storage":
-            self.storage.refuses = not self.storage.refuses
-        elif what in ("crash", "rescale"):
-            if what == "rescale":
-                self.parallelism = self.another_parallelism()
-            killed = self.random.choice([None, *self.job.tasks])
-            self.crashes += 1
-            self.job.crash(self._graph(), killed=killed)
-
-    def another_parallelism(self) -> list[int]:
-        """Any, but forward edges and chains stay: what is in flight can't change the exchange."""
-        before = self.parallelism
-        while True:
-            other = [self.random.randint(1, 3) for _ in before]
-            if all((other[a] == other[b]) == (before[a] == before[b]) for a, b in ((0, 1), (2, 3))):
-                return other
-
-    def end(self) -> None:
-        self.storage.refuses = False
-        self.job.finish()
-        self.job.run(10_000)
-
-    def _graph(self) -> ExecutionGraph:
-        return self.shape.build(self.parallelism, self.target, self.clock)
-
-
-def sequence_of(values: list[tuple[Item, ...]]) -> tuple[Item, ...]:
-    """The one sequence of which `values` are all the prefixes, each of them once."""
-    ordered = sorted(values, key=len)
-    assert [len(value) for value in ordered] == list(range(1, len(ordered) + 1))
-    for shorter, longer in pairwise(ordered):
-        assert longer[: len(shorter)] == shorter
-    return ordered[-1]
-
-
-def state_of(job: StepJob, storage: MemoryStorage) -> dict[int, Row]:
-    """The keyed state of the newest checkpoint, read as a restore reads it."""
-
-    class Files:
-        def read(self, handle: StateHandle) -> bytes:
-            return read_state(storage, handle)
-
-    assert job.checkpoints.newest is not None
-    strung = job.checkpoints.newest.operators["strung"]
-    backend = HeapKeyedStateBackend(KEY_GROUPS, KeyGroupRange(0, KEY_GROUPS - 1), ValueCodec())
-    backend.restore([handle for s in strung.subtasks.values() for handle in s.keyed], Files())
-    return backend.table(REDUCE_STATE).entries
-
-
-def check_output(history: History) -> None:
-    expected: dict[int, list[Item]] = {}
-    for key, item in history.shape.items():
-        expected.setdefault(key, []).append(item)
-    sequences = {key: sequence_of(values) for key, values in history.target.by_key().items()}
-    assert {key: sorted(sequence) for key, sequence in sequences.items()} == {
-        key: sorted(items) for key, items in expected.items()
-    }
-    state = state_of(history.job, history.storage)
-    assert state == {key: (key, sequence) for key, sequence in sequences.items()}
-
-
-def check_order(history: History, lanes: int) -> None:
-    """Records of one split and key stay in order, unless a rebalance let them take several ways."""
-    for values in history.target.by_key().values():
-        of_lane: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for source, i, copy in sequence_of(values):
-            of_lane.setdefault((source, i % lanes), []).append((i, copy))
-        for items in of_lane.values():
-            assert items == sorted(items)
-
-
-def run(history: History, happenings: Sequence[tuple[int, str]]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state_files, "INLINE_LIMIT", 40)  # so that small state is in files, too
-        for moves, what in happenings:
-            history.job.run(moves)
-            history.happen(what)
-        history.end()
-    statistics = history.job.statistics()
-    assert statistics.network.most_outstanding <= history.config.credits
-    event(f"crashes: {history.crashes}, of them after a checkpoint: {statistics.completed > 1}")
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.graph.job_config import JobConfig
 
 
 @settings(max_examples=150, deadline=None)

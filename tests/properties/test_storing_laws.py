@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from channel_streams import OFTEN_A_BARRIER, Stream, draw_stream, element_of, labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,13 +30,7 @@ from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
-from penstock.runtime.record.elements import (
-    Buffer,
-    CancelCheckpointMarker,
-    CheckpointBarrier,
-    EndOfPartition,
-    StreamElement,
-)
+from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition
 from penstock.runtime.testing.manual_time import ManualClock
 
 DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))
@@ -43,45 +38,20 @@ EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.
 COUNTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER
 LIMIT_EXCEEDED = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
 
-#: One channel's stream: a label is data, a number n is a barrier, -n-1 cancels n, None ends the channel.
-Stream = list[str | int | None]
-
 
 @st.composite
 def streams(draw: st.DrawFn, *, clean: bool = False, channels: int = 4) -> list[Stream]:
     """Streams of 1 to 4 channels. `clean`: every id is a barrier everywhere, and no channel ends."""
     ids = draw(st.integers(0, 5))
-    made = []
-    for channel in range(draw(st.integers(1, channels))):
-        stream: Stream = []
-        for checkpoint_id in range(ids + 1):
-            stream += [f"{channel}.{len(stream) + i}" for i in range(draw(st.integers(0, 2)))]
-            kind = "barrier" if clean else draw(st.sampled_from(["barrier"] * 8 + ["cancel", "skip"]))
-            if checkpoint_id < ids and kind != "skip":
-                stream.append(checkpoint_id if kind == "barrier" else -checkpoint_id - 1)
-        if not clean and draw(st.booleans()):
-            stream = [*stream[: draw(st.integers(0, len(stream)))], None]
-        made.append(stream)
-    return made
+    kinds = ("barrier",) if clean else OFTEN_A_BARRIER
+    return [
+        draw_stream(draw, channel, ids, kinds, may_end=not clean)
+        for channel in range(draw(st.integers(1, channels)))
+    ]
 
 
 schedules = st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=40)
 policies = st.sampled_from(EndOfPartitionPolicy)
-
-
-def labels(stream: Stream, checkpoint_id: int | None = None) -> list[str]:
-    """The data in front of a barrier; all data when the stream has no such barrier."""
-    if checkpoint_id is not None and checkpoint_id in stream:
-        stream = stream[: stream.index(checkpoint_id)]
-    return [entry for entry in stream if isinstance(entry, str)]
-
-
-def element_of(entry: str | int | None) -> StreamElement:
-    if entry is None:
-        return EndOfPartition()
-    if isinstance(entry, str):
-        return Buffer(entry.encode(), 1)
-    return CheckpointBarrier(entry, 0.0) if entry >= 0 else CancelCheckpointMarker(-entry - 1)
 
 
 @dataclass

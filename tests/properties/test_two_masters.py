@@ -17,9 +17,9 @@ from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.decision_log import DecisionLog
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import read_metadata, write_state_file
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,

@@ -103,7 +103,12 @@ class CollectStatistics:
 
 
 class CollectWriter:
-    """Gathers the rows of one subtask."""
+    """Gathers the rows of one subtask.
+
+    Args:
+        target: Takes the rows of committed transactions.
+        context: Where it runs.
+    """
 
     def __init__(self, target: Collector, context: ConnectorContext) -> None:
         self._target = target

@@ -43,7 +43,12 @@ def is_compressed(path: str) -> bool:
 
 
 class DecompressedFile:
-    """The decompressed bytes of a file; going backwards starts over, so readers only go forwards."""
+    """The decompressed bytes of a file; going backwards starts over, so readers only go forwards.
+
+    Args:
+        path: The file's name, whose ending tells how it is compressed.
+        raw: The compressed bytes; closed with this one.
+    """
 
     def __init__(self, path: str, raw: InputFile) -> None:
         self._raw = raw

@@ -73,7 +73,13 @@ class _Block:
 
 
 class CsvReader:
-    """Reads the rows of one file."""
+    """Reads the rows of one file.
+
+    Args:
+        handle: The open file; closed by `close`.
+        split: The file and the position in it.
+        form: How the file is read.
+    """
 
     def __init__(self, handle: InputFile, split: FileSplit, form: CsvFormat) -> None:
         self._handle = handle

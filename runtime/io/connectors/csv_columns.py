@@ -18,6 +18,9 @@ class BadRowError(ValueError):
 def to_bool(text: str) -> bool:
     """Read `true`, `false`, `1` or `0`, in any case (`bool("false")` would be true).
 
+    Raises:
+        ValueError: It is none of them.
+
     Example:
         >>> to_bool("False"), to_bool("1")
         (False, True)

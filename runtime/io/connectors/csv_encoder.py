@@ -59,7 +59,11 @@ class CsvEncoder:
         self._header_due = self._form.header
 
     def write(self, batch: Batch) -> None:
-        """Write a line for each row."""
+        """Write a line for each row.
+
+        Raises:
+            BadRecordError: A row does not fit the columns, or can't be written.
+        """
         rows = rows_of(batch)
         if self._output is None or not rows:
             return

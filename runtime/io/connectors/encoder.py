@@ -9,7 +9,11 @@ from penstock.runtime.record.elements import Batch
 
 
 class CountingOutput:
-    """An output file that knows how many bytes went into it; closing it is left to the sink."""
+    """An output file that knows how many bytes went into it; closing it is left to the sink.
+
+    Args:
+        output: Where the bytes go.
+    """
 
     closed = False
 

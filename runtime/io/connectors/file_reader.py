@@ -34,7 +34,13 @@ class FileFormat(Protocol):
     """How files of one kind are cut into splits and read; a frozen value that is pickled."""
 
     def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[Any]:
-        """Cut files that are served by one file system."""
+        """Cut files that are served by one file system.
+
+        Args:
+            files: The files.
+            filesystem: Serves them.
+            parallelism: How many readers there are.
+        """
         ...
 
     def open(self, split: Any, filesystem: FileSystem) -> SplitReader:

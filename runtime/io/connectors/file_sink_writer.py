@@ -85,7 +85,12 @@ class FileSinkWriter:
         self._records = self._bytes = self._files_ended = self._committed = self._removed = 0
 
     def write(self, batch: Batch) -> None:
-        """Add records to the open file; one that has become large is ended."""
+        """Add records to the open file; one that has become large is ended.
+
+        Raises:
+            BadRecordError: A record can't be written in the sink's format.
+            ConnectorError: The directory can't be written.
+        """
         if not len(batch):
             return
         try:
@@ -98,7 +103,11 @@ class FileSinkWriter:
             raise self._unwritable(error) from error
 
     def prepare_commit(self) -> Sequence[PendingFile]:
-        """End the open file and make it durable."""
+        """End the open file and make it durable.
+
+        Raises:
+            ConnectorError: The file can't be written.
+        """
         try:
             self._end()
         except OSError as error:

@@ -105,7 +105,13 @@ class FileSystem(Protocol):
         ...
 
     def publish(self, directory: str, name: str, final: str) -> Publication:
-        """Give a finished file its final name without ever overwriting; may be repeated."""
+        """Give a finished file its final name without ever overwriting; may be repeated.
+
+        Args:
+            directory: Where the file is.
+            name: Its name so far.
+            final: Its name from now on.
+        """
         ...
 
     def delete(self, directory: str, names: Sequence[str]) -> None:
@@ -115,6 +121,9 @@ class FileSystem(Protocol):
 
 def absolute(location: str | os.PathLike[str]) -> str:
     """Make a location independent of the working directory; `file://` URLs become paths.
+
+    Raises:
+        ConfigurationError: The location is empty.
 
     Example:
         >>> absolute("/data/../in/*.txt"), absolute("file:///in/a%20b"), absolute("s3://bucket/key")

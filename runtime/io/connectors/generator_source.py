@@ -79,7 +79,14 @@ class GeneratorStatistics:
 
 
 class GeneratorReader(Generic[T]):
-    """Makes the records of some index ranges, the range that is furthest behind first."""
+    """Makes the records of some index ranges, the range that is furthest behind first.
+
+    Args:
+        function: The user's function, from an index to its record.
+        rate: Records a second of the whole source; `None` for no limit.
+        clock: Time.
+        splits: Index ranges, fresh or restored.
+    """
 
     def __init__(
         self,
@@ -123,7 +130,7 @@ class GeneratorReader(Generic[T]):
         try:
             # What was made before an error stays in the list and so tells the index.
             rows.extend(map(self._function, indices))
-        except Exception as error:
+        except Exception as error:  # the user's function
             msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error!r}"
             raise ConnectorError(msg) from error
         lane.take(indices)

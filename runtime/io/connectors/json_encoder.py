@@ -56,7 +56,11 @@ class JsonEncoder:
         self._output = output
 
     def write(self, batch: Batch) -> None:
-        """Write a line for each row."""
+        """Write a line for each row.
+
+        Raises:
+            BadRecordError: A row can't be written as JSON; it is shown.
+        """
         rows = rows_of(batch)
         if self._output is None or not rows:
             return

@@ -11,18 +11,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from penstock.runtime.io.connectors.bad_records import BadRecords, OnError
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
-from penstock.runtime.io.connectors.line_blocks import BLOCK_BYTES
-from penstock.runtime.io.connectors.line_cursor import LineCursor
-from penstock.runtime.io.connectors.opening import open_for_lines
-from penstock.runtime.io.connectors.splitting import FileSplit
-from penstock.runtime.io.connectors.text import line_splits, report_undecodable
-from penstock.runtime.operators.protocols import Polled
-from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.io.connectors.bad_records import BadRecords
+from penstock.runtime.io.connectors.lines import LineFormat, LineReader
 
 _MARKER: Final = object()
 _CONSTANTS: Final = {"-Infinity": _MARKER, "NaN": math.nan, "Infinity": math.inf}
@@ -30,72 +22,25 @@ _parse_marked: Final = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__).d
 _parse_one: Final = json.JSONDecoder().decode
 
 
-@dataclass(frozen=True, slots=True)
-class JsonLinesFormat:
-    """How JSON lines are read.
-
-    Attributes:
-        encoding: From `checked_encoding`.
-        split_size: Largest range, in bytes.
-        on_error: What is done with a line that is no JSON.
-        block_bytes: Bytes asked for by one read.
-    """
-
-    encoding: str
-    split_size: int
-    on_error: OnError
-    block_bytes: int = BLOCK_BYTES
-
-    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
-        """Cut the files."""
-        return line_splits(files, self.split_size, parallelism)
-
-    def open(self, split: FileSplit, filesystem: FileSystem) -> JsonLinesReader:
-        """Open one split."""
-        handle = open_for_lines(filesystem, split.path, split.size)
-        return JsonLinesReader(LineCursor(handle, split, self.encoding, self.block_bytes), self.on_error)
-
-
-class JsonLinesReader:
+class JsonLinesReader(LineReader[Any]):
     """Reads the values of one split; blank lines are no records."""
 
-    def __init__(self, cursor: LineCursor, on_error: OnError) -> None:
-        self._cursor = cursor
-        self._on_error: OnError = on_error
+    def _all_of(self, lines: Sequence[str]) -> list[Any] | None:
+        return parse_together(lines)
 
-    def read(self, max_rows: int) -> Polled[Any]:
-        """The next values; `finished` at the end of the split."""
-        if not self._cursor.find_start():
-            return Polled()
-        lines = self._cursor.take(max_rows)
-        if lines is None:
-            return Polled(finished=True)
-        if not self._cursor.undecodable:
-            values = parse_together(lines)  # type: ignore[arg-type]
-            if values is not None:
-                return Polled(RowBatch(values))
-        return self._read_one_by_one(lines)
+    def _read_line(self, line: str, index: int, records: list[Any], bad: BadRecords) -> None:
+        if line and not line.isspace():
+            try:
+                records.append(_parse_one(line))
+            except (ValueError, RecursionError) as error:
+                bad.report(line, f"the line is not a JSON value: {error}", self._cursor.origin(index))
 
-    def position(self) -> FileSplit:
-        """The split with how far it was read."""
-        return self._cursor.position()
 
-    def close(self) -> None:
-        """Close the file."""
-        self._cursor.close()
+class JsonLinesFormat(LineFormat):
+    """How JSON lines are read; see `LineFormat`. A line that is no JSON value is bad."""
 
-    def _read_one_by_one(self, lines: Sequence[str | bytes]) -> Polled[Any]:
-        bad = BadRecords(self._on_error)
-        values = []
-        for index, line in enumerate(lines):
-            if isinstance(line, bytes):
-                report_undecodable(bad, line, self._cursor.origin(index))
-            elif line and not line.isspace():
-                try:
-                    values.append(_parse_one(line))
-                except (ValueError, RecursionError) as error:
-                    bad.report(line, f"the line is not a JSON value: {error}", self._cursor.origin(index))
-        return bad.polled(values)
+    __slots__ = ()
+    reader: ClassVar[type[JsonLinesReader]] = JsonLinesReader
 
 
 def parse_together(lines: Sequence[str]) -> list[Any] | None:

@@ -20,7 +20,14 @@ _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP,
 
 
 class LocalOutputFile:
-    """A new file on disk; fails if the name is taken."""
+    """A new file on disk; fails if the name is taken.
+
+    Args:
+        path: Where to; its folder is there.
+
+    Raises:
+        OSError: The name is taken, or nothing can be written there.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path

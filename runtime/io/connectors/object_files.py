@@ -75,7 +75,12 @@ def object_file_system(location: str, storage_options: Mapping[str, str]) -> Obj
 
 
 class ObjectInputFile:
-    """An object that is read in large ranges."""
+    """An object that is read in large ranges.
+
+    Args:
+        store: The bucket.
+        key: Key of the object.
+    """
 
     closed = False
 
@@ -112,7 +117,12 @@ class ObjectInputFile:
 
 
 class ObjectOutputFile:
-    """An upload; the object is there once it is finished."""
+    """An upload; the object is there once it is finished.
+
+    Args:
+        store: The bucket.
+        key: Key of the object.
+    """
 
     def __init__(self, store: ObjectStore, key: str) -> None:
         self._writer = obstore.open_writer(store, key)

@@ -66,7 +66,14 @@ class ParquetFormat:
 
 
 class ParquetReader:
-    """Reads one row group."""
+    """Reads one row group.
+
+    Args:
+        handle: The open file; closed by `close`.
+        file: Its footer, read.
+        split: The row group and the position in it.
+        form: How the file is read.
+    """
 
     def __init__(
         self, handle: InputFile, file: pq.ParquetFile, split: RowGroupSplit, form: ParquetFormat

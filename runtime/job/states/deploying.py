@@ -23,7 +23,11 @@ from penstock.runtime.ports import Cancellable
 
 
 class Deploying(State):
-    """Begins an attempt and deploys it."""
+    """Begins an attempt and deploys it.
+
+    Args:
+        job: The job.
+    """
 
     name = JobState.DEPLOYING
 

@@ -13,7 +13,11 @@ from penstock.runtime.job.states.running import Running
 
 
 class Initialising(State):
-    """Waits until every subtask runs; a quick one may even have finished by then."""
+    """Waits until every subtask runs; a quick one may even have finished by then.
+
+    Args:
+        job: The job.
+    """
 
     name = JobState.INITIALISING
 

@@ -95,7 +95,7 @@ class RestartingRegion(State):
             return False
         self._starting = True
         self.job.gateway.start_region(self.job.attempt, self._region)
-        self.job.were_started(self._region)
+        self.job.were_started(sorted(self._region))
         return True
 
     def started(self) -> bool:

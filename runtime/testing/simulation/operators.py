@@ -74,7 +74,13 @@ class SimulatedSource:
 
 
 class SimulatedReader:
-    """Reads the splits of one subtask in turn."""
+    """Reads the splits of one subtask in turn.
+
+    Args:
+        source: The source.
+        context: Where it runs.
+        splits: Ranges of record numbers, fresh or restored.
+    """
 
     def __init__(self, source: SimulatedSource, context: ConnectorContext, splits: list[Split]) -> None:
         self._source = source
@@ -191,7 +197,12 @@ class SimulatedSink:
 
 
 class SimulatedWriter:
-    """Writes the records of one subtask."""
+    """Writes the records of one subtask.
+
+    Args:
+        sink: The sink.
+        context: Where it runs.
+    """
 
     def __init__(self, sink: SimulatedSink, context: ConnectorContext) -> None:
         self._system = sink.system

@@ -12,13 +12,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
-from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.job.restart import FixedDelay
-from penstock.runtime.testing.simulation.agenda import Happening
+from penstock.runtime.testing.simulation.back_pressure import pressing_config, pressing_weather
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
-from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario, Weather
+from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario
 from penstock.runtime.testing.simulation.second_job import SecondJob, StartFrom
 from penstock.runtime.testing.simulation.shape import OperatorKind, OperatorShape, Shape, VertexShape
 
@@ -49,7 +46,7 @@ def rescale_scenario(
         by: How it gets there.
         seed: Decides the order of what happens.
     """
-    vertices = SHAPES[shape](old)
+    vertices, largest = SHAPES[shape](old), max(old, new)
     wanted = {vertex.head.id: new for vertex in vertices if vertex.head is not _STEADY}
     kind = FaultKind.RESCALED if by is RescaledBy.REQUEST else FaultKind.JOB_CANCELLED
     faults = (
@@ -62,43 +59,11 @@ def rescale_scenario(
         seed,
         mode,
         Shape(tuple(vertices), _KEY_GROUPS),
-        _config(mode, every=max(0.02, 0.004 * max(old, new))),
-        _weather(max(old, new)),
+        pressing_config(every=max(0.02, 0.004 * largest), unaligned=mode is HandlerMode.UNALIGNED),
+        pressing_weather(largest, tick=0.0002, slow_channels=0.3, slowness=0.01),
         faults,
         SecondJob(StartFrom.NEWEST, wanted) if by is RescaledBy.NEW_JOB else None,
         wanted if by is RescaledBy.REQUEST else None,
-    )
-
-
-def _weather(parallelism: int) -> Weather:
-    return Weather(
-        weights=dict.fromkeys(Happening, 4),
-        disorder=0.3,
-        tick=0.0002 / parallelism,
-        latency=0.0005,
-        repeats=0.02,
-        stragglers=0.0,
-        slow_channels=0.3,
-        slowness=0.01,
-        seconds_per_record=0.002 / parallelism,
-        lasts=1_000_000,
-    )
-
-
-def _config(mode: HandlerMode, every: float) -> JobConfig:
-    return JobConfig(
-        checkpointing=Checkpointing(
-            every=every,
-            storage="memory:",
-            unaligned=mode is HandlerMode.UNALIGNED,
-            keep_after=KeepAfter.ALWAYS,
-            tolerable_failures=None,
-        ),
-        restart=FixedDelay(attempts=100, delay=0.001),
-        buffer_rows=2,
-        buffer_timeout=0.001,
-        credits=2,
-        gap_timeout=1000.0,
     )
 
 

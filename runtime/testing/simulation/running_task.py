@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.errors import OperatorError, StorageError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.job.failure import FailureCause

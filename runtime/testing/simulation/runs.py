@@ -31,7 +31,7 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Simulatio
     simulation = Simulation(draw_scenario(seed), write)
     try:
         return simulation.run()
-    except Exception as error:
+    except Exception as error:  # a bug of any kind is the run's result
         problem = f"{type(error).__name__}: {error}"
         if error.__cause__ is not None:
             problem += f"\n  because of {type(error.__cause__).__name__}: {error.__cause__}"

@@ -11,13 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import Partitioning
-from penstock.runtime.job.restart import FixedDelay
-from penstock.runtime.testing.simulation.agenda import Happening
+from penstock.runtime.testing.simulation.back_pressure import pressing_config, pressing_weather
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
-from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario, Weather
+from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario
 from penstock.runtime.testing.simulation.shape import OperatorKind, OperatorShape, Shape, VertexShape
 from penstock.runtime.testing.simulation.simulation import SimulationResult
 
@@ -34,33 +31,12 @@ def stress_scenario(seed: int, parallelism: int, mode: HandlerMode = HandlerMode
         mode: How barriers are dealt with; unaligned, or aligned with a timeout.
     """
     every = 0.02
-    weather = Weather(
-        weights=dict.fromkeys(Happening, 4),
-        disorder=0.3,
-        tick=0.0001 / parallelism,
-        latency=0.0005,
-        repeats=0.02,
-        stragglers=0.0,
-        slow_channels=0.1,
-        slowness=0.003,
-        seconds_per_record=0.001 / parallelism,
-        lasts=1_000_000,
+    config = pressing_config(
+        every=every,
+        unaligned=True,
+        aligned_timeout=every / 10 if mode is HandlerMode.ALIGNED_TIMEOUT else None,
     )
-    config = JobConfig(
-        checkpointing=Checkpointing(
-            every=every,
-            storage="memory:",
-            unaligned=True,
-            aligned_timeout=every / 10 if mode is HandlerMode.ALIGNED_TIMEOUT else None,
-            keep_after=KeepAfter.ALWAYS,
-            tolerable_failures=None,
-        ),
-        restart=FixedDelay(attempts=100, delay=0.001),
-        buffer_rows=2,
-        buffer_timeout=0.001,
-        credits=2,
-        gap_timeout=1000.0,
-    )
+    weather = pressing_weather(parallelism, tick=0.0001, slow_channels=0.1, slowness=0.003)
     return Scenario(seed, mode, _shape(parallelism), config, weather, _faults(parallelism))
 
 

@@ -6,7 +6,8 @@ from enum import Enum
 from typing import Any, Protocol
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.job.failure import FailureCause
 
 

@@ -31,15 +31,6 @@ SAVEPOINTS: Final = "savepoints"
 #: The largest parallelism that is drawn for a rescaled operator.
 MOST_PARALLELISM: Final = 5
 
-_COMING_UP: Final = (
-    JobState.CREATED,
-    JobState.DEPLOYING,
-    JobState.INITIALISING,
-    JobState.FAILING,
-    JobState.RESTARTING,
-    JobState.RESCALING,
-)
-
 
 class User:
     """Asks for things; see the module's text.
@@ -111,7 +102,7 @@ class User:
         if self._control.end is not None or looks > _MOST_LOOKS:
             return
         newest = self._control.masters.newest
-        if newest is not None and newest.scheduler.state not in _COMING_UP:
+        if newest is not None and not newest.scheduler.state.is_coming_up:
             if not newest.scheduler.state.is_terminal:
                 ask(newest)
             return

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 from typing import Any
 
+from drivers.differences import Event, different, taken
+
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.alternating import AlternatingBarrierHandler
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
@@ -42,8 +44,6 @@ SUITES = ("aligner", "tracker", "unaligner", "alternating")
 
 #: Events that are compared as multisets, wherever in the step they stand.
 UNORDERED = ("unblock", "persist", "all_barriers")
-
-Event = dict[str, Any]
 
 
 class RecordingWriter:
@@ -167,11 +167,7 @@ class BarrierRun:
 
     def took(self, channel: int, element: StreamElement) -> None:
         """The task was handed an element."""
-        if isinstance(element, Buffer):
-            self.trace.append({"deliver": element.payload.decode()})
-        else:
-            assert isinstance(element, EndOfPartition), element
-            self.trace.append({"end_of_partition": channel})
+        self.trace.append(taken(channel, element))
 
     def tell_handler(self, channel: int, element: StreamElement) -> None:
         """Go around the gate, which would never let this element through."""
@@ -212,11 +208,7 @@ def replay(suite: str, case: dict[str, Any]) -> list[str]:
         }
         if not same_events(step["expect"], observed, any_order=suite == "alternating"):
             differences.append(f"step {number} {what}: expected {step['expect']}, observed {observed}")
-        differences += [
-            f"step {number} {what}: expected {key} = {value}, observed {state[key]}"
-            for key, value in expected_state.items()
-            if value is not None and state[key] != value
-        ]
+        differences += different(f"step {number} {what}", expected_state, state)
     return differences
 
 

@@ -6,7 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from drivers.barrier import Event, element_of, same_events
+from drivers.barrier import element_of, same_events
+from drivers.differences import Event, different, taken
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
@@ -18,7 +19,7 @@ from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
-from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
+from penstock.runtime.record.elements import Buffer, CheckpointBarrier, StreamElement
 from penstock.runtime.testing.manual_time import ManualClock
 
 SUITES = ("barrier_buffer", "buffer_storage")
@@ -77,11 +78,7 @@ class StoringRun:
 
     def took(self, channel: int, element: StreamElement) -> None:
         """The task was handed an element."""
-        if isinstance(element, Buffer):
-            self.trace.append({"deliver": element.payload.decode()})
-        else:
-            assert isinstance(element, EndOfPartition), element
-            self.trace.append({"end_of_partition": channel})
+        self.trace.append(taken(channel, element))
 
 
 def replay_barriers(case: dict[str, Any], storage: BufferStorage) -> list[str]:
@@ -101,15 +98,6 @@ def replay_barriers(case: dict[str, Any], storage: BufferStorage) -> list[str]:
             differences.append(f"{where}: expected {step['expect']}, observed {observed}")
         differences += different(where, expected_state, state)
     return differences
-
-
-def different(where: str, expected: dict[str, Any], observed: dict[str, Any]) -> list[str]:
-    """Values that are not as expected; `None` is not checked."""
-    return [
-        f"{where}: expected {key} = {value}, observed {observed[key]}"
-        for key, value in expected.items()
-        if value is not None and observed[key] != value
-    ]
 
 
 def replay_storage(case: dict[str, Any], storage: BufferStorage) -> list[str]:

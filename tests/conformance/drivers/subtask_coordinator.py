@@ -11,18 +11,20 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from drivers.barrier import same_order
+from drivers.differences import different
 
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
     encode_list_states,
 )
 from penstock.runtime.checkpoint.output_capture import InFlight, OutputCapture
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.checkpoint.subtask_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.network.result_partition import Overtaken
@@ -261,9 +263,5 @@ def replay(suite: str, case: dict[str, Any]) -> list[str]:
             differences.append(f"{where}: expected {expect['events']}, observed {got['events']}")
         if got.get("error") != expect.get("error"):
             differences.append(f"{where}: expected error {expect.get('error')}, got {got.get('error')}")
-        differences += [
-            f"{where}: expected {key} = {value}, observed {got['state'][key]}"
-            for key, value in state.items()
-            if value is not None and got["state"][key] != value
-        ]
+        differences += different(where, state, got["state"])
     return differences

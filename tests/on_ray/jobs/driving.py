@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
 import ray
 from ray.util import list_named_actors
 
 from penstock.actors import JobReport, RayJobHandle, kill_process
 from penstock.actors.names import NAMESPACE, parse_subtask_name, subtask_prefix
-from penstock.runtime import JobResult, JobStatus, StreamEnvironment
+from penstock.runtime import JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
@@ -85,6 +86,18 @@ def finish(job: RayJobHandle) -> JobResult:
     assert result.status is JobStatus.FINISHED
     assert_no_subtasks(job)
     return result
+
+
+def failure_of(job: RayJobHandle) -> str:
+    """Wait for the job to fail; what it says. Nothing of it may be left."""
+    with pytest.raises(JobFailedError) as caught:
+        job.wait(PATIENCE)
+    report = job.report()
+    assert report.status is JobStatus.FAILED
+    assert report.failure is not None
+    assert report.failure in str(caught.value)
+    assert_no_subtasks(job)
+    return report.failure
 
 
 def assert_no_subtasks(job: RayJobHandle, patience: float = 5.0) -> None:

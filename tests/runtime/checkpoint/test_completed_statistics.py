@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.completed_statistics import CompletedCheckpointStatistics, subtask_rows
 from penstock.runtime.checkpoint.metadata import decode_metadata, encode_metadata
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.sealed_file import seal
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
 

@@ -13,7 +13,8 @@ from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.inspection import SnapshotSummary, inspect_snapshot
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment

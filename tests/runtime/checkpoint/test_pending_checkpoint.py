@@ -3,10 +3,10 @@
 import pytest
 
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.pending_values import AcknowledgeResult, PendingState
 from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
     FileHandle,
     InlineHandle,
     KeyedStateHandle,

@@ -14,7 +14,8 @@ from penstock.runtime.checkpoint.coordinator_history import (
     EarlierHistory,
 )
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.record.elements import SnapshotKind
 
 COUNT = SubtaskId("count", 0)

@@ -1,22 +1,15 @@
-"""What a subtask does with one checkpoint: the steps, and everything that may come between them."""
+"""What a subtask does with one checkpoint: the steps, and everything that comes in between."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from subtask_coordinator_bench import REASON, Task, barrier
 
 from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.operator_snapshot import (
-    OperatorSnapshot,
-    SubtaskSnapshotTask,
-    encode_list_states,
-)
 from penstock.runtime.checkpoint.output_capture import InFlight, OutputCapture
-from penstock.runtime.checkpoint.snapshot import INLINE_LIMIT, CheckpointMetrics, SubtaskSnapshot
+from penstock.runtime.checkpoint.snapshot import INLINE_LIMIT
 from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.checkpoint.subtask_coordinator import (
     MAX_RECORDED_ABORTED,
@@ -25,81 +18,13 @@ from penstock.runtime.checkpoint.subtask_coordinator import (
 from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.network.result_partition import Overtaken
-from penstock.runtime.operators.operator import ListState
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
     CheckpointOptions,
-    Event,
     Watermark,
 )
-from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
-from penstock.runtime.testing.step_task import StepRunner
-
-REASON = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
-
-
-def barrier(checkpoint_id: int) -> CheckpointBarrier:
-    return CheckpointBarrier(checkpoint_id, 0.0)
-
-
-class Task:
-    """A subtask with one value in its state and everything it was told in order."""
-
-    def __init__(self) -> None:
-        self.log: list[Any] = []
-        self.clock = ManualClock()
-        self.runner = StepRunner()
-        self.storage = MemoryStorage()
-        self.metrics: dict[int, CheckpointMetrics] = {}
-        self.during_sync: Callable[[], None] = lambda: None
-        self.coordinator = SubtaskCheckpointCoordinator(self, self, self.runner, self.clock)
-
-    def prepare_barrier(self, checkpoint_id: int) -> None:
-        self.log.append(("prepare", checkpoint_id))
-
-    def broadcast_event(self, event: Event) -> None:
-        self.log.append(event)
-
-    def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
-        self.log.append(("sync", barrier.checkpoint_id))
-        self.during_sync()
-        lists = encode_list_states({"value": ListState(["x" * (INLINE_LIMIT + 1)])}, ValueCodec())
-        path = f"{barrier.checkpoint_id}/0"
-        return SubtaskSnapshotTask(
-            barrier.checkpoint_id,
-            {"op": OperatorSnapshot(lists)},
-            {},
-            lambda operator: StateFiles(self.storage, lambda: path),
-        )
-
-    is_closed = False
-
-    def tell_operators_complete(self, checkpoint_id: int) -> None:
-        self.log.append(("complete", checkpoint_id))
-
-    def confirm_state(self, checkpoint_id: int) -> None:
-        self.log.append(("confirm", checkpoint_id))
-
-    def tell_operators_aborted(self, checkpoint_id: int) -> None:
-        pass
-
-    def forget_state(self, checkpoint_id: int) -> None:
-        pass
-
-    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        self.log.append(("acknowledge", checkpoint_id))
-        self.metrics[checkpoint_id] = metrics
-
-    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        self.log.append(("decline", checkpoint_id, reason, detail))
-
-    def finish_background(self) -> None:
-        while self.runner.waiting:
-            self.runner.do(0)
-        while self.runner.done:
-            self.runner.done.pop(0).tell()
+from penstock.runtime.testing.manual_time import ManualTimers
 
 
 @pytest.fixture

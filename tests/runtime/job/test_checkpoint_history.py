@@ -9,7 +9,8 @@ from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus, EarlierHistory
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.snapshot import CheckpointMetrics, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import SnapshotKind

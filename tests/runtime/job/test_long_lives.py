@@ -14,9 +14,9 @@ from penstock.runtime.checkpoint.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import write_state_file
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import (
-    CheckpointMetrics,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,

@@ -18,6 +18,7 @@ from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.task.closing import failure_details
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), credits=1)
 
@@ -138,6 +139,26 @@ def test_operator_that_can_not_be_closed_is_told_after_all_others_are_closed(
     with pytest.raises(OperatorError, match=r"'sink'.*it can't be closed"):
         task.subtask.close()
     assert log.calls[1:] == ["source closed", "sink closed"]
+
+
+def test_everything_that_can_not_be_closed_is_told(made: Callable[..., Bench], log: Log) -> None:
+    class Unclosable(ScriptedSource):
+        def reader(self, context: ConnectorContext, splits: Any) -> Any:
+            reader = super().reader(context, splits)
+
+            def close() -> None:
+                msg = "the reader can't be closed"
+                raise OSError(msg)
+
+            reader.close = close  # type: ignore[method-assign]
+            return reader
+
+    env = StreamEnvironment("job")
+    env.from_source("source", Unclosable([], log)).sink("sink", FailsToClose(log))
+    with pytest.raises(OperatorError, match=r"'source'.*the reader can't be closed") as caught:
+        made(env).subtask.close()
+    assert "'sink'" in failure_details(caught.value)
+    assert "it can't be closed" in failure_details(caught.value)
 
 
 @pytest.mark.parametrize("moment", ["before the upload", "after the upload"])

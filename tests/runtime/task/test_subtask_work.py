@@ -1,18 +1,14 @@
-"""Steps of a subtask: batches, slices, back pressure, flushing and waiting."""
+"""Steps of a subtask: batches, sources, event time and failures."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
+from subtask_bench import Log, LoggingSink, ScriptedSource, rows
+from work_graphs import MakeBench, mapping, reading, small
 
-from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.errors import OperatorError, StreamCorruptError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
@@ -24,39 +20,6 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
-from penstock.runtime.testing.manual_time import ManualClock
-
-MakeBench = Callable[..., Bench]
-
-
-def small(**more: Any) -> JobConfig:
-    return JobConfig(**{"checkpointing": Checkpointing(every=1), "buffer_rows": 2, "credits": 2, **more})
-
-
-def mapping(function: Callable[[Any], Any], *, senders: int = 1) -> StreamEnvironment:
-    """A job whose vertex `map-1` has channels on both sides."""
-    env = StreamEnvironment("job", chaining=False)
-    stream = env.from_source("source", GeneratorSource(lambda i: i), parallelism=senders)
-    stream.map(function, parallelism=1).sink("sink", DiscardSink(), parallelism=1)
-    return env
-
-
-def flattening(function: Callable[[Any], Any]) -> StreamEnvironment:
-    """The same with `flat_map-1`."""
-    env = StreamEnvironment("job", chaining=False)
-    stream = env.from_source("source", GeneratorSource(lambda i: i))
-    stream.flat_map(function).sink("sink", DiscardSink())
-    return env
-
-
-def reading(source: ScriptedSource, *, function: Callable[[Any], Any] | None = None) -> StreamEnvironment:
-    """A job whose vertex `source` has a channel behind it."""
-    env = StreamEnvironment("job")
-    stream = env.from_source("source", source)
-    if function is not None:
-        stream = stream.map(function)
-    stream.sink("sink", DiscardSink(), parallelism=2)
-    return env
 
 
 def test_batch_goes_through_the_operators_to_the_outputs(bench: MakeBench) -> None:
@@ -88,216 +51,6 @@ def test_frame_for_a_channel_that_does_not_exist_is_corrupt(bench: MakeBench) ->
     task.run()
     with pytest.raises(StreamCorruptError, match="no input channel 1"):
         task.subtask.deliver(1, 0, [])
-
-
-# -- back pressure ------------------------------------------------------------------------------------------
-
-
-def test_no_input_is_taken_while_an_output_has_no_credit(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small())
-    task.deliver(rows(*range(6)))
-    task.deliver(rows(*range(6, 12)))
-    task.run()
-    assert task.rows() == [0, 1, 2, 3]
-    assert task.taken == {0: 1}
-    assert not task.subtask.step().more
-    task.answer(1)
-    task.run()
-    assert task.rows() == list(range(8))
-    assert task.taken == {0: 2}
-    task.run_freely()
-    assert task.rows() == list(range(12))
-
-
-def test_blocked_subtask_is_woken_by_a_credit_and_not_by_the_clock(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small())
-    task.deliver(rows(*range(6)))
-    assert task.run().wake_at is None
-
-
-def test_source_that_waits_for_its_time_does_not_spin_while_an_output_has_no_credit(bench: MakeBench) -> None:
-    source = ScriptedSource([Polled(rows(1, 2)), Polled(rows(3, 4)), Polled(ready_at=3.0)])
-    task = bench(reading(source), "source", small(credits=1, buffer_rows=4, buffer_timeout=60.0))
-    assert task.run().wake_at == 3.0
-    task.trigger(1)  # closes the open buffers, for which there is no credit
-    task.clock.advance(3.0)
-    result = task.run()
-    assert task.events() == []
-    assert result.wake_at is None or result.wake_at > 3.0
-
-
-def test_time_without_credit_is_counted_as_back_pressure(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small())
-    task.deliver(rows(*range(6)))
-    task.run()
-    task.clock.advance(7.0)
-    task.subtask.step()
-    task.answer()
-    task.clock.advance(1.0)
-    task.run_freely()
-    task.clock.advance(100.0)
-    task.subtask.step()
-    assert task.subtask.statistics().backpressured_seconds == pytest.approx(8.0)
-
-
-def test_output_of_another_edge_blocks_too(bench: MakeBench) -> None:
-    env = StreamEnvironment("job", chaining=False)
-    stream = env.from_source("source", GeneratorSource(lambda i: i)).map(lambda n: n)
-    stream.sink("fast", DiscardSink())
-    stream.sink("slow", DiscardSink())
-    task = bench(env, "map-1", small())
-    for first in range(0, 12, 2):
-        task.deliver(rows(first, first + 1))
-    task.run()
-    fast = task.spec.outputs[0].channels[0]
-    for channel, first in list(task.frames):
-        if channel == fast:
-            task.subtask.frame_consumed(channel, first)
-    task.run()
-    assert (task.rows(0), task.rows(1)) == ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3])
-    assert task.taken == {0: 3}
-
-
-# -- endless and slow functions -----------------------------------------------------------------------------
-
-
-def test_function_without_end_is_left_when_there_is_no_credit_and_goes_on_with_one(bench: MakeBench) -> None:
-    task = bench(flattening(lambda _: itertools.count()), "flat_map-1", small(buffer_rows=4096))
-    task.deliver(rows("begin"))
-    task.deliver(rows("never reached"))
-    for expected in (3, 4, 5):
-        task.run()
-        assert not task.subtask.step().more
-        task.answer(1)
-        task.run()
-        assert len(task.rows()) == expected * 4096
-    assert task.rows() == list(range(5 * 4096))
-    assert task.taken == {0: 1}
-
-
-def test_step_ends_in_time_although_the_function_does_not(bench: MakeBench) -> None:
-    clock = ManualClock()
-
-    def endless(_: str) -> Iterator[int]:
-        for number in itertools.count():
-            clock.advance(0.004)
-            yield number
-
-    task = bench(flattening(endless), "flat_map-1", clock=clock)
-    task.deliver(rows("begin"))
-    longest = 0.0
-    for _ in range(20):
-        begun = clock.monotonic()
-        assert task.subtask.step().more
-        longest = max(longest, clock.monotonic() - begun)
-        task.answer()
-    assert longest <= 0.3  # the first chunk is 64 rows; they get smaller from there
-    begun = clock.monotonic()
-    task.subtask.step()
-    assert clock.monotonic() - begun <= 0.03
-
-
-@pytest.mark.parametrize("duration", [0.01, 0.05])
-def test_slices_get_as_long_as_the_configuration_says(bench: MakeBench, duration: float) -> None:
-    clock = ManualClock()
-
-    def slow(n: int) -> int:
-        clock.advance(0.001)
-        return n
-
-    task = bench(mapping(slow), "map-1", JobConfig(slice_duration=duration, credits=1000), clock=clock)
-    task.deliver(rows(*range(1000)))
-    times = []
-    while task.subtask.step().more:
-        times.append(clock.monotonic())
-        task.answer()
-    assert task.rows() == list(range(1000))
-    steady = [after - before for before, after in itertools.pairwise(times[1:-2])]
-    assert all(0.9 * duration <= step <= 2.1 * duration for step in steady)
-
-
-def test_call_that_takes_far_too_long_is_counted(bench: MakeBench) -> None:
-    clock = ManualClock()
-    task = bench(mapping(lambda n: clock.advance(n)), "map-1", clock=clock)
-    task.deliver(rows(0.05, 0.05), rows(0.2))
-    task.run_freely()
-    assert task.subtask.statistics().slice_overruns == 1
-    assert task.subtask.statistics().busy_seconds == pytest.approx(0.3)
-
-
-def test_time_in_which_a_function_was_left_alone_is_not_its_time(bench: MakeBench) -> None:
-    clock = ManualClock()
-    config = small(buffer_rows=4096, credits=1)
-    task = bench(flattening(lambda n: range(n)), "flat_map-1", config, clock=clock)
-    task.deliver(rows(4096 * 3))
-    task.run()
-    clock.advance(60.0)
-    task.run_freely()
-    assert len(task.rows()) == 4096 * 3
-    assert task.subtask.statistics().slice_overruns == 0
-
-
-def test_arrow_batches_are_processed_in_slices(bench: MakeBench) -> None:
-    clock = ManualClock()
-    env = StreamEnvironment("job", chaining=False)
-    seen: list[int] = []
-
-    def look(batch: pa.RecordBatch) -> pa.RecordBatch:
-        seen.append(batch.num_rows)
-        clock.advance(0.02)
-        return batch
-
-    stream = env.from_source("source", ScriptedSource([]))
-    stream.map_batches(look, batch_format="arrow").sink("sink", DiscardSink())
-    task = bench(env, "map_batches-1", clock=clock)
-    task.deliver(rows(*({"n": n} for n in range(1000))))
-    task.run_freely()
-    assert sum(seen) == 1000
-    assert len(seen) > 3
-
-
-# -- flushing -----------------------------------------------------------------------------------------------
-
-
-def test_records_leave_at_once_when_the_channel_is_idle(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100))
-    task.deliver(rows(1))
-    task.subtask.step()
-    assert task.rows() == [1]
-
-
-def test_records_behind_others_leave_when_the_buffer_timeout_is_over(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=0.5))
-    task.deliver(rows(1))
-    task.run()
-    task.clock.advance(1.0)
-    task.deliver(rows(2))
-    assert task.run().wake_at == 1.5
-    task.clock.advance(0.4)
-    task.deliver(rows(3))
-    assert task.run().wake_at == 1.5
-    assert task.rows() == [1]
-    task.clock.advance(0.1)
-    assert task.run().wake_at is None
-    assert task.rows() == [1, 2, 3]
-
-
-def test_records_behind_others_leave_when_those_are_consumed(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100))
-    task.deliver(rows(1), rows(2))
-    task.run()
-    task.answer(1)
-    assert task.rows() == [1, 2]
-    assert task.run().wake_at is None
-
-
-def test_buffer_timeout_of_nothing_lets_nothing_wait(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=0.0, credits=9))
-    for n in range(5):
-        task.deliver(rows(n))
-    task.run()
-    task.subtask.step()
-    assert task.rows() == [0, 1, 2, 3, 4]
 
 
 # -- sources ------------------------------------------------------------------------------------------------

@@ -1,0 +1,28 @@
+"""How long a subtask's part of a checkpoint took, and how much was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetrics:
+    """What one subtask measured of one checkpoint; seconds and bytes.
+
+    Attributes:
+        start_delay: From the trigger at the coordinator to the first barrier here.
+        alignment_duration: From the first barrier to the last.
+        sync_duration: The part that stopped the task.
+        async_duration: The part beside the task.
+        written_bytes: New bytes written for this checkpoint.
+        full_bytes: Bytes that the checkpoint's state needs in all.
+        in_flight_bytes: Of these, data that was between subtasks; 0 when the checkpoint was aligned here.
+    """
+
+    start_delay: float = 0.0
+    alignment_duration: float = 0.0
+    sync_duration: float = 0.0
+    async_duration: float = 0.0
+    written_bytes: int = 0
+    full_bytes: int = 0
+    in_flight_bytes: int = 0

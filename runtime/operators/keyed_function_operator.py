@@ -1,0 +1,79 @@
+"""`KeyedFunctionOperator`: what operators around one function of the user and a key selector share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.runtime.errors import StateMismatchError
+from penstock.runtime.graph.user_location import function_location
+from penstock.runtime.operators.function_operator import FunctionOperator, check_function
+from penstock.runtime.operators.operator import OperatorContext
+from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_table import StateTable
+
+
+class KeyedFunctionOperator(FunctionOperator):
+    """Selects the keys of a whole batch first, and says whose fault it is when the key selector fails.
+
+    Args:
+        key_selector: From a record to its key.
+        function: The user's function.
+    """
+
+    keyed = True
+
+    def __init__(self, key_selector: Callable[[Any], Any], function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._select = key_selector
+        self._selecting = False
+
+    def open(self, context: OperatorContext) -> None:
+        """Check both functions.
+
+        Raises:
+            ConfigurationError: One of them can't work.
+        """
+        super().open(context)
+        check_function("key_by", self._select)
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: the operator's own or the key selector."""
+        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
+
+    def _keys_of(self, batch: RowBatch) -> list[Any]:
+        select = self._select
+        self._selecting = True
+        keys = [select(row) for row in self._cursor.over(batch.rows)]
+        self._selecting = False
+        return keys
+
+
+def keyed_state_of(context: OperatorContext) -> HeapKeyedStateBackend:
+    """The keyed state that a keyed operator is opened with."""
+    assert context.keyed_state is not None, "a keyed operator is given keyed state"
+    return context.keyed_state
+
+
+def only_table(context: OperatorContext, name: str, owner: str) -> StateTable:
+    """The table of an operator that keeps all of its keyed state in one.
+
+    Args:
+        context: What the operator is opened with.
+        name: The table's name.
+        owner: What has such a table, for the message.
+
+    Raises:
+        StateMismatchError: The restored state is another kind of operator's.
+    """
+    state = keyed_state_of(context)
+    foreign = [other for other in state.table_names if other != name]
+    if foreign:
+        msg = (
+            f"the restored state holds {', '.join(map(repr, foreign))}: it belonged to another kind of "
+            f"operator with this id, not to {owner}. Give the operator a new id"
+        )
+        raise StateMismatchError(msg)
+    return state.table(name)

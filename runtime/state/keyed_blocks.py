@@ -1,0 +1,141 @@
+"""Changed keys of keyed state on their way into a snapshot, and merged again.
+
+Only the part that must not wait is done when a block is made: values may change the next moment and are
+encoded at once. Keys can't change; they are encoded, and their key groups computed, when the chunk is
+written (`keyed_chunk.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.value_codec import ValueCodec
+
+_BLOCK_KEYS: Final = 1 << 15
+#: What a key is taken to weigh while it is not encoded, bytes.
+_KEY_WEIGHT: Final = 16
+
+
+class _Deleted:
+    """Stands for "this key was deleted" where changes are merged."""
+
+
+DELETED: Final = _Deleted()
+
+#: Merged changes: by table, by key, a value or `DELETED`.
+Changes: TypeAlias = dict[str, dict[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some changed keys of one table, with their values encoded.
+
+    Attributes:
+        table: The table's name.
+        keys: The keys; never changed in place.
+        values: Their values, encoded as one list; `None` when the keys were deleted.
+    """
+
+    table: str
+    keys: Sequence[Any]
+    values: bytes | None
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes this is."""
+        return len(self.keys) * _KEY_WEIGHT + len(self.values or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedBlock:
+    """A block as it is read.
+
+    Attributes:
+        table: The table's name.
+        key_groups: The key group of each key.
+        keys: The keys.
+        values: Their values; `None` when the keys were deleted.
+    """
+
+    table: str
+    key_groups: NDArray[np.uint16]
+    keys: list[Any]
+    values: list[Any] | None
+
+
+def encode_written(
+    table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec
+) -> Iterator[Block]:
+    """Blocks of written keys; the values are encoded now.
+
+    Args:
+        table: The table's name.
+        keys: The keys.
+        values: Their values.
+        codec: Encodes the values.
+
+    Raises:
+        CodecError: A value can't be encoded; the message names table and key.
+    """
+    for start in range(0, len(keys), _BLOCK_KEYS):
+        some, end = keys[start : start + _BLOCK_KEYS], start + _BLOCK_KEYS
+        try:
+            encoded = codec.dumps(values[start:end])
+        except CodecError:
+            _name_the_culprit(table, some, values[start:end], codec)
+            raise
+        yield Block(table, some, encoded)
+
+
+def _name_the_culprit(table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec) -> None:
+    for key, value in zip(keys, values, strict=True):
+        try:
+            codec.dumps(value)
+        except CodecError as error:
+            msg = f"state {table!r} of key {key!r:.100} can't be put into a checkpoint: {error}"
+            raise CodecError(msg) from error
+
+
+def encode_deleted(table: str, keys: Sequence[Any]) -> Iterator[Block]:
+    """Blocks of deleted keys."""
+    for start in range(0, len(keys), _BLOCK_KEYS):
+        yield Block(table, keys[start : start + _BLOCK_KEYS], None)
+
+
+def encode_changes(changes: Mapping[str, Mapping[Any, Any]], codec: ValueCodec) -> list[Block]:
+    """Blocks of merged changes.
+
+    Raises:
+        CodecError: A value can't be encoded; the message names table and key.
+    """
+    blocks: list[Block] = []
+    for table, entries in changes.items():
+        deleted = [key for key, value in entries.items() if value is DELETED]
+        written = {k: v for k, v in entries.items() if v is not DELETED} if deleted else entries
+        blocks += encode_written(table, list(written), list(written.values()), codec)
+        blocks += encode_deleted(table, deleted)
+    return blocks
+
+
+def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec: ValueCodec) -> None:
+    """Merge blocks into changes; later ones win, deletions are remembered as `DELETED`.
+
+    Args:
+        changes: What is added to.
+        blocks: In order.
+        codec: Decodes values that are encoded.
+    """
+    for block in blocks:
+        table = changes.setdefault(block.table, {})
+        if block.values is None:
+            table.update(zip(block.keys, repeat(DELETED)))
+        else:
+            values = codec.loads(block.values) if isinstance(block.values, bytes) else block.values
+            table.update(zip(block.keys, values, strict=True))

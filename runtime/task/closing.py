@@ -1,0 +1,67 @@
+"""Closing several things, so that all of them are closed and no failure is lost.
+
+A failure to close is often a consequence of an earlier one. The first one is what is raised; the others are
+notes of it (`BaseException.add_note`), which `failure_details` gives together with the user's traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.runtime.errors import OperatorError
+
+
+def close_all(*closers: Callable[[], None]) -> None:
+    """Call all of them, in this order, whatever some of them raise.
+
+    Args:
+        *closers: Each closes one thing.
+
+    Raises:
+        BaseException: The first failure, with the others as notes.
+
+    Example:
+        >>> close_all(lambda: print("one"), lambda: print("two"))
+        one
+        two
+    """
+    failure: BaseException | None = None
+    for close in closers:
+        failure = close_after(failure, close)
+    if failure is not None:
+        raise failure
+
+
+def close_after(failure: BaseException | None, close: Callable[[], None]) -> BaseException | None:
+    """Close something whether or not something has failed before; whatever it raises is a value here.
+
+    Args:
+        failure: What has failed before.
+        close: Closes it.
+
+    Returns:
+        What is to be raised or reported: the earlier failure, with a note of the one to close; else that one.
+    """
+    try:
+        close()
+    except (Exception, SystemExit) as error:  # a task's thread would end without a word of a SystemExit
+        if failure is None:
+            return error
+        failure.add_note(f"Also while closing: {error}")
+    return failure
+
+
+def failure_details(error: OperatorError) -> str:
+    """The user's traceback, and what else went wrong when everything was closed.
+
+    Example:
+        >>> from penstock.runtime.errors import OperatorLocation
+        >>> error = OperatorError(OperatorLocation("parse", 0, 1), "map failed", "Traceback ...")
+        >>> close_after(error, lambda: [].pop()) is error
+        True
+        >>> print(failure_details(error))
+        Traceback ...
+        Also while closing: pop from empty list
+    """
+    notes = getattr(error, "__notes__", ())
+    return "\n".join([error.cause_text.rstrip("\n"), *notes]) if notes else error.cause_text

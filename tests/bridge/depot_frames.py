@@ -1,0 +1,28 @@
+"""Frames for a depot, and what it gives out."""
+
+from __future__ import annotations
+
+from penstock.bridge.depot import Depot
+from penstock.bridge.depot_messages import Frame
+
+
+def frame(
+    partition: int,
+    number: int,
+    data: bytes | None = None,
+    attempt: int = 0,
+    rows: int = 1,
+    epoch: int = 0,
+    run: str = "run",
+) -> Frame:
+    return Frame(epoch, run, partition, attempt, number, rows, data or f"{partition}/{number}".encode())
+
+
+def data_of(depot: Depot, position: int = 0, max_bytes: int = 1_000_000) -> list[bytes]:
+    return [bytes(frame.data) for frame in depot.read(position, max_bytes).frames]
+
+
+def closed(depot: Depot, epoch: int, run: str, expected: dict[int, tuple[int, int]]) -> str | None:
+    """What does not fit, or `None` and the epoch is closed."""
+    problem = depot.prepare(epoch, run, expected)
+    return depot.close(epoch) if problem is None else problem

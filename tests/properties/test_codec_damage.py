@@ -1,0 +1,65 @@
+"""Damaged bytes are told as such by the codecs, and never anything else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from codec_values import rows, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.elements import (
+    ArrowBatch,
+    Buffer,
+)
+from penstock.runtime.record.value_codec import ValueCodec
+
+
+@given(values, st.data())
+def test_a_truncated_value_is_refused(value: Any, data: st.DataObject) -> None:
+    codec = ValueCodec(allow_pickle=False)
+    encoded = codec.dumps(value)
+    with pytest.raises(CodecError):
+        codec.loads(encoded[: data.draw(st.integers(0, len(encoded) - 1))])
+
+
+@given(values | rows, st.data())
+def test_damaged_bytes_are_a_value_or_refused(value: Any, data: st.DataObject) -> None:
+    codec = ValueCodec(allow_pickle=False)
+    damaged = bytearray(codec.dumps(value))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    raises_only_codec_error(lambda: codec.loads(bytes(damaged)))
+
+
+@given(st.integers(1, 40), st.binary(max_size=40))
+def test_a_garbage_extension_is_a_value_or_refused(code: int, garbage: bytes) -> None:
+    codec = ValueCodec(allow_pickle=False)
+    raises_only_codec_error(lambda: codec.loads(bytes([0xC7, len(garbage), code]) + garbage))
+
+
+@given(st.sampled_from([0x11, 0x12, 0x13]), st.binary(max_size=60), st.integers(0, 3))
+def test_a_garbage_buffer_is_a_batch_or_refused(kind: int, garbage: bytes, count: int) -> None:
+    codec = BatchCodec(allow_pickle=False)
+    raises_only_codec_error(lambda: codec.decode(Buffer(bytes([kind]) + garbage, count)))
+
+
+@given(st.data())
+def test_a_truncated_arrow_buffer_is_refused(data: st.DataObject) -> None:
+    codec = BatchCodec(allow_pickle=False)
+    buffer = codec.encode(ArrowBatch(pa.record_batch({"a": [1, 2, 3], "s": ["x", "y", None]})))
+    # The last 8 bytes mark the end of the stream; the batch is complete before them.
+    cut = data.draw(st.integers(0, buffer.size - 9))
+    with pytest.raises(CodecError):
+        codec.decode(Buffer(buffer.payload[:cut], buffer.rows))
+
+
+def raises_only_codec_error(attempt: Callable[[], Any]) -> None:
+    with contextlib.suppress(CodecError):
+        attempt()

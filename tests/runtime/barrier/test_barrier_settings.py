@@ -1,0 +1,90 @@
+"""Which handler of barriers a job gets, and settings that contradict each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.runtime.barrier.factory import (
+    BarrierSettings,
+    HandlerKind,
+    channels_to_align,
+    select_handler,
+)
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.channel_id import EdgeId
+from penstock.runtime.graph.execution_graph import InputChannelSpec
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.record.elements import (
+    CheckpointOptions,
+    SnapshotKind,
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "channels", "kind"),
+    [
+        (BarrierSettings(), 1, HandlerKind.SINGLE_CHANNEL_ALIGNER),
+        (BarrierSettings(), 2, HandlerKind.ALIGNER),
+        (BarrierSettings(has_credits=False), 2, HandlerKind.STORING),
+        (BarrierSettings(has_credits=False), 1, HandlerKind.SINGLE_CHANNEL_ALIGNER),
+        (BarrierSettings(unaligned=True), 1, HandlerKind.ALTERNATING),
+        (BarrierSettings(unaligned=True, has_aligned_timeout=True), 2, HandlerKind.ALTERNATING_WITH_TIMEOUT),
+        (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE), 1, HandlerKind.SINGLE_CHANNEL_TRACKER),
+        (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE), 2, HandlerKind.TRACKER),
+        (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE, has_credits=False), 2, HandlerKind.TRACKER),
+    ],
+)
+def test_handler_is_chosen(settings: BarrierSettings, channels: int, kind: HandlerKind) -> None:
+    assert select_handler(settings, channels) is kind
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE, unaligned=True), "never waits"),
+        (BarrierSettings(unaligned=True, has_credits=False), "need channels with credits"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: BarrierSettings, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        select_handler(settings, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"mode": "at_least_once", "unaligned": True}, "at least once never waits"),
+        ({"max_concurrent": 2, "unaligned": True}, "use max_concurrent=1"),
+        ({"aligned_timeout": 5}, "without unaligned=True"),
+        ({"aligned_timeout": -1, "unaligned": True}, "aligned_timeout=-1"),
+        ({"max_alignment_bytes": -1}, "max_alignment_bytes=-1"),
+        ({"unaligned": 1}, "give True or False"),
+    ],
+)
+def test_settings_of_a_job_that_contradict_each_other_are_refused(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        Checkpointing(every=10, **changes)
+
+
+def test_options_of_a_barrier_follow_the_settings() -> None:
+    plain = Checkpointing(every=10)
+    at_once = Checkpointing(every=10, unaligned=True)
+    later = Checkpointing(every=10, unaligned=True, aligned_timeout=3)
+    kind = SnapshotKind.CHECKPOINT
+    assert plain.options(kind) == CheckpointOptions()
+    assert at_once.options(kind) == CheckpointOptions(unaligned=True)
+    assert later.options(kind) == CheckpointOptions(aligned_timeout=3.0)
+    assert Checkpointing(every=10, unaligned=True, aligned_timeout=0).options(kind).unaligned
+    assert later.options(SnapshotKind.SAVEPOINT) == CheckpointOptions(SnapshotKind.SAVEPOINT)
+
+
+def test_channels_of_edges_that_cannot_be_dealt_out_anew_are_aligned() -> None:
+    kinds = [Partitioning.KEY_GROUP, Partitioning.FORWARD, Partitioning.REBALANCE, Partitioning.BROADCAST]
+    sender, edge = SubtaskId("map", 0), EdgeId("map", None, "count")
+    specs = [InputChannelSpec(i, i, sender, edge, Partitioner(kind)) for i, kind in enumerate(kinds)]
+    assert channels_to_align(specs) == {1, 3}

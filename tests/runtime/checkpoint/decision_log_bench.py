@@ -1,0 +1,58 @@
+"""A log of decisions on a storage that fails when told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.runtime.checkpoint.decision_log import (
+    DecisionLog,
+)
+from penstock.runtime.checkpoint.log_records import (
+    AttemptBegun,
+    CheckpointCompleted,
+)
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.snapshot import FileHandle
+from penstock.runtime.errors import StorageError
+from penstock.runtime.record.elements import SnapshotKind
+
+PATHS = SnapshotPaths("job")
+SLOT = "job/log/0000000000000000000"
+
+
+class Flaky(MemoryStorage):
+    """Fails when told; `happens` says whether a failing put is done all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.working_puts = 0
+        self.failing_puts = 0
+        self.happens = False
+        self.before_put: Callable[[], None] | None = None
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        before, self.before_put = self.before_put, None
+        if before is not None:
+            before()
+        if self.working_puts:
+            self.working_puts -= 1
+        elif self.failing_puts:
+            self.failing_puts -= 1
+            if self.happens:
+                super().put(path, data, create=create)
+            raise StorageError("no answer")
+        super().put(path, data, create=create)
+
+
+def completed(checkpoint_id: int, attempt: int = 1, **more: tuple[int, ...]) -> CheckpointCompleted:
+    path = PATHS.metadata(SnapshotKind.CHECKPOINT, checkpoint_id, attempt)
+    return CheckpointCompleted(
+        checkpoint_id, attempt, SnapshotKind.CHECKPOINT, FileHandle(path, 1, "c"), 5.0, **more
+    )
+
+
+def begun(storage: Flaky, compact_every: int = 200) -> DecisionLog:
+    log = DecisionLog(storage, PATHS, compact_every=compact_every)
+    assert isinstance(log.begin_attempt(1.0), AttemptBegun)
+    return log

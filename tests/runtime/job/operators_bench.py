@@ -1,0 +1,176 @@
+"""Master hooks and source coordinators in a job: the real scheduler; subtasks are recorded."""
+
+from __future__ import annotations
+
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.errors import DeploymentError
+from penstock.runtime.graph.collection_source import CollectionSource
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.restart import FixedDelay
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
+from penstock.runtime.operators.source_events import SplitRequest
+from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+
+READ = SubtaskId("read", 0)
+
+
+class Hook:
+    def __init__(self, identifier="outside"):
+        self.identifier, self.calls = identifier, []
+
+    def trigger_checkpoint(self, checkpoint_id, timestamp):
+        self.calls.append(("trigger", checkpoint_id))
+        return {"offset": checkpoint_id}
+
+    def restore_checkpoint(self, checkpoint_id, state):
+        self.calls.append(("restore", checkpoint_id, state))
+
+    def reset(self):
+        self.calls.append(("reset",))
+
+    def close(self):
+        self.calls.append(("close",))
+
+
+class Hooked(OnRequest):
+    """A source with splits on request and a master hook."""
+
+    def __init__(self, source, hook):
+        super().__init__(source)
+        self.hook = hook
+
+    def master_hook(self):
+        return self.hook
+
+
+class Missing:
+    """A source that is not there."""
+
+    def splits(self, parallelism):
+        raise FileNotFoundError("no such folder")
+
+    def reader(self, context, splits):
+        raise AssertionError("never deployed")
+
+
+class Eager(OnRequest):
+    """A source whose enumerator hands out everything before anybody asks."""
+
+    def __init__(self, *splits):
+        super().__init__(CollectionSource(()))
+        self.eager, self.closed = splits, 0
+
+    def enumerator(self, context, state):
+        return EagerEnumerator(self, context, state)
+
+
+class EagerEnumerator(OnRequestEnumerator):
+    def __init__(self, source, context, state):
+        super().__init__(source, context, state or (True, source.eager))
+        self.source = source
+
+    def start(self):
+        while self._unassigned:
+            self._context.assign(0, [self._unassigned.popleft()])
+
+    def close(self):
+        self.source.closed += 1
+
+
+class Cluster:
+    """The job's gateway; events arrive at once, unless they are to be lost, or held on their way."""
+
+    def __init__(self):
+        self.said = []
+        self.loses_events = self.holds_events = False
+        self.held = []
+
+    def __getattr__(self, name):
+        return lambda *args: self.said.append((name, *args))
+
+    def send_operator_event(self, attempt, subtask, operator_id, event, answer):
+        self.said.append((attempt, subtask, event))
+        if self.holds_events:
+            self.held.append(answer)
+        elif self.loses_events:
+            answer.failed(DeploymentError("nobody is there"))
+        else:
+            answer.sent()
+
+    def take(self):
+        said, self.said = self.said, []
+        return said
+
+
+class Run:
+    def __init__(self, *sources, parallelism=1, config=None, opened=None, hooks_hang=False):
+        vertices = tuple(
+            JobVertex(name, (OperatorSpec(name, name, None, source=source, stateful=True),), parallelism)
+            for name, source in zip(("read", "other"), sources, strict=False)
+        )
+        clock = ManualClock()
+        self.timers, self.runner = ManualTimers(clock), ManualAsyncRunner()
+        self.user_runner = ManualAsyncRunner() if hooks_hang else self.runner
+        self.cluster, self.storage = Cluster(), MemoryStorage()
+        self.subtasks = [SubtaskId(v.id, i) for v in vertices for i in range(parallelism)]
+        self.scheduler = JobScheduler(
+            "job",
+            build_execution_graph(JobGraph("job", vertices, ())),
+            config
+            or JobConfig(checkpointing=Checkpointing(every=10), restart=FixedDelay(3, 1), failover="region"),
+            self.cluster,
+            None if config is not None else self.storage,
+            clock,
+            self.timers,
+            self.runner,
+            open_location=lambda url, create=False: opened,
+            user_runner=self.user_runner,
+        )
+
+    def begin(self):
+        self.scheduler.start()
+        self.runner.run_all()
+        self.run_attempt()
+        return self
+
+    def run_attempt(self):
+        attempt = self.scheduler.attempt
+        self.scheduler.on_deployed(attempt)
+        self.scheduler.on_started(attempt)
+
+    def checkpoint(self):
+        answers = []
+        self.scheduler.trigger_checkpoint(on_answer=answers.append)
+        self.runner.run_all()
+        checkpoint_id = self.scheduler.statistics().checkpoints.triggered
+        for subtask in self.subtasks:
+            attempt = self.scheduler.attempt_of(subtask)
+            snapshot = SubtaskSnapshot()
+            self.scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, CheckpointMetrics())
+        self.runner.run_all()
+        return answers[0].checkpoint
+
+    def fail(self, subtask):
+        self.scheduler.on_subtask_failed(self.scheduler.attempt, subtask, FailureCause("killed", subtask))
+        self.scheduler.on_all_stopped(self.scheduler.attempt)
+        self.scheduler.on_region_stopped(self.scheduler.attempt)
+        self.runner.run_all()
+        self.timers.advance(2)
+        self.runner.run_all()
+
+    def ask(self, subtask, number):
+        attempt = self.scheduler.attempt_of(subtask)
+        self.cluster.take()
+        self.scheduler.on_operator_event(attempt, subtask, subtask.vertex, SplitRequest(number))
+        return self.events()
+
+    def events(self):
+        """Events of coordinators that were sent since, each with the attempt that it is for."""
+        return [said for said in self.cluster.take() if isinstance(said[0], int)]

@@ -1,0 +1,181 @@
+"""Two pipelines that nothing joins, run by a real scheduler on a recorded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.job_config import Failover, JobConfig
+from penstock.runtime.graph.job_graph import (
+    JobEdge,
+    JobGraph,
+    JobVertex,
+    OperatorSpec,
+    Partitioner,
+    Partitioning,
+)
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.restart import FixedDelay, RestartConfig
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.step_world import RefusingStorage
+
+A_READ, A_WRITE = SubtaskId("a-read", 0), SubtaskId("a-write", 0)
+B_READ, B_WRITE = SubtaskId("b-read", 0), SubtaskId("b-write", 0)
+A, B = (A_READ, A_WRITE), (B_READ, B_WRITE)
+ALL = (A_READ, B_READ, A_WRITE, B_WRITE)
+
+
+def vertex(name: str, parallelism: int = 1) -> JobVertex:
+    source: Any = object() if name.endswith("read") else None
+    return JobVertex(name, (OperatorSpec(name, name, None, source=source, stateful=True),), parallelism)
+
+
+def edge(sender: str, receiver: str, partitioning: Partitioning = Partitioning.REBALANCE) -> JobEdge:
+    return JobEdge(sender, sender, None, receiver, 0, Partitioner(partitioning))
+
+
+def two_pipelines() -> ExecutionGraph:
+    vertices = tuple(vertex(subtask.vertex) for subtask in ALL)
+    return build_execution_graph(
+        JobGraph("two", vertices, (edge("a-read", "a-write"), edge("b-read", "b-write")))
+    )
+
+
+@dataclass
+class Cluster:
+    """Records what the scheduler asks of the world."""
+
+    said: list[tuple[Any, ...]] = field(default_factory=list)
+    barriers: list[int] = field(default_factory=list)
+
+    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        self.deploy_region(attempt, "all", restore)
+
+    def start(self, attempt: int) -> None:
+        self.start_region(attempt, "all")
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[Any], restore: CompletedCheckpoint | None
+    ) -> None:
+        self._say("deploy", attempt, subtasks, None if restore is None else restore.checkpoint_id)
+
+    def start_region(self, attempt: int, subtasks: Collection[Any]) -> None:
+        self._say("start", attempt, subtasks)
+
+    def stop_all(self, attempt: int) -> None:
+        self._say("stop", attempt, "all")
+
+    def stop_region(self, attempt: int, subtasks: Collection[Any]) -> None:
+        self._say("stop", attempt, subtasks)
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
+        self.barriers.append(barrier.checkpoint_id)
+        self._say("trigger", attempt, subtasks, barrier.checkpoint_id)
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        self._say("complete", attempt, subtasks, checkpoint_id)
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        self._say("aborted", attempt, subtasks, checkpoint_id)
+
+    def job_ended(self, state: JobState, cause: str) -> None:
+        self.said.append(("ended", state, cause))
+
+    def fenced(self) -> None:
+        self.said.append(("fenced",))
+
+    def take(self) -> list[tuple[Any, ...]]:
+        said, self.said = self.said, []
+        return said
+
+    def _say(self, what: str, attempt: int, subtasks: Collection[Any], *more: Any) -> None:
+        who = subtasks if isinstance(subtasks, str) else tuple(sorted(subtasks))
+        self.said.append((what, attempt, who, *more))
+
+
+class Run:
+    """One JobMaster's scheduler over two pipelines."""
+
+    def __init__(
+        self,
+        *,
+        restart: RestartConfig | None = None,
+        failover: Failover = "region",
+        storage: RefusingStorage | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.timers = ManualTimers(self.clock)
+        self.runner = ManualAsyncRunner()
+        self.storage = storage or RefusingStorage()
+        self.cluster = Cluster()
+        config = JobConfig(
+            checkpointing=Checkpointing(every=10), restart=restart or FixedDelay(3, 1), failover=failover
+        )
+        self.scheduler = JobScheduler(
+            "job", two_pipelines(), config, self.cluster, self.storage, self.clock, self.timers, self.runner
+        )
+
+    @property
+    def state(self) -> JobState:
+        return self.scheduler.state
+
+    def start(self) -> Run:
+        self.scheduler.start()
+        self.runner.run_all()
+        self.come_up()
+        return self
+
+    def come_up(self) -> None:
+        attempt = self.scheduler.attempt
+        self.scheduler.on_deployed(attempt)
+        self.scheduler.on_started(attempt)
+        assert self.state is JobState.RUNNING
+        self.cluster.take()
+
+    def fail(self, subtask: SubtaskId = A_WRITE, *, recoverable: bool = True) -> None:
+        cause = FailureCause("division by zero", recoverable=recoverable)
+        self.scheduler.on_subtask_failed(self.scheduler.attempt_of(subtask), subtask, cause)
+
+    def until_deployed(self) -> None:
+        """The region is stopped, the delay is over, the record is written."""
+        self.scheduler.on_region_stopped(self.scheduler.attempt)
+        self.timers.advance(1)
+        self.runner.run_all()
+
+    def acknowledge(self, checkpoint_id: int, subtasks: Sequence[SubtaskId] = ALL) -> list[MessageOutcome]:
+        return [
+            self.scheduler.acknowledge(
+                self.scheduler.attempt_of(s), s, checkpoint_id, SubtaskSnapshot(), CheckpointMetrics()
+            )
+            for s in subtasks
+        ]
+
+    def checkpoint(self) -> int:
+        answers: list[Any] = []
+        self.scheduler.trigger_checkpoint(on_answer=answers.append)
+        self.acknowledge(self.cluster.barriers[-1])
+        self.runner.run_all()
+        assert isinstance(answers[0], CheckpointCompleted)
+        return answers[0].checkpoint.checkpoint_id
+
+    def answers_of_trigger(self) -> list[Any]:
+        answers: list[Any] = []
+        self.scheduler.trigger_checkpoint(on_answer=answers.append)
+        return answers

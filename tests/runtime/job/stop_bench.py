@@ -1,0 +1,179 @@
+"""A job that is stopped or rescaled: the real scheduler and storage, and a recorded cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.coordinator_requests import (
+    CheckpointAnswer,
+)
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.metrics import CheckpointMetrics
+from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.job_graph import (
+    Partitioner,
+    Partitioning,
+)
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import RescaleAnswer
+from penstock.runtime.job.restart import FixedDelay
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
+from penstock.runtime.testing.step_savepoints import MemoryPlaces
+
+READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
+
+
+def graph() -> ExecutionGraph:
+    return read_and_count(1, 1, Partitioner(Partitioning.KEY_GROUP, len), keyed=True)
+
+
+@dataclass
+class Cluster:
+    """Records what the scheduler asks of the world."""
+
+    said: list[str] = field(default_factory=list)
+    barriers: list[CheckpointBarrier] = field(default_factory=list)
+    restored: list[CompletedCheckpoint | None] = field(default_factory=list)
+    graph: ExecutionGraph = field(default_factory=graph)
+
+    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        self.said.append(f"deploy {attempt}")
+        self.restored.append(restore)
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        self.deploy(attempt, restore)
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        self.graph = graph
+
+    def start(self, attempt: int) -> None:
+        self.said.append(f"start {attempt}")
+
+    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        self.start(attempt)
+
+    def stop_all(self, attempt: int) -> None:
+        self.said.append(f"stop {attempt}")
+
+    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        self.stop_all(attempt)
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
+        self.barriers.append(barrier)
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        self.said.append(f"complete {checkpoint_id}")
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        self.said.append(f"aborted {checkpoint_id}")
+
+    def send_operator_event(self, *given: Any) -> None:
+        raise AssertionError(given)
+
+    def job_ended(self, state: JobState, cause: str) -> None:
+        self.said.append(f"ended {state.value}")
+
+    def fenced(self) -> None:
+        self.said.append("fenced")
+
+    def take(self) -> list[str]:
+        said, self.said = self.said, []
+        return said
+
+
+class Run:
+    """One JobMaster's scheduler; several may share a storage."""
+
+    def __init__(
+        self,
+        storage: MemoryStorage | None = None,
+        places: MemoryPlaces | None = None,
+        *,
+        job_id: str = "job",
+        restore_from: str | None = None,
+        **checkpointing: Any,
+    ) -> None:
+        self.storage = storage or MemoryStorage()
+        self.places = places or MemoryPlaces()
+        self.clock = ManualClock()
+        self.timers, self.runner = ManualTimers(self.clock), ManualAsyncRunner()
+        self.cluster: Any = Cluster()
+        self.scheduler = JobScheduler(
+            job_id,
+            graph(),
+            JobConfig(
+                checkpointing=Checkpointing(every=10, **checkpointing),
+                restart=FixedDelay(attempts=5, delay=0),
+                restore_from=restore_from,
+            ),
+            self.cluster,
+            self.storage,
+            self.clock,
+            self.timers,
+            self.runner,
+            open_location=self.places,
+        )
+        self.answers: list[CheckpointAnswer] = []
+        self.rescaled: list[RescaleAnswer] = []
+
+    @property
+    def state(self) -> JobState:
+        return self.scheduler.state
+
+    def start(self) -> Run:
+        self.scheduler.start()
+        return self.come_up()
+
+    def come_up(self) -> Run:
+        self.runner.run_all()
+        self.scheduler.on_deployed(self.scheduler.attempt)
+        self.scheduler.on_started(self.scheduler.attempt)
+        return self
+
+    def acknowledge(self) -> int:
+        """Everybody takes the newest checkpoint, and its record is written."""
+        checkpoint_id = self.cluster.barriers[-1].checkpoint_id
+        for subtask in [s.id for s in self.cluster.graph.subtasks]:
+            self.scheduler.acknowledge(
+                self.scheduler.attempt, subtask, checkpoint_id, SubtaskSnapshot(), CheckpointMetrics()
+            )
+        self.runner.run_all()
+        return int(checkpoint_id)
+
+    def stop(self, **request: Any) -> Run:
+        self.scheduler.stop_with_savepoint(StopRequest(**request), self.answers.append)
+        return self
+
+    def rescale(self, **parallelism: int) -> Run:
+        self.scheduler.rescale(parallelism, self.rescaled.append)
+        return self
+
+    def leave(self) -> None:
+        for subtask in (READ, COUNT):
+            self.scheduler.on_subtask_finished(self.scheduler.attempt, subtask)
+        self.runner.run_all()
+
+    def all_stopped(self) -> None:
+        self.scheduler.on_all_stopped(self.scheduler.attempt)
+        self.runner.run_all()
+
+    def parallelism(self) -> dict[str, int]:
+        return {v.id: v.parallelism for v in self.cluster.graph.job.vertices}

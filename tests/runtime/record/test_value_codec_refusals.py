@@ -1,0 +1,109 @@
+"""What the value codec refuses: values without end, too deep, and damaged data."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.record.extension_codes import MAX_DEPTH
+from penstock.runtime.record.value_codec import ValueCodec
+
+
+def list_in_itself() -> Any:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+def dict_in_itself() -> Any:
+    value: dict[str, Any] = {}
+    value["self"] = value
+    return value
+
+
+def columns_in_themselves() -> Any:
+    value: list[Any] = []
+    value.extend([(value, value)] * 3)
+    return value
+
+
+@pytest.mark.parametrize("make", [list_in_itself, dict_in_itself, columns_in_themselves])
+def test_a_value_that_contains_itself_is_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(CodecError, match="contains itself"):
+        ValueCodec().dumps(make())
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = (value,)
+    return value
+
+
+def test_a_value_nested_as_deep_as_allowed_is_read_in_a_thread_with_a_small_stack() -> None:
+    codec = ValueCodec(allow_pickle=False)
+    value, seen = nested(MAX_DEPTH), []
+    data = codec.dumps(value)
+    before = threading.stack_size(2 << 20)
+    try:
+        thread = threading.Thread(target=lambda: seen.append(codec.loads(data)))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert seen == [value]
+
+
+def test_a_value_nested_deeper_than_allowed_is_refused() -> None:
+    with pytest.raises(CodecError, match="deeper than 100 levels"):
+        ValueCodec().dumps(nested(MAX_DEPTH + 1))
+
+
+def test_data_nested_deeper_than_allowed_is_refused() -> None:
+    data = b"\x01"
+    for _ in range(5_000):
+        data = msgpack.packb(msgpack.ExtType(5, b"\x91" + data))
+    with pytest.raises(CodecError, match="deeper than 100 levels"):
+        ValueCodec().loads(data)
+
+
+def test_raw_bytes_are_never_read_as_objects() -> None:
+    for payload in (["|O", [1], "C", b"\1" * 8], [[[["a"], "|O", []]], [1], "C", b"\1" * 8]):
+        data = msgpack.packb(msgpack.ExtType(17, msgpack.packb(payload)))
+        with pytest.raises(CodecError, match="Python objects"):
+            ValueCodec().loads(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x92\x01",
+        b"\x01\x02",
+        msgpack.packb({"a": 1})[:-1] + b"\xc1",
+        b"\x81\x90\x01",
+        msgpack.packb(msgpack.ExtType(99, b"")),
+        msgpack.packb(msgpack.ExtType(5, msgpack.packb("no list"))),
+        msgpack.packb(msgpack.ExtType(6, msgpack.packb([[1, 2], [3]]))),
+        msgpack.packb(msgpack.ExtType(8, msgpack.packb([["a", "a"], [1], [2]]))),
+        msgpack.packb(msgpack.ExtType(8, msgpack.packb([["a", "b"], [1], [2, 3]]))),
+        msgpack.packb(msgpack.ExtType(10, msgpack.packb([1, True]))),
+        msgpack.packb(msgpack.ExtType(29, msgpack.packb([None, b"\xff" * 7 + b"\x7f"]))),
+        b"\xdd\xff\xff\xff\xff",
+    ],
+)
+def test_damaged_data_is_refused(data: bytes) -> None:
+    with pytest.raises(CodecError):
+        ValueCodec().loads(data)
+
+
+def test_data_can_be_read_from_any_buffer() -> None:
+    codec = ValueCodec()
+    data = codec.dumps({"a": (1, [2.5])})
+    assert codec.loads(bytearray(data)) == codec.loads(memoryview(b"x" + data)[1:]) == {"a": (1, [2.5])}

@@ -1,0 +1,59 @@
+"""Files of keyed state that are damaged or do not fit are named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from heap_bench import ALL, Files, new_backend, put, restored, take
+
+from penstock.runtime.checkpoint.snapshot import (
+    InlineHandle,
+    KeyGroupRange,
+)
+from penstock.runtime.errors import (
+    ConfigurationError,
+    CorruptSnapshotError,
+)
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+
+
+@pytest.mark.parametrize("position", [0, 7, 20, -1])
+def test_a_damaged_file_is_named(position: int) -> None:
+    backend, files = new_backend(), Files()
+    put(backend, {"a": 1})
+    handle = take(backend, files, 1, -1)
+    damaged = bytearray(files.content["chk/0"])
+    damaged[position] ^= 1
+    files.content["chk/0"] = bytes(damaged)
+    with pytest.raises(CorruptSnapshotError, match="keyed state in chk/0 is damaged"):
+        restored(handle, files)
+
+
+@pytest.mark.parametrize("length", [0, 4, 12, 40])
+def test_a_file_that_is_cut_off_is_named(length: int) -> None:
+    backend, files = new_backend(), Files()
+    put(backend, {"a": "x" * 100})
+    handle = take(backend, files, 1, -1)
+    inline = replace(handle, files=(InlineHandle(files.content["chk/0"][:length]),))
+    with pytest.raises(CorruptSnapshotError, match="the checkpoint's metadata is damaged"):
+        restored(inline, files)
+
+
+def test_a_value_that_can_not_be_decoded_here_is_reported_with_the_file() -> None:
+    backend, files = new_backend(), Files()
+    put(backend, {"a": range(3)})
+    handle = take(backend, files, 1, -1)
+    strict = HeapKeyedStateBackend(128, ALL, ValueCodec(allow_pickle=False))
+    with pytest.raises(CorruptSnapshotError, match="keyed state in chk/0 can't be decoded"):
+        strict.restore([handle], files)
+
+
+def test_another_max_parallelism_is_refused() -> None:
+    backend, files = new_backend(), Files()
+    put(backend, {"a": 1})
+    handle = take(backend, files, 1, -1)
+    other = HeapKeyedStateBackend(256, KeyGroupRange(0, 255), ValueCodec())
+    with pytest.raises(ConfigurationError, match="max_parallelism=128 and can't be read with 256"):
+        other.restore([handle], files)
