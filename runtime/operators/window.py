@@ -10,12 +10,17 @@ to no window that is still to come is *late*: it goes to a side output. Whether 
 on where a restart happened, or a straggler could open a window again that has fired. So the watermark that
 was reached is in snapshots, too. At another parallelism a subtask gets keys of several old ones and begins
 with the lowest of their watermarks: nothing is late then that was not late for one of them, but a straggler
-for a key whose old subtask was ahead may get a window of its own, which fires beside the one before.
+for a key whose old subtask was ahead may get a window of its own, which fires beside the one before. The end
+of time is no watermark to go on from: a job that was drained and goes on has records to come.
+
+What must never happen: event time that goes back, because sources that begin anew say lower watermarks than
+the restored one, and windows of one size or kind taken for those of another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar, Final
 
@@ -26,7 +31,7 @@ from penstock.runtime.operators.function_operator import FunctionOperator, check
 from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, Watermark
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner
 
@@ -37,6 +42,7 @@ WINDOW_STATE: Final = "windows"
 LATE_RECORDS: Final = "late_records"
 
 _REACHED: Final = "watermark"
+_SHAPE: Final = "shape"
 
 
 class WindowOperator(FunctionOperator):
@@ -62,7 +68,7 @@ class WindowOperator(FunctionOperator):
         self._select = key_selector
         self._assigner = assigner
         self._size = assigner.size
-        self._selecting = False
+        self._selecting = self._firing = False
         self._table: StateTable | None = None
         self._collector: ResultCollector | None = None
         self._reached: int | None = None
@@ -92,6 +98,8 @@ class WindowOperator(FunctionOperator):
         self._subtask = context.connector.subtask, context.connector.parallelism
         self._reached = self._restored_watermark(context.restored.get(_REACHED, ()))
         self._table = context.keyed_state.table(WINDOW_STATE)
+        if self._table.entries:
+            self._check_shape(context.restored.get(_SHAPE, ()))
         for key, windows in self._table.entries.items():
             for start in windows:
                 self._keys_by_end.setdefault(start + self._size, {})[key] = None
@@ -100,8 +108,11 @@ class WindowOperator(FunctionOperator):
 
     @property
     def doing(self) -> str:
-        """The function that runs: the window's or the key selector."""
-        return f"key_by function {function_location(self._select)}" if self._selecting else super().doing
+        """The function that runs: one of the window's, or the key selector."""
+        if self._selecting:
+            return f"key_by function {function_location(self._select)}"
+        running = self._contents.result_function if self._firing else self._contents.function
+        return f"{self.kind} function {function_location(running)}"
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Put the records of a batch into their windows; the late ones come out at the side."""
@@ -127,20 +138,42 @@ class WindowOperator(FunctionOperator):
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Emit the windows that have ended, the earliest first."""
-        self._reached = watermark.timestamp
-        while self._ends and self._ends[0] - 1 <= watermark.timestamp:
+        if self._reached is None or watermark.timestamp > self._reached:
+            self._reached = watermark.timestamp
+        while self._ends and self._ends[0] - 1 <= self._reached:
             end = heappop(self._ends)
             yield from self._fire(end, self._keys_by_end.pop(end))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
-        """How far event time has come; the windows are keyed state."""
-        return {_REACHED: ListState([(*self._subtask, self._reached)], RedistributionMode.UNION)}
+        """How far event time has come, and what windows these are; the windows themselves are keyed state."""
+        reached = (*self._subtask, self._reached)
+        return {
+            _REACHED: ListState([reached], RedistributionMode.UNION),
+            _SHAPE: ListState([self._shape], RedistributionMode.BROADCAST),
+        }
+
+    @property
+    def _shape(self) -> tuple[int, str]:
+        return self._size, self._contents.keeps
+
+    def _check_shape(self, restored: Sequence[tuple[int, str]]) -> None:
+        for size, keeps in restored:
+            if (size, keeps) != self._shape:
+                now = f"{timedelta(microseconds=self._size)} long and keep {self._contents.keeps}"
+                msg = (
+                    f"the restored windows are {timedelta(microseconds=size)} long and keep {keeps}, those "
+                    f"of this program are {now}. Give the operator a new id, or leave the windows alone"
+                )
+                raise StateMismatchError(msg)
 
     def _restored_watermark(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
         """That of this very subtask, or of the one that was behind all others; `None` if one had none."""
         own = [reached for *subtask, reached in old if tuple(subtask) == self._subtask]
-        known = [reached for reached in own or [reached for *_, reached in old] if reached is not None]
-        return min(known, default=None) if len(known) == len(own or old) else None
+        all_reached = own or [reached for *_, reached in old]
+        known = [reached for reached in all_reached if reached is not None]
+        if len(known) < len(all_reached):
+            return None
+        return min((reached for reached in known if reached != END_OF_TIME), default=None)
 
     def _add(self, keys: list[Any], rows: RowBatch, entries: dict[Any, Any]) -> list[int]:
         """Fold records into their windows; gives the positions of those that are late."""
@@ -151,8 +184,8 @@ class WindowOperator(FunctionOperator):
         cursor = self._cursor.over(rows.rows)
         for position, (key, stamp, row) in enumerate(zip(keys, rows.timestamps or (), cursor, strict=True)):
             starts = starts_of(stamp)
-            if over is not None and starts[0] <= over:
-                starts = [start for start in starts if start > over]
+            if not starts or (over is not None and starts[0] <= over):
+                starts = [start for start in starts if over is None or start > over]
                 if not starts:
                     late.append(position)
                     continue
@@ -186,6 +219,7 @@ class WindowOperator(FunctionOperator):
         """What each key's window emits; it is forgotten when that is used up."""
         assert self._table is not None, "open() comes first"
         entries, changed = self._table.entries, self._table.changed
+        self._firing = True
         for key in keys:
             windows = entries[key]
             yield self._contents.results(key, window, windows[window.start])
@@ -193,6 +227,7 @@ class WindowOperator(FunctionOperator):
             if not windows:
                 del entries[key]
             changed.add(key)
+        self._firing = False
 
     def _counters(self) -> Mapping[str, int]:
         return {LATE_RECORDS: self._late}

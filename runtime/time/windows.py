@@ -33,7 +33,10 @@ class TimeWindow(NamedTuple):
 
 @runtime_checkable
 class WindowAssigner(Protocol):
-    """Says which windows a timestamp belongs to. The same timestamp always gives the same windows."""
+    """Says which windows a timestamp belongs to. The same timestamp always gives the same windows.
+
+    All windows of one assigner have one size. A timestamp that belongs to none is late everywhere.
+    """
 
     @property
     def size(self) -> int:
@@ -41,7 +44,7 @@ class WindowAssigner(Protocol):
         ...
 
     def starts(self, timestamp: int) -> Sequence[int]:
-        """Starts of all windows that hold this timestamp."""
+        """Starts of all windows that hold this timestamp, the earliest first."""
         ...
 
 
