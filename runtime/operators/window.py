@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from math import inf
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.checkpoint.snapshot import RedistributionMode
@@ -68,6 +69,8 @@ class WindowOperator(FunctionOperator):
         self._select = key_selector
         self._assigner = assigner
         self._size = assigner.size
+        #: How often windows begin, where the assigner knows: spares asking it for every record.
+        self._slide: int | None = getattr(assigner, "slide", None)
         self._selecting = self._firing = False
         self._table: StateTable | None = None
         self._collector: ResultCollector | None = None
@@ -102,9 +105,7 @@ class WindowOperator(FunctionOperator):
             self._check_shape(context.restored.get(_SHAPE, ()))
         for key, windows in self._table.entries.items():
             for start in windows:
-                self._keys_by_end.setdefault(start + self._size, {})[key] = None
-        self._ends = list(self._keys_by_end)
-        heapify(self._ends)
+                self._remember(start + self._size, key)
 
     @property
     def doing(self) -> str:
@@ -133,8 +134,7 @@ class WindowOperator(FunctionOperator):
         self._table.changed.update(keys)
         if late:
             self._late += len(late)
-            stamps = rows.timestamps or ()
-            yield Tagged(LATE_RECORDS, RowBatch([rows.rows[i] for i in late], [stamps[i] for i in late]))
+            yield Tagged(LATE_RECORDS, RowBatch([row for row, _ in late], [stamp for _, stamp in late]))
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Emit the windows that have ended, the earliest first."""
@@ -175,34 +175,41 @@ class WindowOperator(FunctionOperator):
             return None
         return min((reached for reached in known if reached != END_OF_TIME), default=None)
 
-    def _add(self, keys: list[Any], rows: RowBatch, entries: dict[Any, Any]) -> list[int]:
-        """Fold records into their windows; gives the positions of those that are late."""
-        first, add, size = self._contents.first, self._contents.add, self._size
-        starts_of, by_end, late = self._assigner.starts, self._keys_by_end, []
+    def _add(self, keys: list[Any], rows: RowBatch, entries: dict[Any, Any]) -> list[tuple[Any, int]]:
+        """Fold records into their windows; gives those that are late, with their timestamps."""
+        first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
+        starts_of, late = self._assigner.starts, []
         # The start of the last window that can't take anything any more.
-        over = None if self._reached is None else self._reached + 1 - size
+        over = -inf if self._reached is None else self._reached + 1 - size
+        starts: Sequence[int] = ()
+        low = high = 0  # from here to there all timestamps are in the same windows
         cursor = self._cursor.over(rows.rows)
-        for position, (key, stamp, row) in enumerate(zip(keys, rows.timestamps or (), cursor, strict=True)):
-            starts = starts_of(stamp)
-            if not starts or (over is not None and starts[0] <= over):
-                starts = [start for start in starts if over is None or start > over]
-                if not starts:
-                    late.append(position)
-                    continue
+        for key, stamp, row in zip(keys, rows.timestamps or (), cursor, strict=True):
+            if not low <= stamp < high:
+                starts = starts_of(stamp)
+                low, high = (starts[-1], starts[-1] + slide) if slide and starts else (stamp, stamp + 1)
+                starts = [start for start in starts if start > over]
+            if not starts:
+                late.append((row, stamp))
+                continue
             windows = entries.get(key)
             if windows is None:
                 windows = entries[key] = {}
             for start in starts:
                 if start in windows:
                     windows[start] = add(windows[start], row)
-                    continue
-                windows[start] = first(row)
-                end = start + size
-                if end not in by_end:
-                    by_end[end] = {}
-                    heappush(self._ends, end)
-                by_end[end][key] = None
+                else:
+                    windows[start] = first(row)
+                    self._remember(start + size, key)
         return late
+
+    def _remember(self, end: int, key: Any) -> None:
+        """A key has a window that ends then."""
+        keys = self._keys_by_end.get(end)
+        if keys is None:
+            keys = self._keys_by_end[end] = {}
+            heappush(self._ends, end)
+        keys[key] = None
 
     def _fire(self, end: int, keys: Iterable[Any]) -> Iterator[RowBatch]:
         """Emit one window of many keys, with its last microsecond as timestamp."""

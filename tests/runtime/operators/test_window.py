@@ -177,11 +177,20 @@ def test_a_record_that_belongs_to_no_window_at_all_is_late() -> None:
         assert harness.state(WINDOW_STATE) == {}
 
 
+class Own:
+    """A user's assigner: it does not say how often windows begin, and leaves gaps."""
+
+    size = 10
+
+    def starts(self, timestamp: int) -> Sequence[int]:
+        return [start for start in SLIDING.starts(timestamp) if start % 3]
+
+
 RECORDS = st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers(-30, 60))
 STEPS = st.lists(st.lists(RECORDS, max_size=6) | st.integers(-30, 60), max_size=20)
 
 
-@given(steps=STEPS, windows=st.sampled_from([TEN, SLIDING]))
+@given(steps=STEPS, windows=st.sampled_from([TEN, SLIDING, Own()]))
 def test_each_window_of_each_key_is_whole_but_for_what_was_late(
     steps: list[list[tuple[str, int, int]] | int], windows: WindowAssigner
 ) -> None:
