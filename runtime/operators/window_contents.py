@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from penstock.runtime.operators.watched_reduce import WatchedReduce
 from penstock.runtime.time.windows import TimeWindow
 
 T = TypeVar("T")
@@ -81,13 +82,20 @@ class ReducedContents:
     """Keeps one value, and emits it.
 
     Args:
-        function: From the value so far and a record to the new value.
+        function: From the value so far and a record to the new value: a new one, or one of the two as it is.
+            The first record of a window is its first value, and may be in other windows, too.
     """
 
     keeps: ClassVar[str] = "a reduced value"
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self.function = self.result_function = self.add = function
+        self.function = self.result_function = function
+        self._watched = WatchedReduce(function, "a record that may be in other windows")
+
+    @property
+    def add(self) -> Callable[[Any, Any], Any]:
+        """The user's function."""
+        return self._watched.to_call
 
     def first(self, row: Any) -> Any:
         """The first record is the first value."""
