@@ -160,6 +160,7 @@ _HOME: Final = {
 }
 
 __all__ = [
+    "AggregateFunction",
     "ArrowBatch",
     "BadRecordError",
     "Batch",
@@ -215,13 +216,19 @@ __all__ = [
     "SavepointStillNeededWarning",
     "Sink",
     "SinkWriter",
+    "SlidingEventTimeWindows",
     "Source",
     "SourceReader",
     "SplitEnumerator",
     "SplitEnumeratorContext",
     "StorageError",
     "StreamEnvironment",
+    "TimeWindow",
+    "TumblingEventTimeWindows",
     "ValueState",
+    "WatermarkStrategy",
+    "WindowAssigner",
+    "WindowedStream",
     "read_state",
     "write_state",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
-from penstock.runtime.graph.checked_call import checked_call, refuse
+from penstock.runtime.graph.checked_call import WrongStreamError, checked_call, refuse
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
@@ -120,3 +120,16 @@ class WindowedStream(Generic[T, K]):
 
     def __repr__(self) -> str:
         return f"WindowedStream({function_name(self._key_selector)}, {self._assigner!r})"
+
+    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Explain why a method of `DataStream` is not here."""
+            if name.startswith("_") or not hasattr(DataStream, name):
+                msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+                raise AttributeError(msg)
+            msg = (
+                f"a WindowedStream has no {name}: say what each window emits, with reduce(id, function), "
+                "aggregate(id, function) or apply(id, function) first"
+            )
+            raise WrongStreamError(msg)

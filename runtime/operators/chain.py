@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.runtime.checkpoint.permit import CommitPermit
-from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.failure import operator_error, short_repr
+from penstock.runtime.operators.located_operators import LocatedOperators
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output, Tagged
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
@@ -40,8 +41,6 @@ EmitWatermark: TypeAlias = Callable[[Watermark], None]
 
 #: Work that can be left after any step: resumed with `next`, given up with `close`.
 Work: TypeAlias = Generator[None, None, None]
-
-T = TypeVar("T")
 
 _END: Final = object()
 
@@ -83,13 +82,14 @@ class OperatorChain:
         emit_watermark: EmitWatermark,
         first_index: int = 0,
     ) -> None:
-        self._locations = tuple(location for location, _ in operators)
-        self._operators = tuple(operator for _, operator in operators)
+        self._located = LocatedOperators(operators)
+        self._locations = self._located.locations
+        self._operators = self._located.operators
+        self._guarded = self._located.call
         self._last = len(self._operators) - 1
         self._emit = emit
         self._emit_watermark = emit_watermark
         self._first_index = first_index
-        self._to_close: list[int] = []
         self._busy = False
 
     @property
@@ -111,10 +111,7 @@ class OperatorChain:
         Raises:
             OperatorError: An operator failed; `close` releases those that were opened.
         """
-        for index in reversed(range(len(self._operators))):
-            context = contexts[self._locations[index].operator]
-            self._to_close.append(index)
-            self._guarded(index, self._operators[index].open, context)
+        self._located.open(contexts)
 
     def process(self, batch: Batch) -> Work:
         """Put a batch through the chain; yields after every batch that left it.
@@ -161,10 +158,7 @@ class OperatorChain:
         if self._busy:
             msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
             raise RuntimeError(msg)
-        return {
-            location.operator: self._guarded(index, self._operators[index].snapshot, checkpoint_id)
-            for index, location in enumerate(self._locations)
-        }
+        return self._located.each(lambda operator: operator.snapshot(checkpoint_id))
 
     def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
         """The raw state of the operators that have any, by operator id; after `snapshot`.
@@ -172,10 +166,7 @@ class OperatorChain:
         Raises:
             OperatorError: An operator failed.
         """
-        found = {
-            location.operator: self._guarded(index, self._operators[index].snapshot_raw, checkpoint_id)
-            for index, location in enumerate(self._locations)
-        }
+        found = self._located.each(lambda operator: operator.snapshot_raw(checkpoint_id))
         return {operator: raw for operator, raw in found.items() if raw}
 
     def checkpoint_completed(self, permit: CommitPermit) -> None:
@@ -184,8 +175,7 @@ class OperatorChain:
         Raises:
             OperatorError: An operator failed.
         """
-        for index, operator in enumerate(self._operators):
-            self._guarded(index, operator.checkpoint_completed, permit)
+        self._located.each(lambda operator: operator.checkpoint_completed(permit))
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
         """Pass the notice on, from the first operator to the last.
@@ -193,17 +183,11 @@ class OperatorChain:
         Raises:
             OperatorError: An operator failed.
         """
-        for index, operator in enumerate(self._operators):
-            self._guarded(index, operator.checkpoint_aborted, checkpoint_id)
+        self._located.each(lambda operator: operator.checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> ChainStatistics:
         """Counters of all operators."""
-        return ChainStatistics(
-            {
-                location.operator: operator.statistics()
-                for location, operator in zip(self._locations, self._operators, strict=True)
-            }
-        )
+        return ChainStatistics(self._located.each(lambda operator: operator.statistics()))
 
     def close(self) -> None:
         """Close all operators that were opened, the last one first, even when one fails.
@@ -211,17 +195,7 @@ class OperatorChain:
         Raises:
             OperatorError: The first failure; its `cause_text` ends with the others.
         """
-        failures: list[OperatorError] = []
-        for index in sorted(self._to_close, reverse=True):
-            try:
-                self._guarded(index, self._operators[index].close)
-            except OperatorError as error:
-                failures.append(error)
-        self._to_close.clear()
-        if failures:
-            first, *others = failures
-            also = "".join(f"\nAlso while closing: {other}" for other in others)
-            raise OperatorError(first.location, first.what, first.cause_text + also) from first
+        self._located.close()
 
     def _drive(
         self, start: int, begin: Callable[[Operator], Iterator[Output]], passing: Watermark | None = None
@@ -297,16 +271,3 @@ class OperatorChain:
             close = getattr(outputs, "close", None)
             if close is not None:
                 self._guarded(index, close)
-
-    def _guarded(self, index: int, call: Callable[..., T], *arguments: Any) -> T:
-        try:
-            return call(*arguments)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            # SystemExit, too: in a task's thread it would end the thread without a word.
-            raise self._located(index, error) from error
-
-    def _located(self, index: int, error: BaseException) -> OperatorError:
-        operator = self._operators[index]
-        return operator_error(self._locations[index], operator.doing, error, operator.current_record)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
-from operator import is_not
 from typing import Any, ClassVar, Final
 
-from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import OperatorContext, Output
+from penstock.runtime.operators.watched_reduce import WatchedReduce
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.state.state_table import StateTable
 
 #: Name of the state table that holds the values.
 REDUCE_STATE: Final = "reduce"
-
-#: How many calls of the function in each attempt are watched for changes in place.
-WATCHED_CALLS: Final = 100
 
 
 class KeyedReduceOperator(KeyedFunctionOperator):
@@ -39,7 +34,7 @@ class KeyedReduceOperator(KeyedFunctionOperator):
 
     def __init__(self, key_selector: Callable[[Any], Any], function: Callable[[Any, Any], Any]) -> None:
         super().__init__(key_selector, function)
-        self._watched = 0
+        self._watched = WatchedReduce(function, "what was emitted before")
         self._table: StateTable | None = None
 
     def open(self, context: OperatorContext) -> None:
@@ -66,7 +61,7 @@ class KeyedReduceOperator(KeyedFunctionOperator):
             yield RowBatch(values, rows.timestamps)
 
     def _reduced(self, keys: list[Any], rows: Iterator[Any], entries: dict[Any, Any]) -> list[Any]:
-        function = self._function if self._watched >= WATCHED_CALLS else self._watch
+        function = self._watched.to_call
         values: list[Any] = []
         for key, row in zip(keys, rows, strict=True):
             if key in entries:
@@ -75,28 +70,3 @@ class KeyedReduceOperator(KeyedFunctionOperator):
                 entries[key] = value = row
             values.append(value)
         return values
-
-    def _watch(self, value: Any, row: Any) -> Any:
-        """Call the user's function and see whether it changes the value in place."""
-        self._watched += 1
-        before = _parts(value)
-        result = self._function(value, row)
-        after = _parts(value)
-        if len(before) != len(after) or any(map(is_not, before, after)):
-            msg = (
-                "it changed its first argument in place, which is also what was emitted before; "
-                "return a new value instead, for example {**a, ...}"
-            )
-            raise PenstockError(msg)
-        return result
-
-
-def _parts(value: Any) -> list[Any]:
-    """What a mutable value consists of, one level deep; nothing for all that can't be looked into."""
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    if isinstance(value, list | set | bytearray):
-        return list(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, f.name, None) for f in fields(value)]
-    return []

@@ -10,23 +10,30 @@ to no window that is still to come is *late*: it goes to a side output. Whether 
 on where a restart happened, or a straggler could open a window again that has fired. So the watermark that
 was reached is in snapshots, too. At another parallelism a subtask gets keys of several old ones and begins
 with the lowest of their watermarks: nothing is late then that was not late for one of them, but a straggler
-for a key whose old subtask was ahead may get a window of its own, which fires beside the one before.
+for a key whose old subtask was ahead may get a window of its own, which fires beside the one before. The end
+of time is no watermark to go on from: a job that was drained and goes on has records to come.
+
+What must never happen: event time that goes back, because sources that begin anew say lower watermarks than
+the restored one, and windows of one size or kind taken for those of another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from datetime import timedelta
+from heapq import heappop, heappush
+from math import inf
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.checkpoint.snapshot import RedistributionMode
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.errors import PenstockError, StateMismatchError
+from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
-from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, Watermark
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner
 
@@ -37,6 +44,7 @@ WINDOW_STATE: Final = "windows"
 LATE_RECORDS: Final = "late_records"
 
 _REACHED: Final = "watermark"
+_SHAPE: Final = "shape"
 
 
 class WindowOperator(KeyedFunctionOperator):
@@ -61,6 +69,9 @@ class WindowOperator(KeyedFunctionOperator):
         super().__init__(key_selector, self._contents.function)
         self._assigner = assigner
         self._size = assigner.size
+        #: How often windows begin, where the assigner knows: spares asking it for every record.
+        self._slide: int | None = getattr(assigner, "slide", None)
+        self._firing = False
         self._table: StateTable | None = None
         self._collector: ResultCollector | None = None
         self._reached: int | None = None
@@ -81,11 +92,18 @@ class WindowOperator(KeyedFunctionOperator):
         self._collector = ResultCollector(context.connector.clock.monotonic)
         self._subtask = context.connector.subtask, context.connector.parallelism
         self._reached = self._restored_watermark(context.restored.get(_REACHED, ()))
+        if self._table.entries:
+            self._check_shape(context.restored.get(_SHAPE, ()))
         for key, windows in self._table.entries.items():
             for start in windows:
-                self._keys_by_end.setdefault(start + self._size, {})[key] = None
-        self._ends = list(self._keys_by_end)
-        heapify(self._ends)
+                self._remember(start + self._size, key)
+
+    @property
+    def doing(self) -> str:
+        """The function that runs: one of the window's, or the key selector."""
+        if self._firing and not self._selecting:
+            return f"{self.kind} function {function_location(self._contents.result_function)}"
+        return super().doing
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Put the records of a batch into their windows; the late ones come out at the side."""
@@ -104,54 +122,82 @@ class WindowOperator(KeyedFunctionOperator):
         self._table.changed.update(keys)
         if late:
             self._late += len(late)
-            stamps = rows.timestamps or ()
-            yield Tagged(LATE_RECORDS, RowBatch([rows.rows[i] for i in late], [stamps[i] for i in late]))
+            yield Tagged(LATE_RECORDS, RowBatch([row for row, _ in late], [stamp for _, stamp in late]))
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Emit the windows that have ended, the earliest first."""
-        self._reached = watermark.timestamp
-        while self._ends and self._ends[0] - 1 <= watermark.timestamp:
+        if self._reached is None or watermark.timestamp > self._reached:
+            self._reached = watermark.timestamp
+        while self._ends and self._ends[0] - 1 <= self._reached:
             end = heappop(self._ends)
             yield from self._fire(end, self._keys_by_end.pop(end))
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
-        """How far event time has come; the windows are keyed state."""
-        return {_REACHED: ListState([(*self._subtask, self._reached)], RedistributionMode.UNION)}
+        """How far event time has come, and what windows these are; the windows themselves are keyed state."""
+        reached = (*self._subtask, self._reached)
+        return {
+            _REACHED: ListState([reached], RedistributionMode.UNION),
+            _SHAPE: ListState([self._shape], RedistributionMode.BROADCAST),
+        }
+
+    @property
+    def _shape(self) -> tuple[int, str]:
+        return self._size, self._contents.keeps
+
+    def _check_shape(self, restored: Sequence[tuple[int, str]]) -> None:
+        for size, keeps in restored:
+            if (size, keeps) != self._shape:
+                now = f"{timedelta(microseconds=self._size)} long and keep {self._contents.keeps}"
+                msg = (
+                    f"the restored windows are {timedelta(microseconds=size)} long and keep {keeps}, those "
+                    f"of this program are {now}. Give the operator a new id, or leave the windows alone"
+                )
+                raise StateMismatchError(msg)
 
     def _restored_watermark(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
         """That of this very subtask, or of the one that was behind all others; `None` if one had none."""
         own = [reached for *subtask, reached in old if tuple(subtask) == self._subtask]
-        known = [reached for reached in own or [reached for *_, reached in old] if reached is not None]
-        return min(known, default=None) if len(known) == len(own or old) else None
+        all_reached = own or [reached for *_, reached in old]
+        known = [reached for reached in all_reached if reached is not None]
+        if len(known) < len(all_reached):
+            return None
+        return min((reached for reached in known if reached != END_OF_TIME), default=None)
 
-    def _add(self, keys: list[Any], rows: RowBatch, entries: dict[Any, Any]) -> list[int]:
-        """Fold records into their windows; gives the positions of those that are late."""
-        first, add, size = self._contents.first, self._contents.add, self._size
-        starts_of, by_end, late = self._assigner.starts, self._keys_by_end, []
+    def _add(self, keys: list[Any], rows: RowBatch, entries: dict[Any, Any]) -> list[tuple[Any, int]]:
+        """Fold records into their windows; gives those that are late, with their timestamps."""
+        first, add, size, slide = self._contents.first, self._contents.add, self._size, self._slide
+        starts_of, late = self._assigner.starts, []
         # The start of the last window that can't take anything any more.
-        over = None if self._reached is None else self._reached + 1 - size
+        over = -inf if self._reached is None else self._reached + 1 - size
+        starts: Sequence[int] = ()
+        low = high = 0  # from here to there all timestamps are in the same windows
         cursor = self._cursor.over(rows.rows)
-        for position, (key, stamp, row) in enumerate(zip(keys, rows.timestamps or (), cursor, strict=True)):
-            starts = starts_of(stamp)
-            if over is not None and starts[0] <= over:
+        for key, stamp, row in zip(keys, rows.timestamps or (), cursor, strict=True):
+            if not low <= stamp < high:
+                starts = starts_of(stamp)
+                low, high = _same_windows(starts, size, slide) if slide and starts else (stamp, stamp + 1)
                 starts = [start for start in starts if start > over]
-                if not starts:
-                    late.append(position)
-                    continue
+            if not starts:
+                late.append((row, stamp))
+                continue
             windows = entries.get(key)
             if windows is None:
                 windows = entries[key] = {}
             for start in starts:
                 if start in windows:
                     windows[start] = add(windows[start], row)
-                    continue
-                windows[start] = first(row)
-                end = start + size
-                if end not in by_end:
-                    by_end[end] = {}
-                    heappush(self._ends, end)
-                by_end[end][key] = None
+                else:
+                    windows[start] = first(row)
+                    self._remember(start + size, key)
         return late
+
+    def _remember(self, end: int, key: Any) -> None:
+        """A key has a window that ends then."""
+        keys = self._keys_by_end.get(end)
+        if keys is None:
+            keys = self._keys_by_end[end] = {}
+            heappush(self._ends, end)
+        keys[key] = None
 
     def _fire(self, end: int, keys: Iterable[Any]) -> Iterator[RowBatch]:
         """Emit one window of many keys, with its last microsecond as timestamp."""
@@ -168,6 +214,7 @@ class WindowOperator(KeyedFunctionOperator):
         """What each key's window emits; it is forgotten when that is used up."""
         assert self._table is not None, "open() comes first"
         entries, changed = self._table.entries, self._table.changed
+        self._firing = True
         for key in keys:
             windows = entries[key]
             yield self._contents.results(key, window, windows[window.start])
@@ -175,6 +222,17 @@ class WindowOperator(KeyedFunctionOperator):
             if not windows:
                 del entries[key]
             changed.add(key)
+        self._firing = False
 
     def _counters(self) -> Mapping[str, int]:
         return {LATE_RECORDS: self._late}
+
+
+def _same_windows(starts: Sequence[int], size: int, slide: int) -> tuple[int, int]:
+    """From where to where timestamps are in these very windows: up to where one begins or ends.
+
+    Example:
+        >>> _same_windows((0, 3, 6, 9), size=10, slide=3)
+        (9, 10)
+    """
+    return max(starts[-1], starts[0] - slide + size), min(starts[-1] + slide, starts[0] + size)

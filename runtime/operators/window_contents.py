@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from penstock.runtime.operators.watched_reduce import WatchedReduce
 from penstock.runtime.time.windows import TimeWindow
 
 T = TypeVar("T")
@@ -46,11 +47,22 @@ class AggregateFunction(ABC, Generic[T, A, R]):
 
 
 class WindowContents(Protocol):
-    """How a window operator folds records; made anew for each subtask."""
+    """How a window operator folds records; made anew for each subtask.
+
+    Attributes:
+        keeps: What it keeps, in words: contents of one kind are not taken for those of another.
+    """
+
+    keeps: ClassVar[str]
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The user's function, for names and errors."""
+        """The user's function that takes records, for checks and errors."""
+        ...
+
+    @property
+    def result_function(self) -> Callable[..., Any]:
+        """The user's function that results come from, for errors."""
         ...
 
     def first(self, row: Any) -> Any:
@@ -70,12 +82,20 @@ class ReducedContents:
     """Keeps one value, and emits it.
 
     Args:
-        function: From the value so far and a record to the new value.
+        function: From the value so far and a record to the new value: a new one, or one of the two as it is.
+            The first record of a window is its first value, and may be in other windows, too.
     """
 
+    keeps: ClassVar[str] = "a reduced value"
+
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self.function = function
-        self.add = function
+        self.function = self.result_function = function
+        self._watched = WatchedReduce(function, "a record that may be in other windows")
+
+    @property
+    def add(self) -> Callable[[Any, Any], Any]:
+        """The user's function."""
+        return self._watched.to_call
 
     def first(self, row: Any) -> Any:
         """The first record is the first value."""
@@ -93,9 +113,11 @@ class AggregatedContents:
         aggregate: The user's function object; a copy of it is used, so that subtasks share nothing.
     """
 
+    keeps: ClassVar[str] = "an accumulator"
+
     def __init__(self, aggregate: AggregateFunction[Any, Any, Any]) -> None:
         self._aggregate = copy.deepcopy(aggregate)
-        self.function = self._aggregate.add
+        self.function, self.result_function = self._aggregate.add, self._aggregate.get_result
 
     def first(self, row: Any) -> Any:
         """An accumulator with one record."""
@@ -117,8 +139,10 @@ class ListedContents:
         function: From key, window and the records in the order of their coming to the records to emit.
     """
 
+    keeps: ClassVar[str] = "all records"
+
     def __init__(self, function: Callable[[Any, TimeWindow, list[Any]], Iterable[Any] | None]) -> None:
-        self.function = function
+        self.function = self.result_function = function
 
     def first(self, row: Any) -> list[Any]:
         """A list of one record."""

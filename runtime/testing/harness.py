@@ -9,18 +9,11 @@ state comes back, that its commits wait for the checkpoint) holds on a cluster. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
-from penstock.runtime.checkpoint.snapshot import (
-    InlineHandle,
-    KeyedStateHandle,
-    RedistributionMode,
-    StateHandle,
-)
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.function_operator import rows_of
@@ -31,22 +24,8 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.redistribution import redistribute
+from penstock.runtime.testing.harness_snapshot import FilesInHandles, HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
-
-
-@dataclass(frozen=True, slots=True)
-class HarnessSnapshot:
-    """What one harness put into one checkpoint, encoded as in a job.
-
-    Attributes:
-        checkpoint_id: The checkpoint.
-        lists: Each list state's mode and encoded values.
-        keyed: Keyed state, when the operator has it.
-    """
-
-    checkpoint_id: int
-    lists: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] = field(default_factory=dict)
-    keyed: KeyedStateHandle | None = None
 
 
 class OperatorHarness:
@@ -99,7 +78,7 @@ class OperatorHarness:
         self._max_parallelism = max_parallelism
         self._key_groups = key_group_range(subtask, parallelism, max_parallelism)
         self._codec = ValueCodec()
-        self._files = _Files()
+        self._files = FilesInHandles()
         self._operator = operator
         self._main: list[Batch] = []
         self._side: dict[str, list[Any]] = {}
@@ -137,13 +116,17 @@ class OperatorHarness:
         """Process a batch of any kind; see `push`."""
         return self._drain(self._chain.process(batch), stop_after)
 
-    def push_watermark(self, timestamp: int) -> list[Any]:
+    def push_watermark(self, timestamp: int, *, stop_after: int | None = None) -> list[Any]:
         """Advance event time to `timestamp` microseconds; returns the rows that this emitted.
+
+        Args:
+            timestamp: Event time.
+            stop_after: As for `push`.
 
         Raises:
             OperatorError: The operator failed.
         """
-        return self._drain(self._chain.process_watermark(Watermark(timestamp)))
+        return self._drain(self._chain.process_watermark(Watermark(timestamp)), stop_after)
 
     def end_of_data(self) -> list[Any]:
         """End the input; returns the rows that this emitted.
@@ -289,14 +272,3 @@ class OperatorHarness:
         if restored:
             backend.restore(handles, self._files, restored_checkpoint_id=self._last_id)
         return backend
-
-
-class _Files:
-    """Keeps state in its handle."""
-
-    def write(self, data: bytes) -> StateHandle:
-        return InlineHandle(data)
-
-    def read(self, handle: StateHandle) -> bytes:
-        assert isinstance(handle, InlineHandle), "a harness restores what a harness has written"
-        return handle.data

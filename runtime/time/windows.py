@@ -33,7 +33,11 @@ class TimeWindow(NamedTuple):
 
 @runtime_checkable
 class WindowAssigner(Protocol):
-    """Says which windows a timestamp belongs to. The same timestamp always gives the same windows."""
+    """Says which windows a timestamp belongs to. The same timestamp always gives the same windows.
+
+    All windows of one assigner have one size. A timestamp that belongs to none is late everywhere. If windows
+    begin every so many microseconds, an attribute `slide` may say so: then not every record is asked for.
+    """
 
     @property
     def size(self) -> int:
@@ -41,7 +45,7 @@ class WindowAssigner(Protocol):
         ...
 
     def starts(self, timestamp: int) -> Sequence[int]:
-        """Starts of all windows that hold this timestamp."""
+        """Starts of all windows that hold this timestamp, the earliest first."""
         ...
 
 
@@ -62,7 +66,7 @@ class TumblingEventTimeWindows:
     """
 
     def __init__(self, size: timedelta | float, offset: timedelta | float = 0) -> None:
-        self.size = micros_in("the size of a window", size)
+        self.size = self.slide = micros_in("the size of a window", size)
         self.offset = micros_in("the offset of windows", offset, least=-self.size)
 
     def starts(self, timestamp: int) -> Sequence[int]:

@@ -17,7 +17,8 @@ from jobs.driving import (
     when_records_flow,
 )
 from jobs.faults import DeadlySink
-from jobs.oracle import assert_exactly_once, committed_rows, committed_updates, expected_updates, hidden_files
+from jobs.oracle import assert_exactly_once, committed_updates, expected_updates, hidden_files
+from jobs.windowed import add_windows, committed_windows, expected_windows, numbers_in
 from jobs.words import (
     NEVER,
     LastLine,
@@ -35,7 +36,6 @@ from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import RescaleError, SavepointError
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.testing.held_rows import hold
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -48,18 +48,12 @@ def held(tmp_path: Path, parallelism: int = 2, **options: object) -> StreamEnvir
     return word_count(tmp_path, source, parallelism=parallelism, **options)
 
 
-def with_held_lines(tmp_path: Path, source: Source[str], parallelism: int) -> StreamEnvironment:
-    """A word count, and beside it an operator that holds all lines until event time is over."""
+def with_windows(tmp_path: Path, source: Source[str], parallelism: int) -> StreamEnvironment:
+    """A word count, and beside it numbers in windows of event time."""
     env = environment(tmp_path, parallelism=parallelism)
-    stream = env.from_source("lines", source)
-    counted(stream, FileSink.json(tmp_path / "out"))
-    hold(stream.map(lambda line: [line]), "hold").sink("held", FileSink.json(tmp_path / "held"))
+    counted(env.from_source("lines", source), FileSink.json(tmp_path / "out"))
+    add_windows(env, tmp_path / "windows", COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     return env
-
-
-def held_lines(tmp_path: Path) -> Counter[str]:
-    """What has come out of the operator that holds lines, and is committed."""
-    return Counter(line for (line,) in committed_rows(tmp_path / "held"))
 
 
 def resume(env: StreamEnvironment, path: str | Path, *, allow: bool = False) -> RayJobHandle:
@@ -72,24 +66,30 @@ def resume(env: StreamEnvironment, path: str | Path, *, allow: bool = False) -> 
 def test_a_job_goes_on_from_the_savepoint_that_another_was_stopped_with(
     tmp_path: Path, old: int, new: int, drain: bool
 ) -> None:
-    """At another parallelism, from a folder that was moved. Event time is over with drain only."""
+    """At another parallelism, from a folder that was moved. Open windows come out with drain only."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
-    job = submit(with_held_lines(tmp_path, source, old))
+    job = submit(with_windows(tmp_path, source, old))
     when_records_flow(job, "count", 500)
+    when_records_flow(job, "windows", 500)
     after_checkpoints(job, 1)
 
     path = job.stop(tmp_path / "saved", drain=drain)
 
     assert (job.status(), job.report().savepoint) == (JobStatus.FINISHED, path)
     assert_no_subtasks(job)
-    assert bool(held_lines(tmp_path)) is drain
+    whole, stopped = expected_windows(COUNT), committed_windows(tmp_path / "windows")
+    assert (set(stopped) <= set(whole)) is not drain
+    assert len(stopped) < len(whole)
     assert hidden_files(tmp_path / "out") == []  # all that it covers is committed
     assert not expected_updates(lines(COUNT)) <= committed_updates(tmp_path / "out")
     assert job.stop(tmp_path / "saved") == path  # it has ended: it tells what it was stopped with
     moved = Path(path).rename(tmp_path / "elsewhere")
-    finish(resume(with_held_lines(tmp_path, paced_lines(COUNT, RATE), new), moved))
+    (tmp_path / "go").touch()
+    finish(resume(with_windows(tmp_path, paced_lines(COUNT, RATE), new), moved))
     assert_exactly_once(tmp_path / "out", lines(COUNT))
-    assert held_lines(tmp_path) == Counter(lines(COUNT))
+    windows = committed_windows(tmp_path / "windows")
+    assert numbers_in(windows) == list(range(COUNT))
+    assert (sorted(windows) == whole) is not drain
 
 
 def test_a_savepoint_is_taken_while_the_job_goes_on(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from penstock.runtime.checkpoint.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_event_valve import OperatorEventValve
 from penstock.runtime.checkpoint.started_checkpoint import StartedCheckpoint
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.split_assignments import SplitAssignments
+from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
 
@@ -110,6 +112,17 @@ def restore_hooks_as_if_there_were_no_state(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MasterHooks, "restore", begin_anew)
 
 
+def forget_when_restored_windows_end(patch: pytest.MonkeyPatch) -> None:
+    open_operator = WindowOperator.open
+
+    def forget(self: WindowOperator, context: OperatorContext) -> None:
+        open_operator(self, context)
+        self._ends.clear()
+        self._keys_by_end.clear()
+
+    patch.setattr(WindowOperator, "open", forget)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
@@ -122,6 +135,7 @@ def restore_hooks_as_if_there_were_no_state(patch: pytest.MonkeyPatch) -> None:
         give_no_splits_back,
         deal_key_groups_out_by_the_old_parallelism,
         restore_hooks_as_if_there_were_no_state,
+        forget_when_restored_windows_end,
     ],
     ids=lambda plant: plant.__name__,
 )

@@ -15,6 +15,7 @@ from penstock.runtime.testing.simulation.faults import FaultKind
 from penstock.runtime.testing.simulation.runs import Summary, run_seeds
 from penstock.runtime.testing.simulation.scenario import HandlerMode, draw_scenario
 from penstock.runtime.testing.simulation.second_job import StartFrom
+from penstock.runtime.testing.simulation.shape import OperatorKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
@@ -63,6 +64,9 @@ def test_seeds_pick_every_mode_and_every_axis() -> None:
     assert {(source.is_on_request, source.has_hook) for source in sources} == {
         (on_request, hook) for on_request in (False, True) for hook in (False, True)
     }
+    windows = [o for each in scenarios for o in each.shape.operators if o.kind is OperatorKind.WINDOW]
+    assert len(windows) > 100
+    assert len({(window.keys, window.length) for window in windows}) == 12
     ways = Counter((each.second.start, bool(each.second.parallelism)) for each in scenarios if each.second)
     assert set(ways) == {(start, other) for start in StartFrom for other in (False, True)}
     planned = {fault.kind for each in scenarios for fault in each.faults}

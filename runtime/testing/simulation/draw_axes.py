@@ -1,6 +1,6 @@
-"""Draws what comes on top of a scenario: hooks, splits on request, rescales, and a second job.
+"""Draws what comes on top of a scenario: hooks, splits on request, rescales, a second job, and windows.
 
-It has a stream of its own, so it changes nothing of what the other streams draw.
+It has streams of its own, so it changes nothing of what the other streams draw.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.testing.simulation.draws import Draws
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.second_job import SecondJob, StartFrom
-from penstock.runtime.testing.simulation.shape import Shape
+from penstock.runtime.testing.simulation.shape import OperatorKind, OperatorShape, Shape, VertexShape
 
 #: The largest parallelism of an operator in the second job.
 _MOST_PARALLELISM: Final = 5
@@ -88,6 +89,37 @@ def draw_second_job(draws: Draws, shape: Shape) -> tuple[SecondJob | None, tuple
     else:
         end = _planned(draws, kind, _EARLY)
     return SecondJob(start, wanted, is_moved=draws.chance(0.5)), (end,)
+
+
+def draw_windows(draws: Draws, shape: Shape) -> Shape:
+    """Perhaps give the records of a source timestamps, and let windows read them beside whoever does.
+
+    Splits on request come one after the other, so nobody knows how far behind the next one is: not for them.
+    """
+    sources = [
+        position
+        for position, vertex in enumerate(shape.vertices)
+        if not vertex.inputs
+        and not vertex.is_on_request
+        and vertex.operators[-1].kind is not OperatorKind.SINK
+    ]
+    if not sources or not draws.chance(0.4):
+        return shape
+    position, number = draws.pick(sources), 1 + max(operator.number for operator in shape.operators)
+    source = shape.vertices[position]
+    times = OperatorShape(number, OperatorKind.TIMES, length=source.chunk)
+    window = OperatorShape(
+        number + 1,
+        OperatorKind.WINDOW,
+        keys=draws.pick((1, 3, 7)),
+        text_keys=draws.chance(0.5),
+        length=draws.pick((1, 3, 8, 25)),
+    )
+    chain = (window, OperatorShape(number + 2, OperatorKind.SINK))
+    parallelism, inputs = draws.between(1, _MOST_PARALLELISM), ((position, Partitioning.KEY_GROUP),)
+    vertices = list(shape.vertices)
+    vertices[position] = replace(source, operators=(*source.operators, times))
+    return replace(shape, vertices=(*vertices, VertexShape(chain, parallelism, inputs)))
 
 
 def _planned(draws: Draws, kind: FaultKind, moments: Sequence[Moment]) -> PlannedFault:

@@ -39,6 +39,7 @@ def expect(shape: Shape) -> Expectation:
             (operator, shape.vertices[position].parallelism)
             for position in path
             for operator in shape.vertices[position].operators
+            if operator.shows_in_routes
         ]
         for origin in _origins(shape, path[0]):
             _follow(shape, origin, operators, expected)

@@ -56,13 +56,17 @@ class SimulatedSource:
         counts: How many records each split has.
         chunk: Most records of one poll.
         pause: Seconds between two polls that give something.
+        in_order: Whether a subtask reads the split that is furthest behind, instead of all in turn.
     """
 
-    def __init__(self, number: int, counts: Sequence[int], chunk: int, pause: float) -> None:
+    def __init__(
+        self, number: int, counts: Sequence[int], chunk: int, pause: float, *, in_order: bool = False
+    ) -> None:
         self.number = number
         self.counts = counts
         self.chunk = chunk
         self.pause = pause
+        self.in_order = in_order
 
     def splits(self, parallelism: int) -> Sequence[Split]:
         """All splits, however many subtasks there are."""
@@ -96,6 +100,8 @@ class SimulatedReader:
         if now < self._ready_at:
             return Polled(ready_at=self._ready_at)
         self._ready_at = now + self._source.pause
+        if self._source.in_order:
+            self._splits.sort(key=lambda split: split[1])
         split, at, end = self._splits.pop(0)
         upto = min(end, at + self._source.chunk, at + max_rows)
         if upto < end:

@@ -3,6 +3,7 @@
 * Nothing is lost and nothing counts twice in the committed output (at least once: nothing is lost).
 * What the records say about each keyed operator is one sequence for each key: every record that belongs there
   once, in an order that keeps the order of every channel, with the digests of a recomputation.
+* Each window of each key has come out once, with all of its records.
 * The state in the last checkpoint equals that recomputation; what was counted beside it is what had to be.
 
 Broadcast makes every subtask see every record: there, each subtask counts for itself.
@@ -12,11 +13,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 from penstock.runtime.testing.simulation.expectation import Expectation, expect
 from penstock.runtime.testing.simulation.external_system import ExternalSystem
+from penstock.runtime.testing.simulation.faults import FaultKind
 from penstock.runtime.testing.simulation.final_state import FinalState
 from penstock.runtime.testing.simulation.records import (
     Identity,
@@ -25,11 +28,13 @@ from penstock.runtime.testing.simulation.records import (
     Route,
     digest_after,
     identity_of,
+    key_of,
     lanes_of,
 )
 from penstock.runtime.testing.simulation.restores import Restores
 from penstock.runtime.testing.simulation.scenario import Scenario
 from penstock.runtime.testing.simulation.shape import OperatorKind
+from penstock.runtime.testing.simulation.windows import unfinished_windows, whole_windows
 
 #: How many examples a message names.
 MOST_EXAMPLES: Final = 5
@@ -61,7 +66,8 @@ class Oracle:
 
     def check_cancelled(self) -> list[str]:
         """What is wrong with a job that was cancelled: it may have lost the rest, and nothing else."""
-        return [problem for sink in self._written for problem in self._check_output(sink, complete=False)]
+        problems = [p for sink in self._written for p in self._check_output(sink, complete=False)]
+        return problems + self._check_windows()
 
     def check_finished(self, state: FinalState | None) -> list[str]:
         """What is wrong with a job that has finished.
@@ -73,7 +79,7 @@ class Oracle:
         if not self._scenario.is_exactly_once:
             return problems + ([] if state is None else self._check_counted(state))
         sequences = self._sequences(problems)
-        problems += self._check_sequences(sequences)
+        problems += self._check_sequences(sequences) + self._check_windows()
         if not self._is_reordered:
             problems += self._check_sink_order()
         if state is not None:
@@ -104,6 +110,20 @@ class Oracle:
         for sink, records in self._written.items():
             for what, before, after in _disorder(records):
                 problems.append(f"{sink} wrote {after} behind {before} of channel {what}")
+        return problems[:MOST_EXAMPLES]
+
+    def _check_windows(self) -> list[str]:
+        """Each window came out once and whole; with a drain the open ones come out as they are."""
+        is_drained = any(fault.kind is FaultKind.DRAINED for fault in self._scenario.faults)
+        if is_drained or not self._scenario.is_exactly_once:
+            return []
+        problems: list[str] = []
+        for vertex in self._scenario.shape.vertices:
+            window, sink = vertex.head, vertex.operators[-1].id
+            if window.kind is OperatorKind.WINDOW:
+                key = partial(key_of, operator=window.number, keys=window.keys, text=window.text_keys)
+                whole = whole_windows(self._expected.output[sink], key, window.length)
+                problems += unfinished_windows(window.number, self._written[sink], whole)
         return problems[:MOST_EXAMPLES]
 
     # -- keyed operators ----------------------------------------------------------------------------------

@@ -11,7 +11,12 @@ from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
 from penstock.runtime.graph.job_config import EndOfPartitionMode, JobConfig
 from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.testing.simulation.agenda import Happening
-from penstock.runtime.testing.simulation.draw_axes import draw_axis_faults, draw_second_job, draw_sources
+from penstock.runtime.testing.simulation.draw_axes import (
+    draw_axis_faults,
+    draw_second_job,
+    draw_sources,
+    draw_windows,
+)
 from penstock.runtime.testing.simulation.draw_shape import draw_shape
 from penstock.runtime.testing.simulation.draws import Draws
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
@@ -131,12 +136,12 @@ def draw_scenario(seed: int) -> Scenario:
     axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
     shape = draw_sources(axes, draw_shape(draws.stream(1)), hooks=checkpoints)
     if not checkpoints:
-        return Scenario(seed, mode, shape, config, weather, ())
+        return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, ())
     second, ends = draw_second_job(axes, shape)
     if second is not None:
         config = _keeping_more(config)
     faults = _faults(draws.stream(4), weather.lasts) + draw_axis_faults(axes, shape) + ends
-    return Scenario(seed, mode, shape, config, weather, faults, second)
+    return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, faults, second)
 
 
 def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:

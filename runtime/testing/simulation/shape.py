@@ -31,6 +31,7 @@ from penstock.runtime.testing.simulation.surroundings import (
     HookedSource,
     HookedSplitsOnRequest,
 )
+from penstock.runtime.testing.simulation.windows import timestamps, windows
 
 
 class OperatorKind(Enum):
@@ -39,6 +40,8 @@ class OperatorKind(Enum):
     SOURCE = "source"
     STEP = "step"
     KEYED = "keyed"
+    TIMES = "times"
+    WINDOW = "window"
     SINK = "sink"
 
 
@@ -50,9 +53,10 @@ class OperatorShape:
         number: Its number in the graph.
         kind: What it does.
         copies: For a step: how many records it makes of one.
-        keys: For a keyed one: how many keys there are.
+        keys: For a keyed one and for windows: how many keys there are.
         text_keys: Whether these are texts.
         is_padded: Whether its state is large enough for files.
+        length: Of windows, in positions of a split; for timestamps, how far behind records may be.
     """
 
     number: int
@@ -61,11 +65,17 @@ class OperatorShape:
     keys: int = 0
     text_keys: bool = False
     is_padded: bool = False
+    length: int = 0
 
     @property
     def id(self) -> str:
         """Its id in the job."""
         return f"{self.kind.value}-{self.number}"
+
+    @property
+    def shows_in_routes(self) -> bool:
+        """Whether records tell that they passed it."""
+        return self.kind is not OperatorKind.TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,16 @@ class VertexShape:
         """The first operator."""
         return self.operators[0]
 
+    @property
+    def last_in_routes(self) -> OperatorShape:
+        """The last operator that records tell of."""
+        return [operator for operator in self.operators if operator.shows_in_routes][-1]
+
+    @property
+    def reads_in_order(self) -> bool:
+        """For a source: whether a subtask reads the split that is furthest behind."""
+        return any(operator.kind is OperatorKind.TIMES for operator in self.operators)
+
     def __str__(self) -> str:
         chain = " -> ".join(operator.id for operator in self.operators)
         reads = ", ".join(f"{where} by {how.value}" for where, how in self.inputs)
@@ -131,7 +151,7 @@ class Shape:
     def broadcasts(self) -> frozenset[tuple[int, int]]:
         """Pairs of operators where all subtasks of the second get every record of the first."""
         return frozenset(
-            (self.vertices[where].operators[-1].number, vertex.head.number)
+            (self.vertices[where].last_in_routes.number, vertex.head.number)
             for vertex in self.vertices
             for where, how in vertex.inputs
             if how is Partitioning.BROADCAST
@@ -188,7 +208,9 @@ def _key_selector(operator: OperatorShape) -> Callable[[Record], Key]:
 
 
 def _source(vertex: VertexShape, around: Around) -> Source[Record]:
-    source = SimulatedSource(vertex.head.number, vertex.counts, vertex.chunk, vertex.pause)
+    source = SimulatedSource(
+        vertex.head.number, vertex.counts, vertex.chunk, vertex.pause, in_order=vertex.reads_in_order
+    )
     make_hook = partial(around.make_hook, f"hook of {vertex.head.id}")
     if vertex.is_on_request and vertex.has_hook:
         return HookedSplitsOnRequest(source, around.watcher, make_hook)
@@ -203,6 +225,11 @@ def _spec(operator: OperatorShape, vertex: VertexShape, around: Around) -> Opera
         return OperatorSpec(name, name, None, _source(vertex, around), stateful=True)
     if operator.kind is OperatorKind.STEP:
         return OperatorSpec(name, name, partial(StepOperator, number, operator.copies, hooks), stateful=True)
+    if operator.kind is OperatorKind.TIMES:
+        return OperatorSpec(name, name, partial(timestamps, operator.length))
+    if operator.kind is OperatorKind.WINDOW:
+        windowed = partial(windows, number, _key_selector(operator), operator.length)
+        return OperatorSpec(name, name, windowed, stateful=True, keyed=True)
     if operator.kind is OperatorKind.SINK:
         sink = partial(SinkOperator, SimulatedSink(around.system, hooks))
         return OperatorSpec(name, name, sink, stateful=True, is_sink=True)

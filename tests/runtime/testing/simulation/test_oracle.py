@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.external_system import ExternalSystem, ProtocolViolation
+from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.oracle import Oracle
 from penstock.runtime.testing.simulation.records import Record, digest_after, key_of
 from penstock.runtime.testing.simulation.scenario import HandlerMode, Scenario, Weather
 from penstock.runtime.testing.simulation.shape import OperatorKind, OperatorShape, Shape, VertexShape
+from penstock.runtime.testing.simulation.windows import UNIT
 
 SOURCE, KEYED, SINK = 0, 1, 2
 RECORDS = 4
@@ -113,3 +117,54 @@ def test_world_outside_that_is_taken_back_shows_what_an_older_checkpoint_covers(
     assert [key[4] for key in system.transactions("out")] == [1]
     system.commit(("out", 0, "job", 1, 2), 2)
     assert [key[4] for key in system.transactions("out")] == [1, 2], "the checkpoint covers it"
+
+
+# -- windows ------------------------------------------------------------------------------------------------
+
+TIMES, WINDOW, LAST = 1, 2, 3
+
+
+def with_windows(*faults: PlannedFault, mode: HandlerMode = HandlerMode.ALIGNED) -> Scenario:
+    """One source of four records with event time, and windows of three with one key."""
+    times = OperatorShape(TIMES, OperatorKind.TIMES, length=1)
+    source = VertexShape((OperatorShape(SOURCE, OperatorKind.SOURCE), times), 1, counts=(RECORDS,))
+    window = OperatorShape(WINDOW, OperatorKind.WINDOW, keys=1, length=3)
+    chain = VertexShape((window, OperatorShape(LAST, OperatorKind.SINK)), 1, ((0, Partitioning.KEY_GROUP),))
+    return replace(scenario(mode), shape=Shape((source, chain), 7), faults=faults)
+
+
+def fired(start: int, *indices: int) -> list[Record]:
+    """A window that came out with these records."""
+    step = (WINDOW, 0, 0, start * UNIT, len(indices))
+    return [((SOURCE, 0, index), ((SOURCE, 0, 0), step)) for index in indices]
+
+
+def problems_of_windows(records: list[Record], *faults: PlannedFault, mode: HandlerMode) -> str:
+    system = ExternalSystem()
+    system.stage((f"sink-{LAST}", 0, "job", 1, 0), records)
+    system.commit((f"sink-{LAST}", 0, "job", 1, 0))
+    return "; ".join(Oracle(with_windows(*faults, mode=mode), system).check_finished(None))
+
+
+def test_whole_windows_have_no_problems() -> None:
+    assert problems_of_windows(fired(0, 0, 1, 2) + fired(3, 3), mode=HandlerMode.ALIGNED) == ""
+
+
+def test_a_window_that_came_out_in_two_parts_is_found() -> None:
+    records = fired(0, 0, 1) + fired(0, 2) + fired(3, 3)
+    found = problems_of_windows(records, mode=HandlerMode.ALIGNED)
+    assert found == "operator 2, key 0: the window at 0 came out with 1, then 2 of its 3 records"
+    drained = PlannedFault(FaultKind.DRAINED, Moment.MOVE, 1)
+    assert problems_of_windows(records, drained, mode=HandlerMode.ALIGNED) == ""
+    assert problems_of_windows(records, mode=HandlerMode.AT_LEAST_ONCE) == ""
+
+
+def test_a_late_record_of_a_window_is_lost() -> None:
+    found = problems_of_windows(fired(0, 0, 1) + fired(3, 3), mode=HandlerMode.ALIGNED)
+    assert "sink-3 lost 1 records" in found
+    assert "the window at 0 came out with 2 of its 3 records" in found
+
+
+def test_a_record_in_a_wrong_window_is_found() -> None:
+    found = problems_of_windows(fired(0, 0, 1, 2, 3), mode=HandlerMode.ALIGNED)
+    assert "the window at 0 came out with 4 of its 3 records" in found

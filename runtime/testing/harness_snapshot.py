@@ -1,0 +1,47 @@
+"""What an `OperatorHarness` puts into a checkpoint: encoded as in a job, kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.runtime.checkpoint.snapshot import (
+    InlineHandle,
+    KeyedStateHandle,
+    RedistributionMode,
+    StateHandle,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessSnapshot:
+    """What one harness put into one checkpoint, encoded as in a job.
+
+    Attributes:
+        checkpoint_id: The checkpoint.
+        lists: Each list state's mode and encoded values.
+        keyed: Keyed state, when the operator has it.
+    """
+
+    checkpoint_id: int
+    lists: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] = field(default_factory=dict)
+    keyed: KeyedStateHandle | None = None
+
+
+class FilesInHandles:
+    """Keeps the contents of state files in their handles.
+
+    Example:
+        >>> files = FilesInHandles()
+        >>> files.read(files.write(b"state"))
+        b'state'
+    """
+
+    def write(self, data: bytes) -> StateHandle:
+        """A handle that holds `data`."""
+        return InlineHandle(data)
+
+    def read(self, handle: StateHandle) -> bytes:
+        """What a handle of `write` holds."""
+        assert isinstance(handle, InlineHandle), "a harness restores what a harness has written"
+        return handle.data

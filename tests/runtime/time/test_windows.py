@@ -1,0 +1,103 @@
+"""Which windows a timestamp belongs to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.time.instants import micros_of
+from penstock.runtime.time.windows import (
+    SlidingEventTimeWindows,
+    TimeWindow,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+
+TIMESTAMPS = st.integers(-(10**17), 10**17) | st.integers(-100, 100)
+MICROS = st.integers(1, 10**12) | st.integers(1, 50)
+
+
+def span(micros: int) -> timedelta:
+    return timedelta(microseconds=micros)
+
+
+@given(timestamp=TIMESTAMPS, size=MICROS, data=st.data())
+def test_a_tumbling_window_holds_its_timestamp_and_windows_stand_side_by_side(
+    timestamp: int, size: int, data: st.DataObject
+) -> None:
+    offset = data.draw(st.integers(-size, size))
+    windows = TumblingEventTimeWindows(span(size), span(offset))
+    (start,) = windows.starts(timestamp)
+    assert start <= timestamp < start + size
+    assert (start - offset) % size == 0
+    assert windows.starts(start) == windows.starts(start + size - 1) == (start,)
+    assert windows.starts(start - 1) == (start - size,)
+
+
+@given(timestamp=TIMESTAMPS, slide=st.integers(1, 1000), extra=st.integers(0, 5000), data=st.data())
+def test_sliding_windows_are_all_and_only_those_that_hold_the_timestamp(
+    timestamp: int, slide: int, extra: int, data: st.DataObject
+) -> None:
+    size = slide + extra
+    offset = data.draw(st.integers(-size, size))
+    starts = SlidingEventTimeWindows(span(size), span(slide), span(offset)).starts(timestamp)
+    first = timestamp - size + 1
+    assert list(starts) == [start for start in range(first, timestamp + 1) if (start - offset) % slide == 0]
+    assert len(starts) in (size // slide, -(-size // slide))
+
+
+@given(timestamp=TIMESTAMPS, size=MICROS)
+def test_windows_that_slide_by_their_size_tumble(timestamp: int, size: int) -> None:
+    sliding = SlidingEventTimeWindows(span(size), span(size))
+    assert sliding.starts(timestamp) == TumblingEventTimeWindows(span(size)).starts(timestamp)
+
+
+def test_an_offset_makes_days_of_another_time_zone() -> None:
+    tokyo = TumblingEventTimeWindows(timedelta(days=1), offset=timedelta(hours=-9))
+    hour = 3_600_000_000
+    assert tokyo.starts(micros_of(14 * hour)) == (-9 * hour,)
+    assert tokyo.starts(micros_of(15 * hour)) == (15 * hour,)
+
+
+def test_the_end_of_a_window_is_not_in_it() -> None:
+    assert TimeWindow(0, 60).max_timestamp == 59
+
+
+def test_windows_say_what_they_are() -> None:
+    assert repr(TumblingEventTimeWindows(60)) == "TumblingEventTimeWindows(0:01:00)"
+    assert repr(SlidingEventTimeWindows(60, 0.5)) == (
+        "SlidingEventTimeWindows(0:01:00, every 0:00:00.500000)"
+    )
+
+
+def test_both_kinds_are_window_assigners() -> None:
+    assert isinstance(TumblingEventTimeWindows(1), WindowAssigner)
+    assert isinstance(SlidingEventTimeWindows(1, 1), WindowAssigner)
+
+
+@pytest.mark.parametrize("size", [0, -1, "60", None])
+def test_a_size_that_makes_no_sense_is_refused(size: float) -> None:
+    with pytest.raises(ConfigurationError, match="the size of a window"):
+        TumblingEventTimeWindows(size)
+    with pytest.raises(ConfigurationError, match="the size of a window"):
+        SlidingEventTimeWindows(size, 1)
+
+
+@pytest.mark.parametrize("slide", [0, -5])
+def test_a_slide_that_makes_no_sense_is_refused(slide: float) -> None:
+    with pytest.raises(ConfigurationError, match="the slide of windows"):
+        SlidingEventTimeWindows(60, slide)
+
+
+def test_windows_with_gaps_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"0:00:05 that begin every 0:00:10 leave gaps; make the sl"):
+        SlidingEventTimeWindows(size=5, slide=10)
+
+
+def test_an_offset_of_more_than_a_window_backwards_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="the offset of windows"):
+        TumblingEventTimeWindows(60, offset=-61)
