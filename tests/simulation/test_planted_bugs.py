@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
-from typing import Any
+from itertools import chain, count
+from typing import Any, Final
 
 import pytest
 
@@ -29,8 +29,9 @@ pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1500)]
 MOST_SEEDS = 1000
 
 
-def first_failure() -> SimulationResult:
-    results: Iterator[SimulationResult] = map(run_seed, count())
+def first_failure(found_last: int) -> SimulationResult:
+    """The seed that has found the bug before is tried first: it finds it until seeds mean other runs."""
+    results: Iterator[SimulationResult] = map(run_seed, chain([found_last], count()))
     return next(result for result in results if not result.passed or result.seed >= MOST_SEEDS)
 
 
@@ -123,27 +124,27 @@ def forget_when_restored_windows_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WindowOperator, "open", forget)
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [
-        count_a_barrier_twice,
-        drop_a_buffer_on_release,
-        capture_no_output,
-        commit_without_a_record,
-        fence_no_attempt,
-        leave_the_valve_open,
-        give_no_splits_back,
-        deal_key_groups_out_by_the_old_parallelism,
-        restore_hooks_as_if_there_were_no_state,
-        forget_when_restored_windows_end,
-    ],
-    ids=lambda plant: plant.__name__,
-)
+#: Which seed has found each bug, of all from 0 on (docs/testing.md).
+FOUND_LAST: Final = {
+    count_a_barrier_twice: 14,
+    drop_a_buffer_on_release: 4,
+    capture_no_output: 20,
+    commit_without_a_record: 24,
+    fence_no_attempt: 435,
+    leave_the_valve_open: 63,
+    give_no_splits_back: 67,
+    deal_key_groups_out_by_the_old_parallelism: 20,
+    restore_hooks_as_if_there_were_no_state: 1,
+    forget_when_restored_windows_end: 41,
+}
+
+
+@pytest.mark.parametrize("plant", FOUND_LAST, ids=lambda plant: plant.__name__)
 def test_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    result = first_failure()
+    result = first_failure(FOUND_LAST[plant])
     assert not result.passed, f"not found within {MOST_SEEDS} seeds"
     monkeypatch.undo()
     assert run_seed(result.seed).passed, "the seed fails without the planted bug, too"
