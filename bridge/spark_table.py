@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.
 _OWNERS: Final = "_penstock"
+#: Spark's names for: no file in the folder; no folder, which some object stores don't have without files.
+_NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,13 @@ class SparkTable:
     def _schema_for(self, spark: SparkSession) -> Any:
         if self.schema is not None:
             return spark_schema_of(self.schema)
+        from pyspark.errors import AnalysisException
+
         try:
             return spark.read.parquet(str(self.path)).schema
-        except Exception as error:
+        except AnalysisException as error:
+            if error.getErrorClass() not in _NOTHING_COMMITTED:
+                raise
             msg = (
                 f"nothing is committed in {self.path}, so its columns are not known: wait for the first "
                 "checkpoint, or give SparkTable a schema="

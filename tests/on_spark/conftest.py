@@ -63,3 +63,12 @@ def spark() -> Iterator[SparkSession]:
                 yield session
         finally:
             ray.shutdown()
+
+
+@pytest.fixture
+def no_query_is_left(spark: SparkSession) -> Iterator[None]:
+    """End the streaming queries that a test has left running."""
+    from pipelines.streams import stop_queries
+
+    yield
+    stop_queries(spark)

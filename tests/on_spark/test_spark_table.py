@@ -111,6 +111,18 @@ def test_a_table_without_rows_and_schema_says_so(spark: SparkSession, tmp_path: 
         SparkTable(tmp_path / "none").read(spark)
 
 
+def test_a_file_that_spark_can_not_read_is_not_taken_for_an_empty_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from py4j.protocol import Py4JJavaError
+
+    damaged = tmp_path / "table" / "part-0.parquet"
+    damaged.parent.mkdir()
+    damaged.write_bytes(b"this is no Parquet file")
+    with pytest.raises(Py4JJavaError, match=r"part-0\.parquet is not a Parquet file"):
+        SparkTable(damaged.parent).read(spark)
+
+
 def test_a_table_outlives_its_job_and_keeps_its_types(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.sql(
         "SELECT id, timestamp_micros(id) AS at, array(id) ids, CAST(id AS decimal(20,3)) AS d FROM range(5)"

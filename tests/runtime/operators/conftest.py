@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,11 @@ from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.manual_time import ManualClock
+
+#: Tests import what they share from beside this file.
+_HERE = str(Path(__file__).parent)
+if _HERE not in sys.path:
+    sys.path.insert(0, _HERE)
 
 
 @dataclass

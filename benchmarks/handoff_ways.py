@@ -1,0 +1,208 @@
+"""The ways from Spark into a job or actors and back, each measured once a round and checked by its sum."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import ray
+from grown_memory import grown
+from handoff_rows import BATCH, Counter, Maker, Making, PlainPush, summed
+from measure import rows_a_second
+
+from penstock import bridge
+from penstock.runtime import Checkpointing, DiscardSink, JobStatus, StreamEnvironment
+
+PARTITIONS = 8
+_PATIENCE = 300.0
+
+PUSH, SPARK_IN, PANDAS_IN = "plain push to actors", "bridge.from_spark", "df.toPandas()"
+PARQUET_IN, DATA_IN = "Parquet files", "ray.data.from_spark"
+SPARK_OUT, PANDAS_OUT = "bridge.SparkResults", "createDataFrame(pandas)"
+PARQUET_OUT, DATA_OUT = "Parquet files", "Dataset.to_spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One run of one way.
+
+    Attributes:
+        rate: Rows a second.
+        grown: Bytes that the driver's processes took for it at most.
+    """
+
+    rate: float
+    grown: int
+
+
+class Handoff:
+    """Measures every way, round by round.
+
+    Args:
+        spark: The session.
+        folder: For checkpoints and files.
+        rows: How many rows.
+    """
+
+    def __init__(self, spark: Any, folder: Path, rows: int) -> None:
+        from pyspark.sql import functions as F
+
+        # Spark's Python workers don't have this folder on their path.
+        spark.sparkContext.addPyFile(inspect.getfile(PlainPush))
+        self.spark = spark
+        self.folder = folder
+        self.rows = rows
+        self.total = rows * (rows - 1) // 2
+        self.df = spark.range(0, rows, 1, PARTITIONS).select(
+            "id", (F.col("id") * 0.5).alias("x"), F.lpad(F.col("id").cast("string"), 12, "0").alias("s")
+        )
+        self.actors = [Counter.options(name=f"counter-{i}", namespace="handoff").remote() for i in range(2)]
+        self.makers = [Maker.remote() for _ in range(2)]
+        self.seen_in: dict[str, list[Seen]] = {}
+        self.seen_out: dict[str, list[Seen]] = {}
+
+    def run_round(self) -> None:
+        """Every way once."""
+        for name, way in (
+            (PUSH, self.push),
+            (SPARK_IN, self.from_spark),
+            (PANDAS_IN, self.to_pandas),
+            (PARQUET_IN, self.parquet_in),
+            (DATA_IN, self.ray_data_in),
+        ):
+            self._measure(self.seen_in, name, way)
+        for name, way in (
+            (SPARK_OUT, self.to_spark),
+            (PANDAS_OUT, self.create_data_frame),
+            (PARQUET_OUT, self.parquet_out),
+            (DATA_OUT, self.ray_data_out),
+        ):
+            self._measure(self.seen_out, name, way)
+
+    def _measure(self, seen: dict[str, list[Seen]], name: str, way: Callable[[], float]) -> None:
+        jvm: Any = self.spark.sparkContext._gateway
+        jvm.jvm.System.gc()  # gives back what the last way has left
+        with grown([os.getpid(), jvm.proc.pid]) as memory:
+            seconds = way()
+        seen.setdefault(name, []).append(Seen(self.rows / seconds, memory.most))
+        print(f"{name}: {rows_a_second(self.rows / seconds)} rows/s", file=sys.stderr, flush=True)
+
+    # -- in ----------------------------------------------------------------------------------------------
+
+    def push(self) -> float:
+        """The bare minimum."""
+        begun = time.monotonic()
+        push = PlainPush(ray.get_runtime_context().gcs_address)
+        self.df.mapInArrow(push, "rows long").collect()
+        return self._counted(begun)
+
+    def from_spark(self) -> float:
+        """A job with two readers, from the start of Spark's job (or of its own) to its last row."""
+        env = self._environment("in")
+        bridge.from_spark(env, self.df, id="rows").map_batches(summed, "arrow").sink("out", DiscardSink())
+        job: Any = env.submit()
+        spark_jobs = self.spark.sparkContext.statusTracker()
+        while job.status() is not JobStatus.RUNNING and not spark_jobs.getActiveJobsIds():
+            time.sleep(0.02)
+        begun = time.monotonic()
+        deadline = begun + _PATIENCE
+        while (read := job.statistics().operators.get("rows")) is None or read.records_out < self.rows:
+            if time.monotonic() > deadline:
+                raise TimeoutError(str(job.report()))
+            time.sleep(0.05)
+        seconds = time.monotonic() - begun
+        job.wait(_PATIENCE)
+        return seconds
+
+    def to_pandas(self) -> float:
+        """Through the driver."""
+        begun = time.monotonic()
+        self._send(self.df.toPandas())
+        return self._counted(begun)
+
+    def parquet_in(self) -> float:
+        """Through files."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            begun = time.monotonic()
+            self.df.write.mode("overwrite").parquet(folder)
+            files = [str(file) for file in sorted(Path(folder).glob("part-*"))]
+            ray.get([actor.add_files.remote(files[i::2]) for i, actor in enumerate(self.actors)])
+            return self._counted(begun)
+
+    def ray_data_in(self) -> float:
+        """Through Ray Data."""
+        begun = time.monotonic()
+        blocks = ray.data.from_spark(self.df).to_arrow_refs()
+        ray.get([self.actors[i % 2].add.remote(block) for i, block in enumerate(blocks)])
+        return self._counted(begun)
+
+    def _send(self, frame: Any) -> None:
+        calls = []
+        for i, start in enumerate(range(0, len(frame), BATCH)):
+            piece = pa.Table.from_pandas(frame.iloc[start : start + BATCH], preserve_index=False)
+            calls.append(self.actors[i % 2].add.remote(piece))
+        ray.get(calls)
+
+    def _counted(self, begun: float) -> float:
+        seconds = time.monotonic() - begun
+        seen = ray.get([actor.seen.remote() for actor in self.actors])
+        assert (sum(s[0] for s in seen), sum(s[1] for s in seen)) == (self.rows, self.total), seen
+        return seconds
+
+    # -- out ---------------------------------------------------------------------------------------------
+
+    def to_spark(self) -> float:
+        """A job whose two subtasks make the rows, from its first moment of running to Spark's sum."""
+        env = self._environment("out")
+        pieces = env.from_collection("pieces", [{"first": f} for f in range(0, self.rows, BATCH)])
+        rows = pieces.map_batches(Making(), "arrow", parallelism=2, id="make")
+        with bridge.SparkResults() as results:
+            rows.sink("out", results)
+            job: Any = env.submit()
+            while job.status() is not JobStatus.RUNNING:
+                time.sleep(0.02)
+            begun = time.monotonic()
+            job.wait(_PATIENCE)
+            return self._aggregated(results.to_dataframe(self.spark), begun)
+
+    def create_data_frame(self) -> float:
+        """Through the driver."""
+        begun = time.monotonic()
+        tables = ray.get(self._made(lambda maker: maker.table))
+        frame = pa.concat_tables(tables).to_pandas()
+        return self._aggregated(self.spark.createDataFrame(frame), begun)
+
+    def parquet_out(self) -> float:
+        """Through files."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            begun = time.monotonic()
+            ray.get(self._made(lambda maker: maker.parquet, folder))
+            return self._aggregated(self.spark.read.parquet(folder), begun)
+
+    def ray_data_out(self) -> float:
+        """Through Ray Data."""
+        begun = time.monotonic()
+        dataset = ray.data.from_arrow_refs(self._made(lambda maker: maker.table))
+        return self._aggregated(dataset.to_spark(self.spark), begun)
+
+    def _made(self, method: Callable[[Any], Any], *first: Any) -> list[Any]:
+        starts = range(0, self.rows, BATCH)
+        return [method(self.makers[i % 2]).remote(*first, start, BATCH) for i, start in enumerate(starts)]
+
+    def _aggregated(self, frame: Any, begun: float) -> float:
+        found = frame.selectExpr("count(*)", "sum(id)", "max(s)").first()
+        seconds = time.monotonic() - begun
+        assert tuple(found[:2]) == (self.rows, self.total), found
+        return seconds
+
+    def _environment(self, name: str) -> StreamEnvironment:
+        storage = str(self.folder / "checkpoints")
+        return StreamEnvironment(name, parallelism=2, checkpointing=Checkpointing(every=1, storage=storage))

@@ -1,0 +1,116 @@
+"""DataFrames as sources while the job's processes die: rows arrive once, or the job says why it stops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import ray
+from pipelines.jobs import (
+    PATIENCE,
+    Slowed,
+    after_rows,
+    assert_each_once,
+    copied,
+    environment,
+    finish,
+    kill_subtask,
+    slow_release,
+)
+from pipelines.numbered import COUNT, numbers
+from ray.util import list_named_actors
+
+from penstock import bridge
+from penstock.actors import kill_process
+from penstock.actors.names import NAMESPACE
+from penstock.runtime import FileSink, JobFailedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_killed_reader_gets_its_rows_again(spark: SparkSession, tmp_path: Path) -> None:
+    slow = Slowed(60_000, tmp_path / "go")
+    job = copied(tmp_path, numbers(spark), slow=slow, window=1 << 20)
+    after_rows(job, 30_000)
+    kill_subtask(job, "rows", 0)
+    after_rows(job, 60_000)
+    kill_subtask(job, "rows", 1)
+    slow_release(tmp_path)
+
+    result = finish(job)
+
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 2
+
+
+def test_a_killed_job_master_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    job = copied(tmp_path, numbers(spark), slow=Slowed(60_000, tmp_path / "go"), window=1 << 20)
+    after_rows(job, 30_000)
+    master = job.report().master
+    assert master is not None
+    kill_process(master)
+    slow_release(tmp_path)
+
+    result = finish(job)
+
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 1
+
+
+def test_a_kill_before_the_first_checkpoint_reads_everything_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    env = environment(tmp_path, every=600.0)
+    stream: Any = bridge.from_spark(env, numbers(spark), id="rows")
+    slow = stream.map_batches(Slowed(60_000, tmp_path / "go"), "arrow")
+    slow.sink("out", FileSink.parquet(tmp_path / "out"))
+    job: Any = env.submit()
+    after_rows(job, 30_000, checkpoints=0)
+    kill_subtask(job, "rows", 0)
+    slow_release(tmp_path)
+    result = finish(job)
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 1
+
+
+def test_spark_may_be_gone_after_the_hand_over(spark: SparkSession, tmp_path: Path) -> None:
+    """What a stopped session leaves is tried in test_session.py; here nobody takes orders any more."""
+    job = copied(tmp_path, numbers(spark), slow=Slowed(60_000, tmp_path / "go"), window=1 << 30)
+    done = bridge.wait_for_hand_over(job, PATIENCE)
+    assert sum(d.rows for d in done) == COUNT
+    after_rows(job, 30_000)
+    kill_subtask(job, "rows", 1)
+    slow_release(tmp_path)
+    result = finish(job)
+    assert_each_once(tmp_path, COUNT)
+    assert result.statistics.restarts == 1
+
+
+def test_a_depot_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    job = copied(tmp_path, numbers(spark), slow=Slowed(40_000, tmp_path / "go"), window=1 << 18)
+    after_rows(job, 20_000)
+    name = next(a["name"] for a in list_named_actors(all_namespaces=True) if a["name"].startswith("depot:"))
+    ray.kill(ray.get_actor(name, namespace=NAMESPACE))
+    slow_release(tmp_path)
+    with pytest.raises(
+        JobFailedError, match="the process that holds the rows between Spark and the job died"
+    ):
+        job.wait(PATIENCE)
+    assert job.statistics().restarts == 0
+
+
+def test_a_job_can_not_go_on_amidst_rows_that_went_with_another_job(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    slow = Slowed(2_000, tmp_path / "go")
+    job = copied(tmp_path, numbers(spark), slow=slow)
+    after_rows(job, 1)
+    savepoint = job.stop()
+    assert finish(job).statistics.restarts == 0
+    env = environment(tmp_path)
+    again: Any = bridge.from_spark(env, numbers(spark), id="rows", window=1 << 22)
+    again.map_batches(slow, "arrow", id="slow").sink("out", FileSink.parquet(tmp_path / "out"))
+    with pytest.raises(JobFailedError, match="the position in the checkpoint is one in rows that are not"):
+        env.submit(restore_from=savepoint).wait(PATIENCE)

@@ -1,0 +1,56 @@
+"""DataFrames whose rows can't be handed over: the error names the operator or the column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pipelines.jobs import PATIENCE, copied, environment
+from pipelines.numbered import numbers
+
+from penstock import bridge
+from penstock.runtime import GraphError, JobFailedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    df = numbers(spark, 100).mapInArrow(raise_always, "id long, text string")
+    job = copied(tmp_path, df)
+    with pytest.raises(JobFailedError, match=r"operator 'rows'.*ValueError: no luck with these rows"):
+        job.wait(PATIENCE)
+    assert job.statistics().restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "refused"),
+    [
+        ("named_struct('age', INTERVAL '3' YEAR)", r"column 'c\.age' has type interval year, which Arrow"),
+        ("array(INTERVAL '3' MONTH)", r"column 'c\[\]' has type interval month, which Arrow"),
+        ("map('a', INTERVAL '2' YEAR)", r"column 'c\.value' has type interval year, which Arrow"),
+    ],
+)
+def test_a_type_that_can_not_travel_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, column: str, refused: str
+) -> None:
+    """What has no Arrow type on the way back is refused by name in tests/bridge/test_spark_schema.py."""
+    df = spark.sql(f"SELECT 1 AS id, {column} AS c")
+    with pytest.raises(GraphError, match=refused):
+        bridge.from_spark(environment(tmp_path), df)
+
+
+def test_a_user_defined_type_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.ml.linalg import Vectors
+
+    df = spark.createDataFrame([(1, Vectors.dense([0.5]))], ["id", "features"])
+    with pytest.raises(GraphError, match=r"column 'features' has type vector, .*: convert it to plain"):
+        bridge.from_spark(environment(tmp_path), df)
+
+
+def raise_always(batches: Any) -> Any:
+    raise ValueError("no luck with these rows")
+    yield from batches

@@ -1,0 +1,87 @@
+"""Streaming queries that a job can't read: refused before it starts, or its failure says why."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pipelines.jobs import PATIENCE, environment, eventually, finish
+from pipelines.streams import ROWS, arrive, committed_rows, ids, stream_into_table, watched
+
+from penstock import bridge
+from penstock.bridge.from_structured_streaming import StreamingQuery
+from penstock.bridge.hand_over import Depots
+from penstock.bridge.spark_push import HandOverError
+from penstock.runtime import GraphError, JobFailedError, StreamEnvironment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.usefixtures("no_query_is_left")
+
+
+def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_what_was_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0)
+    wrong = tmp_path / "incoming" / "001.parquet"
+    pq.write_table(pa.table({"id": ["not a number"]}), wrong)
+    os.utime(wrong, (2e9, 2e9))  # the newest file comes last
+    df = watched(spark, tmp_path)
+    job, table = stream_into_table(spark, tmp_path, df, query_restarts=0)
+    with pytest.raises(JobFailedError, match=r"operator 'rows'.*001\.parquet.*\[id\], Expected: bigint"):
+        job.wait(PATIENCE)
+    assert job.statistics().restarts == 0
+    assert ids(table, spark) == Counter(range(ROWS))
+
+    eventually("the end of the first job's master", lambda: job.report().master is None)
+    arrive(tmp_path, 1)
+    once = {"availableNow": True}
+    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger=once)
+    finish(job)
+    assert ids(table, spark) == Counter(range(2 * ROWS))
+
+
+def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark makes columns of files nullable when it reads them, whatever the stream had promised."""
+    promise = "spark.sql.streaming.fileSource.schema.forceNullable"
+    spark.conf.set(promise, False)
+    try:
+        arrive(tmp_path, 0)
+        df = spark.readStream.schema("id long NOT NULL").parquet(str(tmp_path / "incoming"))
+        job, _ = stream_into_table(spark, tmp_path, df, query_restarts=0)
+        with pytest.raises(
+            JobFailedError,
+            match=r"operator 'rows'.*micro-batch 0 has columns \(id bigint\), .*\(id bigint not null\)",
+        ):
+            job.wait(PATIENCE)
+    finally:
+        spark.conf.unset(promise)
+    assert committed_rows(tmp_path) == 0
+
+    query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "other"), {}, restarts=0)
+    nowhere = Depots("no job", (), (), "", b"")
+    with pytest.raises(
+        HandOverError, match=r"micro-batch 7 has columns \(id string not null\).*for \(id bigint\); build"
+    ):
+        query._hand_over(nowhere, spark.sql("SELECT 'not a number' AS id"), 7)
+
+
+def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0)
+    streaming = watched(spark, tmp_path)
+    with pytest.raises(GraphError, match="this job takes none: give the StreamEnvironment checkpointing="):
+        bridge.from_structured_streaming(StreamEnvironment("x"), streaming, checkpoint_location="/tmp/x")
+    with pytest.raises(GraphError, match="is a stream; use from_structured_streaming"):
+        bridge.from_spark(environment(tmp_path), streaming)
+    with pytest.raises(GraphError, match="is no stream; use from_spark"):
+        bridge.from_structured_streaming(environment(tmp_path), spark.range(1), checkpoint_location="/tmp/x")

@@ -1,0 +1,160 @@
+"""What windows can't work with: the error names the function, the record, or what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from window_bench import TEN, add, applied, first, pushed, summed, tell
+
+from penstock.runtime.errors import OperatorError
+from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.window import WindowOperator
+from penstock.runtime.operators.window_contents import ReducedContents
+from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch
+from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.time.windows import TumblingEventTimeWindows
+
+
+def test_records_without_timestamps_are_told_what_is_missing() -> None:
+    with (
+        OperatorHarness(summed()) as harness,
+        pytest.raises(OperatorError, match=r"no timestamps.*call assign_timestamps_and_watermarks\(...\) b"),
+    ):
+        harness.push([("a", 1)])
+
+
+def test_arrow_batches_have_no_timestamps_either() -> None:
+    batch = ArrowBatch(pa.RecordBatch.from_pydict({"key": ["a"]}))
+    with OperatorHarness(summed()) as harness, pytest.raises(OperatorError, match="no timestamps"):
+        harness.push_batch(batch)
+
+
+def test_an_empty_batch_needs_no_timestamps() -> None:
+    with OperatorHarness(summed()) as harness:
+        assert harness.push([]) == []
+
+
+def fails(*_: Any) -> Any:
+    msg = "as asked"
+    raise ValueError(msg)
+
+
+def stops(*_: Any) -> Any:
+    raise StopIteration
+
+
+def test_a_key_selector_that_fails_is_named_with_its_record() -> None:
+    operator = WindowOperator(fails, TEN, partial(ReducedContents, add))
+    with (
+        OperatorHarness(operator) as harness,
+        pytest.raises(
+            OperatorError, match=r"key_by function fails .*ValueError: as asked.*on record \('a', 1\)"
+        ),
+    ):
+        pushed(harness, ("a", 1, 1))
+
+
+def test_a_reduce_function_that_fails_is_named_with_its_record() -> None:
+    operator = WindowOperator(first, TEN, partial(ReducedContents, fails))
+    with (
+        OperatorHarness(operator) as harness,
+        pytest.raises(OperatorError, match=r"window function fails .*as asked, at .*on record \('a', 2\)"),
+    ):
+        pushed(harness, ("a", 1, 1), ("b", 1, 1), ("a", 2, 1), ("b", 2, 2))
+
+
+def test_an_apply_function_that_fails_is_named_and_no_record_is_blamed() -> None:
+    with OperatorHarness(applied(fails)) as harness:
+        pushed(harness, ("a", 1, 1))
+        with pytest.raises(OperatorError, match=r"window function fails .*ValueError: as asked") as raised:
+            harness.push_watermark(9)
+    assert "on record" not in str(raised.value)
+
+
+@pytest.mark.parametrize("function", [stops, lambda *_: "text", lambda *_: 5])
+def test_an_apply_function_whose_result_is_none_is_not_passed_over(function: Callable[..., Any]) -> None:
+    with OperatorHarness(applied(function)) as harness:
+        pushed(harness, ("a", 1, 1))
+        with pytest.raises(OperatorError, match="window function"):
+            harness.push_watermark(9)
+
+
+def test_a_reduce_function_that_stops_an_iteration_loses_no_record_in_silence() -> None:
+    with (
+        OperatorHarness(WindowOperator(first, TEN, partial(ReducedContents, stops))) as harness,
+        pytest.raises(OperatorError, match="StopIteration"),
+    ):
+        pushed(harness, ("a", 1, 1), ("a", 2, 1))
+
+
+def test_a_key_that_can_not_be_one_is_a_located_error() -> None:
+    with (
+        OperatorHarness(summed()) as harness,
+        pytest.raises(OperatorError, match=r"unhashable type: 'list'.*on record \(\[1\], 1\)"),
+    ):
+        harness.push([([1], 1)], [1])
+
+
+def yields(a: Any, b: Any) -> Any:
+    yield a
+
+
+@pytest.mark.parametrize(
+    ("select", "function", "message"),
+    [
+        (first, yields, "window calls yields .* which yields"),
+        (first, 5, "window needs a function, not int"),
+        (yields, add, "key_by calls yields .* which yields"),
+    ],
+)
+def test_functions_that_can_not_work_are_refused_before_the_first_record(
+    select: Any, function: Any, message: str
+) -> None:
+    with pytest.raises(OperatorError, match=message):
+        OperatorHarness(WindowOperator(select, TEN, partial(ReducedContents, function)))
+
+
+def test_state_of_another_kind_of_operator_under_the_id_is_refused() -> None:
+    with OperatorHarness(KeyedReduceOperator(first, add)) as harness:
+        harness.push([("a", 1)])
+        saved = harness.snapshot()
+    with pytest.raises(OperatorError, match=r"holds 'reduce': it belonged to another kind .*new id"):
+        OperatorHarness(summed(), restored=[saved])
+    with OperatorHarness(summed()) as harness:
+        pushed(harness, ("a", 1, 1))
+        saved = harness.snapshot()
+    with pytest.raises(OperatorError, match=r"holds 'windows': it belonged to another kind .*new id"):
+        OperatorHarness(KeyedReduceOperator(first, add), restored=[saved])
+
+
+def twice() -> WindowOperator:
+    return summed(TumblingEventTimeWindows(2e-5))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            twice,
+            r"0:00:00\.000010 long and keep a reduced value, those of this program are 0:00:00\.000020 long",
+        ),
+        (lambda: applied(tell), r"keep a reduced value.* are 0:00:00\.000010 long and keep all records"),
+    ],
+)
+def test_open_windows_of_another_size_or_kind_are_refused(
+    changed: Callable[[], WindowOperator], message: str
+) -> None:
+    with OperatorHarness(summed()) as harness:
+        pushed(harness, ("a", 1, 1))
+        saved = harness.snapshot()
+        harness.push_watermark(9)
+        fired = harness.snapshot()
+    with pytest.raises(OperatorError, match=message):
+        OperatorHarness(changed(), restored=[saved])
+    with OperatorHarness(changed(), restored=[fired]) as harness:  # none is open: nothing can be mistaken
+        pushed(harness, ("a", 1, 10))
+        assert len(harness.push_watermark(END_OF_TIME)) == 1

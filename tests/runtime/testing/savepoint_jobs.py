@@ -1,0 +1,59 @@
+"""Jobs whose savepoints are tried: running counts of numbers, and the start from a savepoint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.graph.data_stream import DataStream
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at
+
+COUNT, KEYS = 3000, 7
+CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
+
+
+def numbers(env: StreamEnvironment) -> DataStream[int]:
+    return env.from_source("numbers", GeneratorSource(lambda i: i, count=COUNT))
+
+
+def counting(
+    target: InMemoryCollector,
+    parallelism: int = 2,
+    *,
+    change: Callable[[DataStream[tuple[int, int]]], object] | None = None,
+    max_parallelism: int = 32,
+) -> ExecutionGraph:
+    """Running counts of numbers by remainder; `change` sees the pairs before they are counted."""
+    env = StreamEnvironment("count", parallelism=parallelism, max_parallelism=max_parallelism)
+    pairs = numbers(env).map(lambda i: (i % KEYS, 1))
+    if change is None:
+        counts = pairs.key_by(lambda p: p[0]).reduce("count", lambda a, b: (a[0], a[1] + b[1]))
+        counts.sink("out", CollectSink(target))
+    else:
+        change(pairs)
+    return build_execution_graph(env.build())
+
+
+def expected() -> Counter[tuple[int, int]]:
+    return Counter((key, n + 1) for key in range(KEYS) for n in range(len(range(key, COUNT, KEYS))))
+
+
+def start(
+    target: InMemoryCollector, places: MemoryPlaces, url: str, graph: ExecutionGraph | None = None
+) -> StepJob:
+    return StepJob(
+        graph or counting(target),
+        CONFIG,
+        MemoryStorage(),
+        job_id=f"after-{url.strip('/').replace('/', '-')}",
+        restore=found_at(places, url),
+        open_location=places,
+    )
