@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-#: Neither fails because the machine is busy with something else: the start of a Ray node, nor a generated test.
+#: Neither the start of a Ray node nor a generated test fails because the machine is busy with something else.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
