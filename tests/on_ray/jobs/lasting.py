@@ -52,9 +52,10 @@ class TricklingReader(Generic[T]):
         self._next_at = 0.0
 
     def poll(self, max_rows: int) -> Polled[T]:
-        position = max((split.next for split in self._reader.snapshot()), default=0)
-        if position < self._slow_from:
-            return self._reader.poll(min(max_rows, 100))
+        splits = self._reader.snapshot()
+        fast = [-(-(self._slow_from - split.next) // split.step) for split in splits]
+        if all(rows > 0 for rows in fast):
+            return self._reader.poll(min(max_rows, 100, *fast))
         now = self._clock.monotonic()
         if now < self._next_at:
             return Polled(ready_at=self._next_at)
