@@ -19,7 +19,8 @@ from handoff_rows import BATCH, Counter, Maker, Making, PlainPush, summed
 from measure import rows_a_second
 
 from penstock import bridge
-from penstock.runtime import Checkpointing, DiscardSink, JobStatus, StreamEnvironment
+from penstock.actors import RayCollector
+from penstock.runtime import Checkpointing, CollectSink, JobStatus, StreamEnvironment
 
 PARTITIONS = 8
 _PATIENCE = 300.0
@@ -105,22 +106,25 @@ class Handoff:
         return self._counted(begun)
 
     def from_spark(self) -> float:
-        """A job with two readers, from the start of Spark's job (or of its own) to its last row."""
+        """A job with two readers, from the start of Spark's job (or of its own) to its last row.
+
+        When that was the rows tell: asking the job again and again would take time away from it.
+        """
         env = self._environment("in")
-        bridge.from_spark(env, self.df, id="rows").map_batches(summed, "arrow").sink("out", DiscardSink())
+        collector = RayCollector()
+        sums = bridge.from_spark(env, self.df, id="rows").map_batches(summed, "arrow")
+        sums.sink("out", CollectSink(collector))
         job: Any = env.submit()
         spark_jobs = self.spark.sparkContext.statusTracker()
         while job.status() is not JobStatus.RUNNING and not spark_jobs.getActiveJobsIds():
             time.sleep(0.02)
         begun = time.monotonic()
-        deadline = begun + _PATIENCE
-        while (read := job.statistics().operators.get("rows")) is None or read.records_out < self.rows:
-            if time.monotonic() > deadline:
-                raise TimeoutError(str(job.report()))
-            time.sleep(0.05)
-        seconds = time.monotonic() - begun
         job.wait(_PATIENCE)
-        return seconds
+        seen = collector.rows()
+        collector.close()
+        assert sum(row["rows"] for row in seen) == self.rows, seen
+        assert sum(row["total"] for row in seen) == self.total, seen
+        return float(max(row["at"] for row in seen)) - begun
 
     def to_pandas(self) -> float:
         """Through the driver."""
