@@ -43,6 +43,34 @@ def refuse(what: str) -> NoReturn:
     raise GraphError(msg)
 
 
+def need_function(call: str, function: object) -> None:
+    """Refuse what can't be called.
+
+    Raises:
+        GraphError: It can't; names the user's line.
+    """
+    if not callable(function):
+        refuse(f"{call} needs a function, not {function!r:.80}")
+
+
+def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
+    """Refuse what is no object of a class that users derive from.
+
+    Args:
+        call: The method that was called.
+        value: What it was given.
+        kind: The class.
+        hint: What to do instead, where it is something else.
+
+    Raises:
+        GraphError: It is the class itself, or something else; names the user's line.
+    """
+    if inspect.isclass(value):
+        refuse(f"{call}: give an object, {value.__name__}(...), not the class itself")
+    if not isinstance(value, kind):
+        refuse(f"{call}: {value!r:.80} is no {kind.__name__}{hint}")
+
+
 class WrongStreamError(GraphError, AttributeError):
     """A method was looked for on the wrong kind of stream; still an `AttributeError` for `hasattr`.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVa
 
 import pyarrow as pa
 
-from penstock.runtime.graph.checked_call import WrongStreamError, checked_call, refuse
+from penstock.runtime.graph.checked_call import WrongStreamError, checked_call, need_function, refuse
 from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
@@ -163,7 +163,7 @@ class DataStream(Generic[T_co]):
         """
         from penstock.runtime.graph.keyed_stream import KeyedStream  # streams make each other
 
-        self._check_function("key_by", function)
+        need_function("key_by", function)
         keyed = self._partitioned(Partitioner(Partitioning.KEY_GROUP, function))
         return KeyedStream(keyed._builder, keyed._inputs, function)
 
@@ -250,14 +250,10 @@ class DataStream(Generic[T_co]):
         options: OperatorOptions,
     ) -> DataStream[Any]:
         """Add an operator without state."""
-        self._check_function(kind, function)
+        need_function(kind, function)
         added = self._builder.add(kind, function_name(function), factory, self._inputs, operator_id, options)
         return DataStream(self._builder, (added,))
 
     def _partitioned(self, partitioner: Partitioner) -> DataStream[T_co]:
         inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)
         return DataStream(self._builder, inputs)
-
-    def _check_function(self, call: str, function: object) -> None:
-        if not callable(function):
-            refuse(f"{call} needs a function, not {function!r:.80}")

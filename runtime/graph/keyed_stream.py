@@ -8,7 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
-from penstock.runtime.graph.checked_call import WrongStreamError, checked_call, refuse
+from penstock.runtime.graph.checked_call import (
+    WrongStreamError,
+    checked_call,
+    need_function,
+    need_object,
+    refuse,
+)
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
@@ -55,8 +61,7 @@ class KeyedStream(Generic[T, K]):
                 record is its first result.
             **options: See `OperatorOptions`.
         """
-        if not callable(function):
-            refuse(f"reduce needs a function, not {function!r:.80}")
+        need_function("reduce", function)
         factory = partial(KeyedReduceOperator, self._key_selector, function)
         added = self._builder.add(
             "reduce", function_name(function), factory, self._inputs, id, options, stateful=True, keyed=True
@@ -74,11 +79,8 @@ class KeyedStream(Generic[T, K]):
             function: An object; each subtask works with a copy of it.
             **options: See `OperatorOptions`.
         """
-        if inspect.isclass(function):
-            refuse(f"process: give an object, {function.__name__}(...), not the class itself")
-        if not isinstance(function, KeyedProcessFunction):
-            hint = "; for a plain function use map or flat_map before key_by" if callable(function) else ""
-            refuse(f"process: {function!r:.80} is no KeyedProcessFunction{hint}")
+        hint = "; for a plain function use map or flat_map before key_by" if callable(function) else ""
+        need_object("process", function, KeyedProcessFunction, hint)
         factory = partial(process_operator, self._key_selector, function)
         what = type(function).__name__
         added = self._builder.add(

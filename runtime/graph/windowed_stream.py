@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
-from penstock.runtime.graph.checked_call import WrongStreamError, checked_call, refuse
+from penstock.runtime.graph.checked_call import WrongStreamError, checked_call, need_function, need_object
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
@@ -64,8 +63,7 @@ class WindowedStream(Generic[T, K]):
                 a record may be in several windows.
             **options: See `OperatorOptions`.
         """
-        if not callable(function):
-            refuse(f"reduce needs a function, not {function!r:.80}")
+        need_function("reduce", function)
         return self._add(
             id, f"reduce({function_name(function)})", partial(ReducedContents, function), options
         )
@@ -81,11 +79,7 @@ class WindowedStream(Generic[T, K]):
             function: An object; each subtask works with a copy of it.
             **options: See `OperatorOptions`.
         """
-        if inspect.isclass(function):
-            refuse(f"aggregate: give an object, {function.__name__}(...), not the class itself")
-        if not isinstance(function, AggregateFunction):
-            hint = "for a plain function use reduce or apply"
-            refuse(f"aggregate: {function!r:.80} is no AggregateFunction; {hint}")
+        need_object("aggregate", function, AggregateFunction, "; for a plain function use reduce or apply")
         what = f"aggregate({type(function).__name__})"
         return self._add(id, what, partial(AggregatedContents, function), options)
 
@@ -104,8 +98,7 @@ class WindowedStream(Generic[T, K]):
                 records to emit: a list, a generator, or `None` for none.
             **options: See `OperatorOptions`.
         """
-        if not callable(function):
-            refuse(f"apply needs a function, not {function!r:.80}")
+        need_function("apply", function)
         return self._add(id, f"apply({function_name(function)})", partial(ListedContents, function), options)
 
     def _add(

@@ -125,19 +125,22 @@ def once(
     return windows
 
 
-@settings(max_examples=60, deadline=None)
-@given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
-def test_each_window_comes_out_once_and_whole_and_nothing_is_late(
-    shape: Shape,
-    parallelism: Sequence[int],
-    config: JobConfig,
-    happenings: list[tuple[int, str, int, str]],
-    seed: int,
-) -> None:
-    history = History(shape, parallelism, config, Random(seed))
+histories = st.builds(History, shapes, parallelisms, configs, st.integers(0, 2**32).map(Random))
+
+
+def live(history: History, happenings: list[tuple[int, str, int, str]]) -> None:
+    """Let all this happen to a job, and look at what has come out of it."""
     history.run(happenings)
     history.check()
     event(f"windows came before the last crash: {history.early > 0}, crashes: {history.crashes}")
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories, happenings)
+def test_each_window_comes_out_once_and_whole_and_nothing_is_late(
+    history: History, happenings: list[tuple[int, str, int, str]]
+) -> None:
+    live(history, happenings)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -166,15 +169,8 @@ def test_watermarks_in_flight_make_nothing_late_at_another_parallelism(seed: int
 
 @pytest.mark.long
 @settings(max_examples=5000, deadline=None)
-@given(shapes, parallelisms, configs, happenings, st.integers(0, 2**32))
+@given(histories, happenings)
 def test_each_window_comes_out_once_and_whole_in_many_more_jobs(
-    shape: Shape,
-    parallelism: Sequence[int],
-    config: JobConfig,
-    happenings: list[tuple[int, str, int, str]],
-    seed: int,
+    history: History, happenings: list[tuple[int, str, int, str]]
 ) -> None:
-    history = History(shape, parallelism, config, Random(seed))
-    history.run(happenings)
-    history.check()
-    event(f"windows came before the last crash: {history.early > 0}, crashes: {history.crashes}")
+    live(history, happenings)
