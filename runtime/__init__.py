@@ -8,8 +8,9 @@ and every subtask would pay for modules that it never uses.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from penstock.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from penstock.runtime.checkpoint.config import Checkpointing as Checkpointing
@@ -234,24 +235,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name (PEP 562).
-
-    Raises:
-        AttributeError: There is no such public name; the nearest one is named.
-    """
-    home = _HOME.get(name)
-    if home is None:
-        from difflib import get_close_matches  # only for a mistake
-
-        near = get_close_matches(name, _HOME, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        msg = f"module {__name__!r} has no public name {name!r}{hint}"
-        raise AttributeError(msg)
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+__getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -80,10 +80,14 @@ class CheckpointHistory:
         if record is not None:
             self._remember(record.checkpoint_id, record.attempt, pending.metrics)
 
-    def completing(self, metrics: Mapping[SubtaskId, CheckpointMetrics]) -> CompletedCheckpointStatistics:
+    def completing(
+        self, duration: float, metrics: Mapping[SubtaskId, CheckpointMetrics]
+    ) -> CompletedCheckpointStatistics:
         """What is written down with a checkpoint whose record is about to be written."""
         known = self._counters
-        return CompletedCheckpointStatistics.of(known.triggered, known.completed + 1, known.failed, metrics)
+        return CompletedCheckpointStatistics.of(
+            known.triggered, known.completed + 1, known.failed, duration, metrics
+        )
 
     def finalising(self, checkpoint_id: int) -> None:
         """The record of a checkpoint is being written."""

@@ -36,6 +36,7 @@ class CompletedCheckpointStatistics:
         triggered: Checkpoints of the job that had been started when this one completed, this one included.
         completed: Those that had completed, this one included.
         failed: Those that had failed or been given up; those that ran beside this one are in neither.
+        duration: Seconds from trigger to the last acknowledgement, of a clock that is never set.
         subtasks: Subtasks that took part.
         written_bytes: New bytes that they wrote.
         in_flight_bytes: Of these, data that was between subtasks.
@@ -45,6 +46,7 @@ class CompletedCheckpointStatistics:
     triggered: int
     completed: int
     failed: int
+    duration: float
     subtasks: int
     written_bytes: int
     in_flight_bytes: int
@@ -52,7 +54,12 @@ class CompletedCheckpointStatistics:
 
     @classmethod
     def of(
-        cls, triggered: int, completed: int, failed: int, metrics: Mapping[SubtaskId, CheckpointMetrics]
+        cls,
+        triggered: int,
+        completed: int,
+        failed: int,
+        duration: float,
+        metrics: Mapping[SubtaskId, CheckpointMetrics],
     ) -> CompletedCheckpointStatistics:
         """Of a checkpoint that is complete.
 
@@ -60,11 +67,12 @@ class CompletedCheckpointStatistics:
             triggered: See the class.
             completed: See the class.
             failed: See the class.
+            duration: See the class.
             metrics: What each subtask measured.
 
         Example:
             >>> measured = {SubtaskId("count", 0): CheckpointMetrics(sync_duration=0.25, written_bytes=7)}
-            >>> known = CompletedCheckpointStatistics.of(3, 2, 1, measured)
+            >>> known = CompletedCheckpointStatistics.of(3, 2, 1, 0.5, measured)
             >>> known.written_bytes, known.metrics() == measured
             (7, True)
         """
@@ -72,6 +80,7 @@ class CompletedCheckpointStatistics:
             triggered,
             completed,
             failed,
+            duration,
             len(metrics),
             sum(m.written_bytes for m in metrics.values()),
             sum(m.in_flight_bytes for m in metrics.values()),
@@ -95,6 +104,7 @@ class CompletedCheckpointStatistics:
             self.triggered,
             self.completed,
             self.failed,
+            self.duration,
             self.subtasks,
             self.written_bytes,
             self.in_flight_bytes,

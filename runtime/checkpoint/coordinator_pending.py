@@ -243,7 +243,10 @@ class PendingCheckpoints:
             location=started.location,
             master_states=started.pending.master_states,
             carried=CarriedState(carried, previous.location) if carried and previous is not None else None,
-            statistics=self._history.completing({s: part.metrics for s, part in acknowledged.items()}),
+            statistics=self._history.completing(
+                self._clock.monotonic() - started.started_at,
+                {subtask: part.metrics for subtask, part in acknowledged.items()},
+            ),
         )
 
     def _written(self, started: StartedCheckpoint, outcome: Finalized | Fenced) -> None:

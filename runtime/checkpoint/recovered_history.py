@@ -39,7 +39,7 @@ def recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
         checkpoint.triggered_at,
         acknowledged=subtasks,
         subtasks=subtasks,
-        duration=checkpoint.completed_at - checkpoint.triggered_at,
+        duration=None if known is None else known.duration,
         size=checkpoint.size,
         written_bytes=0 if known is None else known.written_bytes,
         in_flight_bytes=0 if known is None else known.in_flight_bytes,
@@ -90,7 +90,7 @@ def recovered_counters(
         counters,
         latest_completed_id=newest.checkpoint_id,
         latest_completed_at=newest.completed_at,
-        latest_duration=newest.completed_at - newest.triggered_at,
+        latest_duration=recovered_record(newest).duration,
         latest_size=newest.size,
     )
 

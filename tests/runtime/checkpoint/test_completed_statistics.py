@@ -51,7 +51,7 @@ def checkpoint(statistics: CompletedCheckpointStatistics | None) -> CompletedChe
 def test_what_each_subtask_measured_comes_back_to_the_microsecond(
     metrics: dict[SubtaskId, CheckpointMetrics],
 ) -> None:
-    statistics = CompletedCheckpointStatistics.of(9, 7, 1, metrics)
+    statistics = CompletedCheckpointStatistics.of(9, 7, 1, 0.25, metrics)
     assert statistics.subtasks == len(metrics)
     found = statistics.metrics()
     assert found.keys() == metrics.keys()
@@ -61,7 +61,7 @@ def test_what_each_subtask_measured_comes_back_to_the_microsecond(
 
 
 def test_statistics_are_a_part_of_the_metadata() -> None:
-    statistics = CompletedCheckpointStatistics.of(9, 7, 1, measured(10))
+    statistics = CompletedCheckpointStatistics.of(9, 7, 1, 0.25, measured(10))
     decoded = decode_metadata(encode_metadata(checkpoint(statistics), "m"), "m")
     assert decoded.statistics == statistics
     assert decoded.statistics.written_bytes == sum(m.written_bytes for m in measured(10).values())
@@ -84,7 +84,7 @@ def test_statistics_of_another_shape_are_damage_and_the_file_is_named() -> None:
 
 @pytest.mark.parametrize("packed", [b"", b"\xc1", msgpack.packb([["count", [0], [1]]]), msgpack.packb(3)])
 def test_what_can_not_be_unpacked_stops_nobody_who_does_not_ask_for_it(packed: bytes) -> None:
-    statistics = replace(CompletedCheckpointStatistics.of(1, 1, 0, {}), packed=packed)
+    statistics = replace(CompletedCheckpointStatistics.of(1, 1, 0, 0.25, {}), packed=packed)
     decoded = decode_metadata(encode_metadata(checkpoint(statistics)), "m")
     assert decoded.checkpoint_id == 7
     assert decoded.statistics is not None
@@ -96,7 +96,7 @@ def test_a_subtask_takes_a_few_bytes_in_a_wide_job_as_in_a_narrow_one() -> None:
     without = len(encode_metadata(checkpoint(None)))
 
     def bytes_of_each(subtasks: int) -> float:
-        statistics = CompletedCheckpointStatistics.of(9, 7, 1, measured(subtasks))
+        statistics = CompletedCheckpointStatistics.of(9, 7, 1, 0.25, measured(subtasks))
         return (len(encode_metadata(checkpoint(statistics))) - without) / subtasks
 
     each = {subtasks: bytes_of_each(subtasks) for subtasks in (100, 1_000, 10_000)}

@@ -89,7 +89,7 @@ def test_what_each_subtask_measured_is_told_when_the_snapshot_has_it(
     saved: str, places: MemoryPlaces
 ) -> None:
     measured = {SubtaskId("largest", n): CheckpointMetrics(alignment_duration=n + 0.5) for n in (0, 1)}
-    statistics = CompletedCheckpointStatistics.of(3, 2, 1, measured)
+    statistics = CompletedCheckpointStatistics.of(3, 2, 1, 0.25, measured)
     taken = replace(found_at(places, saved), statistics=statistics)
     summary = inspect_snapshot(taken, lambda handle: read_state(places(saved), handle), ValueCodec())
     assert summary.by_subtask == measured

@@ -188,7 +188,7 @@ def test_what_it_costs_is_no_operation_of_the_storage(monkeypatch):
 
     with_statistics = operations_of_a_life()
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointHistory, "completing", lambda self, metrics: None)
+        patch.setattr(CheckpointHistory, "completing", lambda self, duration, metrics: None)
         assert operations_of_a_life() == with_statistics
 
 
