@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# Two processes share the test files: most tests on a cluster wait more than they work. Those with Spark have a
-# session in common and stay in one process.
+# Two processes share the test files. Tests without processes of their own come first: they fail soonest. Those on
+# Ray follow each other, because they share a cluster, and those with Spark a session, in one process.
 BESIDE := -n 2 --dist loadfile
 SEEDS ?= 50000
 
@@ -31,14 +31,16 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: lint types compiled
-	$(BIN)/python -m pytest -q $(BESIDE) -m "not spark"
+	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
+	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark"
 	$(BIN)/python -m pytest -q -m spark
 
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
 
 test-long: $(READY) compiled
-	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not spark"
+	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
+	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark"
 	$(BIN)/python -m pytest -q --run-long -m spark
 
 check: lint types

@@ -29,7 +29,7 @@ promise.
 
 Credits: an accepted frame is acknowledged only when no more than `window` bytes wait for the reader. A Spark
 task has a few unacknowledged frames at most, so it waits when the job is slow. Frames that were read and are
-not yet covered are no part of this window: they lie in files (`frame_files.py`).
+not yet covered are no part of this window; what the memory does not hold lies in files (`frame_store.py`).
 
 It must never acknowledge a frame that it has not stored, and never drop one that no checkpoint covers.
 """
@@ -53,7 +53,7 @@ from penstock.bridge.depot_messages import (
     PushOutcome,
     ReadFrame,
 )
-from penstock.bridge.frame_files import FrameFiles, Place
+from penstock.bridge.frame_store import FrameStore, Place
 from penstock.bridge.open_epoch import OpenEpoch, PushedPartition, given_up
 
 #: Bytes that may wait for the reader before Spark has to wait.
@@ -72,7 +72,7 @@ class Depot:
 
     Args:
         index: Which reader's depot.
-        files: Where the frames lie.
+        store: Where the frames lie.
         window: Bytes that may wait for the reader.
         staged: The frames of an epoch can be read only when it is closed.
 
@@ -83,10 +83,10 @@ class Depot:
     """
 
     def __init__(
-        self, index: int, files: FrameFiles, window: int = DEFAULT_WINDOW, *, staged: bool = False
+        self, index: int, store: FrameStore, window: int = DEFAULT_WINDOW, *, staged: bool = False
     ) -> None:
         self._index = index
-        self._files = files
+        self._store = store
         self._window = window
         self._staged = staged
         self._epoch: OpenEpoch | None = None
@@ -150,7 +150,7 @@ class Depot:
             return PushOutcome.SURPLUS
         if frame.number > accepted:
             return PushOutcome.EARLY
-        self._held.append(_Held(frame.partition, frame.rows, self._files.append(frame.data)))
+        self._held.append(_Held(frame.partition, frame.rows, self._store.append(frame.data)))
         partition.digests.append(digest)
         partition.rows += frame.rows
         size = len(frame.data)
@@ -176,7 +176,7 @@ class Depot:
             if frames and size + held.place.size > max_bytes:
                 break
             ends = self.epochs.ending_at(number + 1)
-            frames.append(ReadFrame(held.partition, self._files.read(held.place), ends))
+            frames.append(ReadFrame(held.partition, self._store.read(held.place), ends))
             size += held.place.size
         behind = position + len(frames)
         self._note_read(behind)
@@ -191,7 +191,7 @@ class Depot:
     def confirm(self, position: int) -> None:
         """A completed checkpoint covers all frames before `position`: let them go."""
         while self._first < min(position, self._read):
-            self._files.release(self._held.popleft().place)
+            self._store.release(self._held.popleft().place)
             self._first += 1
         self.epochs.confirm(self._first)
 
@@ -253,7 +253,7 @@ class Depot:
             return  # frames that could be read are never taken back
         while self._accepted > opened.begin:
             dropped = self._held.pop()
-            self._files.release(dropped.place)
+            self._store.release(dropped.place)
             self._rows -= dropped.rows
             self._bytes -= dropped.place.size
             self._unread_bytes -= dropped.place.size

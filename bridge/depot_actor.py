@@ -27,7 +27,7 @@ from penstock.bridge.depot_loads import DepotLoads
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.depot_names import depot_name, desk_name
 from penstock.bridge.depot_watch import have_all_come, is_there
-from penstock.bridge.frame_files import FrameFiles
+from penstock.bridge.frame_store import FrameStore
 from penstock.bridge.partition_dealer import PartitionDealer
 from penstock.bridge.spark_push import different_rows
 
@@ -50,7 +50,7 @@ class DepotActor:
         hand_over: Id of the hand-over.
         index: Which reader's depot.
         of: How many depots this hand-over has.
-        window: Bytes that may wait for the reader.
+        window: Bytes that may wait for the reader, and that are held in memory.
         staged: Rows come in micro-batches.
     """
 
@@ -59,7 +59,7 @@ class DepotActor:
         self._hand_over = hand_over
         self._index = index
         self._of = of
-        self._depot = Depot(index, FrameFiles(), window, staged=staged)
+        self._depot = Depot(index, FrameStore(memory=window), window, staged=staged)
         self._staged = staged
         #: Which depot this is: a position in another one of the same name is none in this one.
         self._stamp = secrets.token_hex(6)

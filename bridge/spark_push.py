@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -70,15 +71,16 @@ class PushOrder:
         partition, attempt = task.partitionId(), task.taskAttemptId()
         join_existing(self.address)
         dealer = self._depot(0)
+        call = dealer.deal.remote(self.epoch, partition)
+        coming = frames(batches, pa.ipc.read_schema(pa.py_buffer(self.schema)))
+        ready = list(islice(coming, 1))  # Spark computes the first one while the dealer thinks
         try:
-            call = dealer.deal.remote(self.epoch, partition)
             index: int = answer_of(call, f"{self.depots[0]}, asked which reader takes partition {partition}")
         except ray.exceptions.RayActorError as error:
             raise _job_ended() from error
         depot = self._depot(index) if index else dealer
-        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
         pusher = _Pusher(depot, self, partition, attempt)
-        for frame in frames(batches, schema):
+        for frame in chain(ready, coming):
             pusher.push(frame)
         pusher.settle(0)
         dealer.dealt_is_done.remote(self.epoch, partition)

@@ -32,8 +32,9 @@ _CHUNK_BYTES: Final = 8 * 1024 * 1024
 _READ_PATIENCE: Final = 2.0
 #: Seconds for the depots to start.
 _START: Final = 120.0
-#: Seconds until a reader without frames looks again.
+#: Seconds until a reader without frames looks again, at first, and at most when it has looked in vain.
 _PAUSE: Final = 0.002
+_LONGEST_PAUSE: Final = 0.016
 #: Arrow batches may be this much larger than asked for, as they cost nothing per row.
 _ARROW_FACTOR: Final = 4
 
@@ -106,6 +107,7 @@ class SparkReader:
         #: Positions by depot at snapshots that are not known to be complete, oldest first.
         self._snapshots: deque[tuple[int, Mapping[int, int]]] = deque()
         self._ended: list[_ShareReader] = []
+        self._pause = _PAUSE
 
     def poll(self, max_rows: int) -> Polled[Any]:
         """The next rows of the next share that has some."""
@@ -113,6 +115,7 @@ class SparkReader:
             share = self._open[0]
             batch = share.next_batch(max_rows * _ARROW_FACTOR if self._arrow else max_rows)
             if batch is not None:
+                self._pause = _PAUSE
                 self._open.rotate(-1)
                 return Polled(ArrowBatch(batch) if self._arrow else RowBatch(rows_of_arrow(batch)))
             if share.is_finished:
@@ -123,7 +126,9 @@ class SparkReader:
             return Polled(finished=True)
         for share in self._open:
             share.tell_passed()
-        return Polled(ready_at=self._clock.monotonic() + _PAUSE)
+        ready_at = self._clock.monotonic() + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return Polled(ready_at=ready_at)
 
     def snapshot(self) -> Sequence[Share]:
         """The shares that are not read to their end."""

@@ -19,6 +19,8 @@ settings.load_profile("busy machine")
 
 #: Fixtures that hold a cluster which tests share.
 _CLUSTERS: Final = {"ray_cluster", "spark"}
+#: Whether the cluster of `ray_cluster` runs.
+_SHARED: Final = pytest.StashKey[bool]()
 #: Seconds for the actors of a test to end.
 _PATIENCE: Final = 10.0
 
@@ -42,6 +44,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The cluster that modules share ends before a test that has no use for it."""
+    if "ray_cluster" not in getattr(item, "fixturenames", ()):
+        _end_shared_cluster(item.session)
+    else:
+        item.session.stash[_SHARED] = True
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    _end_shared_cluster(session)
+
+
+def _end_shared_cluster(session: pytest.Session) -> None:
+    if session.stash.get(_SHARED, False):
+        import ray
+
+        session.stash[_SHARED] = False
+        ray.shutdown()
 
 
 @pytest.fixture(autouse=True)

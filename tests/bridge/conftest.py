@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bridge.frame_files import FrameFiles
+from penstock.bridge.frame_store import FrameStore
 
 _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
@@ -16,8 +16,8 @@ if _HERE not in sys.path:
 
 
 @pytest.fixture
-def files() -> Iterator[FrameFiles]:
+def files() -> Iterator[FrameStore]:
     """Small files, so that frames go into several of them; closed at the end."""
-    opened = FrameFiles(file_size=20)
+    opened = FrameStore(file_size=20)
     yield opened
     opened.close()

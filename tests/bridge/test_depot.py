@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import NoLongerHeldError, PushOutcome, ReadFrame
-from penstock.bridge.frame_files import FrameFiles
+from penstock.bridge.frame_store import FrameStore
 
 
 @pytest.fixture
-def depot(files: FrameFiles) -> Depot:
+def depot(files: FrameStore) -> Depot:
     opened = Depot(0, files, window=8)
     assert opened.begin(0, "run")
     return opened
@@ -75,7 +75,7 @@ def test_room_ends_with_the_window_and_comes_back_by_reading(depot: Depot) -> No
     assert depot.statistics().unread_bytes == 6
 
 
-def test_what_is_read_stays_until_it_is_confirmed(depot: Depot, files: FrameFiles) -> None:
+def test_what_is_read_stays_until_it_is_confirmed(depot: Depot, files: FrameStore) -> None:
     for number in range(20):
         depot.push(frame(0, number, b"123456789"))
     depot.read(0, 1000)
@@ -144,7 +144,7 @@ def test_whatever_attempts_do_every_frame_comes_out_once_and_in_its_partitions_o
     frames: list[int], data: st.DataObject
 ) -> None:
     """Attempts push prefixes, in any interleaving; readers read, restore and confirm in between."""
-    files = FrameFiles(file_size=8)
+    files = FrameStore(memory=data.draw(st.sampled_from([0, 5, 20])), file_size=8)
     depot = Depot(0, files, window=1 << 30)
     depot.begin(0, "run")
     taken: list[ReadFrame] = []

@@ -7,18 +7,18 @@ from depot_frames import closed, data_of, frame
 
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import EpochStage, PushOutcome
-from penstock.bridge.frame_files import FrameFiles
+from penstock.bridge.frame_store import FrameStore
 
 
 @pytest.fixture
-def depot(files: FrameFiles) -> Depot:
+def depot(files: FrameStore) -> Depot:
     opened = Depot(0, files, window=8)
     assert opened.begin(0, "run")
     return opened
 
 
 @pytest.fixture
-def staged(files: FrameFiles) -> Depot:
+def staged(files: FrameStore) -> Depot:
     """For micro-batches."""
     return Depot(0, files, window=8, staged=True)
 

@@ -1,10 +1,9 @@
-"""A real local Ray cluster for the tests of a module."""
+"""A real local Ray cluster for the tests."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    """A local cluster of four (nominal) CPUs that listens on loopback only."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", _HERE, prepend=os.pathsep)
-        start_local(num_cpus=4)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+def ray_cluster() -> None:
+    """A local cluster of four (nominal) CPUs that listens on loopback only.
+
+    It goes on from module to module, as a node takes seconds to start, and ends before the first test that
+    does not use it; see `tests/conftest.py`, which also ends what a test has left on it.
+    """
+    if not ray.is_initialized():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", _HERE, prepend=os.pathsep)
+            start_local(num_cpus=4)
