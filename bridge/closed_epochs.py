@@ -20,9 +20,9 @@ class ClosedEpochs:
         >>> epochs.add(1, end=2)  # without a frame
         >>> epochs.at(1), epochs.at(2), epochs.ending_at(2)
         (-1, 1, 1)
-        >>> epochs.confirm(2)
+        >>> epochs.confirm(2, epoch=0)
         >>> epochs.covered
-        1
+        0
     """
 
     def __init__(self) -> None:
@@ -39,9 +39,13 @@ class ClosedEpochs:
         self.newest = epoch
         self._ends.append((epoch, end))
 
-    def confirm(self, position: int) -> None:
-        """A completed checkpoint covers all frames before this position."""
-        while self._ends and self._ends[0][1] <= position:
+    def confirm(self, position: int, epoch: int) -> None:
+        """A completed checkpoint covers all frames before this position, and knows of ends up to this epoch.
+
+        A reader may have all frames of an epoch, or there are none, and not know yet that it has ended. Who
+        starts from such a snapshot would go on before that end, and Spark must not have gone on behind it.
+        """
+        while self._ends and self._ends[0][1] <= position and self._ends[0][0] <= epoch:
             self.covered, _ = self._ends.popleft()
 
     def at(self, position: int) -> int:
@@ -53,5 +57,5 @@ class ClosedEpochs:
         return max((epoch for epoch, end in self._ends if end == position), default=None)
 
     def is_passed(self, epoch: int) -> bool:
-        """Whether a checkpoint that starts now covers all rows of an epoch."""
-        return epoch <= max(self.passed, self.covered)
+        """Whether a checkpoint that starts now covers an epoch, and knows of its end."""
+        return epoch <= self.passed

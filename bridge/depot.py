@@ -139,8 +139,10 @@ class Depot:
             return PushOutcome.DUPLICATE if frame.epoch <= self.epochs.newest else PushOutcome.STALE
         partition = epoch.partitions.setdefault(frame.partition, PushedPartition())
         partition.attempts.add(frame.attempt)
-        digest = xxhash.xxh3_128_digest(frame.data)
         accepted = len(partition.digests)
+        if frame.number > accepted and not epoch.is_prepared:
+            return PushOutcome.EARLY
+        digest = xxhash.xxh3_128_digest(frame.data)
         if frame.number < accepted:
             if partition.digests[frame.number] != digest:
                 return PushOutcome.DIFFERENT
@@ -148,8 +150,6 @@ class Depot:
             return PushOutcome.DUPLICATE
         if epoch.is_prepared:
             return PushOutcome.SURPLUS
-        if frame.number > accepted:
-            return PushOutcome.EARLY
         self._held.append(_Held(frame.partition, frame.rows, self._store.append(frame.data)))
         partition.digests.append(digest)
         partition.rows += frame.rows
@@ -188,12 +188,12 @@ class Depot:
             self._unread_bytes -= self._held[number - self._first].place.size
         self._read = max(self._read, position)
 
-    def confirm(self, position: int) -> None:
-        """A completed checkpoint covers all frames before `position`: let them go."""
+    def confirm(self, position: int, epoch: int) -> None:
+        """A completed checkpoint covers all frames before `position`, and the end of `epoch`: let them go."""
         while self._first < min(position, self._read):
             self._store.release(self._held.popleft().place)
             self._first += 1
-        self.epochs.confirm(self._first)
+        self.epochs.confirm(self._first, epoch)
 
     def stage(self, epoch: int) -> EpochStage:
         """How far an epoch is."""
@@ -235,7 +235,6 @@ class Depot:
                 return given_up(epoch)
             self._visible = self._accepted
             self.epochs.add(epoch, self._accepted)
-            self.epochs.confirm(self._first)
             self._epochs += 1
             self._partitions += len(opened.partitions)
             self._attempts += sum(len(p.attempts) for p in opened.partitions.values())

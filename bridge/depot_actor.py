@@ -33,8 +33,6 @@ from penstock.bridge.spark_push import different_rows
 
 logger = logging.getLogger(__name__)
 
-#: Calls that may wait at the same time: a few of every Spark task.
-DEPOT_CALLS: Final = 4_000
 _WATCH: Final = 2.0
 #: Looks in a row that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
@@ -68,6 +66,8 @@ class DepotActor:
         self._dealer = PartitionDealer(of)
         self._loads = DepotLoads(tuple(depot_name(job_id, hand_over, i) for i in range(of)))
         self._changed = asyncio.Event()
+        #: For those who wait for room only: a push would wake all of them for nothing.
+        self._room = asyncio.Event()
         self._announced = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
 
@@ -116,6 +116,9 @@ class DepotActor:
 
     async def deal(self, epoch: int, partition: int) -> int:
         """Which depot takes a partition; asked of the first one only. See `PartitionDealer`."""
+        known = self._dealer.dealt(epoch, partition)
+        if known is not None:
+            return known
         loads = await self._loads.ask(self._index, self._depot.unread_bytes)
         return self._dealer.deal(epoch, partition, loads)
 
@@ -134,7 +137,7 @@ class DepotActor:
             The name of the `PushOutcome`, or "failed" when the hand-over has failed.
         """
         while (outcome := self._depot.push(frame)) is PushOutcome.EARLY:
-            await self._wait_for_change()
+            await _wait_for(self._changed)
             if self._depot.failure is not None:
                 return "failed"
         if outcome is PushOutcome.DIFFERENT:
@@ -145,7 +148,7 @@ class DepotActor:
         while not self._depot.has_room:
             if self._depot.failure is not None:
                 return "failed"
-            await self._wait_for_change()
+            await _wait_for(self._room)
         return str(outcome.value)
 
     async def read(self, position: int, epoch: int, max_bytes: int, patience: float) -> Chunk | str:
@@ -171,7 +174,7 @@ class DepotActor:
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            await self._wait_for_change(left)
+            await _wait_for(self._changed, left)
         if depot.failure is not None:
             return depot.failure
         try:
@@ -188,9 +191,9 @@ class DepotActor:
         self._depot.epochs.passed = epoch
         self._notify()
 
-    async def confirm(self, position: int) -> None:
-        """A completed checkpoint covers everything before this position."""
-        self._depot.confirm(position)
+    async def confirm(self, position: int, epoch: int) -> None:
+        """A completed checkpoint covers everything before this position, and the end of this epoch."""
+        self._depot.confirm(position, epoch)
         self._notify()
 
     async def stage(self, epoch: int) -> str:
@@ -231,7 +234,7 @@ class DepotActor:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            await self._wait_for_change(left)
+            await _wait_for(self._changed, left)
         return True
 
     async def finish(self) -> None:
@@ -255,10 +258,9 @@ class DepotActor:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-    async def _wait_for_change(self, seconds: float = _WATCH) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+        if self._depot.has_room or self._depot.failure is not None:
+            self._room.set()
+            self._room = asyncio.Event()
 
     async def _watch_others(self) -> None:
         misses = looks = 0
@@ -282,19 +284,6 @@ class DepotActor:
                 await self.fail(OTHER_DEPOT)
 
 
-def depot_actor(job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> Any:
-    """The handle of a depot, which is started if it is not there.
-
-    Raises:
-        ray.exceptions.RayError: It can't be started.
-    """
-    actor: Any = ray.remote(DepotActor)
-    return actor.options(
-        name=depot_name(job_id, hand_over, index),
-        namespace=NAMESPACE,
-        lifetime="detached",
-        get_if_exists=True,
-        num_cpus=0,
-        max_restarts=0,
-        max_concurrency=DEPOT_CALLS,
-    ).remote(job_id, hand_over, index, of, window, staged)
+async def _wait_for(event: asyncio.Event, seconds: float = _WATCH) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

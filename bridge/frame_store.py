@@ -1,8 +1,8 @@
 """Frames until they are released: in memory as long as there is room, then in files without a name.
 
-A job that keeps up with Spark has its frames confirmed by the next checkpoint, so most of them never touch a
-disk: writing a frame takes longer than all else that is done to it. Those that come while the memory is full
-go to files, and stay there; frames that are there already are not moved.
+Writing a frame to a file takes longer than all else that is done to it, and a job that keeps up with Spark
+lets its frames go at the next checkpoint. What comes while the memory is full goes to files, and stays there:
+so a disk is spared as long as no more than `memory` comes between two checkpoints.
 
 A file is unlinked as soon as it is made, so whatever ends the process leaves nothing behind. Frames are
 appended; a file goes when all of its frames are released, so what is held is never much more on disk.
@@ -94,9 +94,10 @@ class FrameStore:
             segment = _Segment(file)
             self._segments[self._newest] = segment
         place = Place(self._newest, segment.size, len(data))
-        view = memoryview(data)
-        while view:
-            view = view[segment.file.write(view) :]
+        # At the offset: after a write that failed half-way the file's own position is elsewhere.
+        view, done = memoryview(data), 0
+        while done < len(data):
+            done += os.pwrite(segment.file.fileno(), view[done:], place.offset + done)
         segment.size += len(data)
         segment.frames += 1
         return place

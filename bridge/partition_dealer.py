@@ -62,6 +62,10 @@ class PartitionDealer:
             self._pushing[depot].add(partition)
         return depot
 
+    def dealt(self, epoch: int, partition: int) -> int | None:
+        """Which depot takes a partition that was dealt before; `None` for another one."""
+        return self._depot_of.get(partition) if epoch == self._epoch else None
+
     def done(self, epoch: int, partition: int) -> None:
         """An attempt of this partition has pushed all of it."""
         if epoch == self._epoch and partition in self._depot_of:

@@ -31,6 +31,9 @@ OUTSTANDING: Final = 4
 FRAME_BYTES: Final = 4 * 1024 * 1024
 FRAME_ROWS: Final = 131_072
 
+#: Depots by their names, which no two have: a Python worker of Spark pushes many partitions.
+_known: dict[str, Any] = {}
+
 #: What each task reports, as Spark writes schemas: its partition, the depot, frames and rows.
 SUMMARY: Final = "partition int, depot int, frames long, rows long"
 _ARROW_SUMMARY: Final = pa.schema(
@@ -87,10 +90,13 @@ class PushOrder:
         yield pa.record_batch([[partition], [index], [pusher.frames], [pusher.rows]], schema=_ARROW_SUMMARY)
 
     def _depot(self, index: int) -> Any:
-        try:
-            return ray.get_actor(self.depots[index], namespace=NAMESPACE)
-        except ValueError as error:
-            raise _job_ended() from error
+        name = self.depots[index]
+        if name not in _known:
+            try:
+                _known[name] = ray.get_actor(name, namespace=NAMESPACE)
+            except ValueError as error:
+                raise _job_ended() from error
+        return _known[name]
 
 
 class _Pusher:
@@ -197,12 +203,22 @@ def row_size(batch: pa.RecordBatch) -> float:
 
 
 def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
-    """Batches as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
+    """Batches as an Arrow IPC stream.
+
+    They are written twice, at first into nothing: a buffer that grows as it is filled takes twice as long or
+    more as one that is made as large as it has to be.
+    """
+    counted = pa.MockOutputStream()
+    _write(batches, counted)
+    buffer = pa.allocate_buffer(counted.size())
+    _write(batches, pa.FixedSizeBufferWriter(buffer))
+    return buffer
+
+
+def _write(batches: list[pa.RecordBatch], sink: pa.NativeFile) -> None:
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return sink.getvalue()
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -16,8 +16,8 @@ import pyarrow as pa
 import ray
 
 from penstock.bridge.depot import DEFAULT_WINDOW
-from penstock.bridge.depot_actor import depot_actor
 from penstock.bridge.depot_failures import DIED
+from penstock.bridge.depot_handle import depot_actor
 from penstock.bridge.depot_messages import Chunk, ReadFrame
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
@@ -105,7 +105,7 @@ class SparkReader:
         for share in self._open:
             share.wait_until_there()
         #: Positions by depot at snapshots that are not known to be complete, oldest first.
-        self._snapshots: deque[tuple[int, Mapping[int, int]]] = deque()
+        self._snapshots: deque[tuple[int, Mapping[int, Share]]] = deque()
         self._ended: list[_ShareReader] = []
         self._pause = _PAUSE
 
@@ -136,12 +136,12 @@ class SparkReader:
 
     def snapshot_taken(self, checkpoint_id: int) -> None:
         """Remember which frames this checkpoint covers."""
-        positions = {i: share.position.frame for i, share in enumerate(self._all)}
+        positions = {i: share.position for i, share in enumerate(self._all)}
         self._snapshots.append((checkpoint_id, positions))
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
         """Let the depots drop what is covered."""
-        covered: Mapping[int, int] = {}
+        covered: Mapping[int, Share] = {}
         while self._snapshots and self._snapshots[0][0] <= checkpoint_id:
             _, covered = self._snapshots.popleft()
         for number, share in enumerate(self._all):
@@ -207,16 +207,16 @@ class _ShareReader:
             self.position = replace(self.position, depot=stamp, frame=0, row=0)
             self._asked = self._skip = 0
         # What it was restored with is covered by a completed checkpoint.
-        self.confirm(self.position.frame)
+        self.confirm(self.position)
         self._ask()
 
     def snapshot(self) -> Share:
         """The position, with the rows of each partition: too many to be copied at every batch."""
         return replace(self.position, rows=dict(self._rows))
 
-    def confirm(self, frame: int) -> None:
-        """A completed checkpoint covers the frames before this one."""
-        self._depot.confirm.remote(frame)
+    def confirm(self, position: Share) -> None:
+        """A completed checkpoint covers all that is before this position."""
+        self._depot.confirm.remote(position.frame, position.epoch)
 
     def tell_passed(self) -> None:
         """Nothing is at hand: the end of a micro-batch may be reached, and a checkpoint worth while."""

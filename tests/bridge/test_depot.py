@@ -53,7 +53,7 @@ def test_a_frame_that_comes_again_with_other_rows_is_refused(depot: Depot) -> No
 def test_it_is_refused_even_when_the_first_one_was_let_go(depot: Depot) -> None:
     depot.push(frame(0, 0))
     depot.read(0, 100)
-    depot.confirm(1)
+    depot.confirm(1, epoch=0)
     assert depot.push(frame(0, 0, b"other", attempt=2)) is PushOutcome.DIFFERENT
 
 
@@ -81,7 +81,7 @@ def test_what_is_read_stays_until_it_is_confirmed(depot: Depot, files: FrameStor
     depot.read(0, 1000)
     assert depot.statistics().held_bytes == 180
     assert files.open_files > 5
-    depot.confirm(19)
+    depot.confirm(19, epoch=0)
     assert depot.statistics().held_bytes == 9
     assert files.open_files <= 2
     assert data_of(depot, 19) == [b"123456789"]
@@ -91,7 +91,7 @@ def test_what_is_read_stays_until_it_is_confirmed(depot: Depot, files: FrameStor
 
 def test_what_was_never_read_is_never_let_go(depot: Depot) -> None:
     depot.push(frame(0, 0))
-    depot.confirm(1)
+    depot.confirm(1, epoch=0)
     assert data_of(depot) == [b"0/0"]
 
 
@@ -163,7 +163,7 @@ def test_whatever_attempts_do_every_frame_comes_out_once_and_in_its_partitions_o
             taken += depot.read(len(taken), data.draw(st.integers(1, 20))).frames
         elif action == "confirm":
             confirmed = data.draw(st.integers(confirmed, len(taken)))
-            depot.confirm(confirmed)
+            depot.confirm(confirmed, epoch=0)
         else:
             del taken[data.draw(st.integers(confirmed, len(taken))) :]
     for partition, count in enumerate(frames):

@@ -85,15 +85,18 @@ def test_a_prepared_micro_batch_can_still_be_given_up(staged: Depot) -> None:
 def test_a_micro_batch_is_covered_when_all_of_it_is_confirmed(staged: Depot) -> None:
     staged.begin(0, "a")
     closed(staged, 0, "a", {})
-    assert staged.epochs.covered == 0, "nothing came, so nothing is missing"
+    staged.confirm(0, epoch=-1)
+    assert staged.epochs.covered == -1, "nothing came, and the snapshot does not know that it has ended"
+    staged.confirm(0, epoch=0)
+    assert staged.epochs.covered == 0
     staged.begin(1, "b")
     for number in range(2):
         staged.push(frame(0, number, epoch=1, run="b"))
     closed(staged, 1, "b", {0: (2, 2)})
     staged.read(0, 100)
-    staged.confirm(1)
+    staged.confirm(1, epoch=0)
     assert staged.epochs.covered == 0
-    staged.confirm(2)
+    staged.confirm(2, epoch=1)
     assert staged.epochs.covered == 1
     assert staged.statistics().held_bytes == 0
 
@@ -122,8 +125,19 @@ def test_a_micro_batch_is_passed_when_the_reader_has_given_all_of_it_on(staged: 
     assert staged.epochs.is_passed(0)
     staged.epochs.passed = -1  # a reader was restored, and goes on from before
     assert not staged.epochs.is_passed(0)
-    staged.confirm(1)
-    assert staged.epochs.is_passed(0), "covered is more than passed"
+    staged.confirm(1, epoch=0)
+    assert not staged.epochs.is_passed(0), (
+        "its next snapshot does not know the end, whatever an older one knew"
+    )
+
+
+def test_a_micro_batch_without_rows_is_passed_when_the_reader_knows_that_it_has_ended(staged: Depot) -> None:
+    staged.begin(0, "a")
+    closed(staged, 0, "a", {})
+    assert not staged.epochs.is_passed(0)
+    assert staged.read(0, 100).epoch == 0, "the reader is told"
+    staged.epochs.passed = 0
+    assert staged.epochs.is_passed(0)
 
 
 def test_what_a_snapshot_of_another_job_covers_is_not_taken_again(staged: Depot) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,28 @@ def test_nothing_is_kept_of_what_it_was_given(store: FrameStore) -> None:
     place = store.append(pa.py_buffer(shared))
     shared[:] = b"other"
     assert store.read(place) == b"frame"
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file can be longer than 12 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, signals)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_frame_that_could_be_written_in_part_only_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = FrameStore(folder=str(tmp_path))
+    first = store.append(b"12345678")
+    with pytest.raises(OSError, match="File too large"):
+        store.append(b"too long")
+    last = store.append(b"last")
+    assert [store.read(place) for place in (first, last)] == [b"12345678", b"last"]
+    store.close()
 
 
 class Frames(RuleBasedStateMachine):

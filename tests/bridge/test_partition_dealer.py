@@ -70,3 +70,14 @@ def test_whatever_is_asked_an_answer_stays_and_no_depot_is_left_out(
         if ends:
             dealer.done(0, partition)
             pushing.pop(partition, None)
+
+
+def test_what_was_dealt_is_known_until_the_next_epoch_begins() -> None:
+    dealer = PartitionDealer(2)
+    assert dealer.dealt(0, 0) is None
+    depot = dealer.deal(0, 0, [0, 0])
+    dealer.done(0, 0)
+    assert dealer.dealt(0, 0) == depot
+    dealer.deal(1, 1, [0, 0])
+    assert dealer.dealt(0, 0) is None
+    assert dealer.dealt(1, 0) is None
