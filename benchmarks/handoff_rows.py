@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -101,6 +102,11 @@ class Making:
 
 def summed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """What `Counter` does, in a job, and when: by the clock that all processes of a machine share."""
-    # Lists of Python objects would make Arrow import pandas, which takes longer than all the rows.
-    seen = {"rows": batch.num_rows, "total": pc.sum(batch["id"]), "at": time.monotonic()}
-    return pa.record_batch({name: pa.repeat(value, 1) for name, value in seen.items()})
+    # Python objects would make Arrow import pandas, which takes longer than all the rows of a subtask.
+    now = pa.py_buffer(struct.pack("d", time.monotonic()))
+    columns = {
+        "rows": pa.repeat(pc.count(batch["id"], mode="all"), 1),
+        "total": pa.repeat(pc.sum(batch["id"]), 1),
+        "at": pa.Array.from_buffers(pa.float64(), 1, [None, now]),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

@@ -116,7 +116,7 @@ class Handoff:
         sums.sink("out", CollectSink(collector))
         job: Any = env.submit()
         spark_jobs = self.spark.sparkContext.statusTracker()
-        while job.status() is not JobStatus.RUNNING and not spark_jobs.getActiveJobsIds():
+        while not (_has_begun(job) or spark_jobs.getActiveJobsIds()):
             time.sleep(0.02)
         begun = time.monotonic()
         job.wait(_PATIENCE)
@@ -171,7 +171,7 @@ class Handoff:
         with bridge.SparkResults() as results:
             rows.sink("out", results)
             job: Any = env.submit()
-            while job.status() is not JobStatus.RUNNING:
+            while not _has_begun(job):
                 time.sleep(0.02)
             begun = time.monotonic()
             job.wait(_PATIENCE)
@@ -210,3 +210,9 @@ class Handoff:
     def _environment(self, name: str) -> StreamEnvironment:
         storage = str(self.folder / "checkpoints")
         return StreamEnvironment(name, parallelism=2, checkpointing=Checkpointing(every=1, storage=storage))
+
+
+def _has_begun(job: Any) -> bool:
+    """Whether it runs; or has failed, which waiting for its end will tell."""
+    status = job.status()
+    return status is JobStatus.RUNNING or bool(status.is_terminal)
