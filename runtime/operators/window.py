@@ -71,6 +71,7 @@ class WindowOperator(KeyedFunctionOperator):
         self._size = assigner.size
         #: How often windows begin, where the assigner knows: spares asking it for every record.
         self._slide: int | None = getattr(assigner, "slide", None)
+        self._contents.overlap = self._slide is not None and self._slide < self._size
         self._firing = False
         self._table: StateTable | None = None
         self._collector: ResultCollector | None = None
@@ -175,6 +176,8 @@ class WindowOperator(KeyedFunctionOperator):
         for key, stamp, row in zip(keys, rows.timestamps or (), cursor, strict=True):
             if not low <= stamp < high:
                 starts = starts_of(stamp)
+                if slide is None and len(starts) > 1:
+                    self._contents.overlap = True
                 low, high = _same_windows(starts, size, slide) if slide and starts else (stamp, stamp + 1)
                 starts = [start for start in starts if start > over]
             if not starts:
