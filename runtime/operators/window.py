@@ -172,26 +172,32 @@ class WindowOperator(KeyedFunctionOperator):
         over = -inf if self._reached is None else self._reached + 1 - size
         starts: Sequence[int] = ()
         low = high = 0  # from here to there all timestamps are in the same windows
-        cursor = self._cursor.over(rows.rows)
-        for key, stamp, row in zip(keys, rows.timestamps or (), cursor, strict=True):
-            if not low <= stamp < high:
-                starts = starts_of(stamp)
-                if slide is None and len(starts) > 1:
-                    self._contents.overlap = True
-                low, high = _same_windows(starts, size, slide) if slide and starts else (stamp, stamp + 1)
-                starts = [start for start in starts if start > over]
-            if not starts:
-                late.append((row, stamp))
-                continue
-            windows = entries.get(key)
-            if windows is None:
-                windows = entries[key] = {}
-            for start in starts:
-                if start in windows:
-                    windows[start] = add(windows[start], row)
-                else:
-                    windows[start] = first(row)
-                    self._remember(start + size, key)
+        key, records = None, zip(keys, rows.timestamps or (), self._cursor.over(rows.rows), strict=True)
+        try:
+            for key, stamp, row in records:
+                if not low <= stamp < high:
+                    starts = starts_of(stamp)
+                    if slide is None and len(starts) > 1:
+                        self._contents.overlap = True
+                    low, high = _same_windows(starts, size, slide) if slide and starts else (stamp, stamp + 1)
+                    starts = [start for start in starts if start > over]
+                if not starts:
+                    hash(key)
+                    late.append((row, stamp))
+                    continue
+                windows = entries.get(key)
+                if windows is None:
+                    self._check_key(key)
+                    windows = entries[key] = {}
+                for start in starts:
+                    if start in windows:
+                        windows[start] = add(windows[start], row)
+                    else:
+                        windows[start] = first(row)
+                        self._remember(start + size, key)
+        except TypeError:
+            self._after_type_error(key)
+            raise
         return late
 
     def _remember(self, end: int, key: Any) -> None:

@@ -91,12 +91,33 @@ def test_a_reduce_function_that_stops_an_iteration_loses_no_record_in_silence() 
         pushed(harness, ("a", 1, 1), ("a", 2, 1))
 
 
-def test_a_key_that_can_not_be_one_is_a_located_error() -> None:
+@pytest.mark.parametrize("key", [[1], float("nan"), object()])
+def test_a_key_that_can_not_be_one_is_the_fault_of_the_key_selector(key: Any) -> None:
     with (
         OperatorHarness(summed()) as harness,
-        pytest.raises(OperatorError, match=r"unhashable type: 'list'.*on record \(\[1\], 1\)"),
+        pytest.raises(OperatorError, match=r"key_by function first .*can't be a key: .*on record \(.*, 77\)"),
     ):
-        harness.push([([1], 1)], [1])
+        harness.push([("a", 1), (key, 77), ("b", 1)], [1, 1, 1])
+
+
+def test_an_unhashable_key_of_a_late_record_is_the_fault_of_the_key_selector() -> None:
+    with OperatorHarness(summed()) as harness:
+        harness.push_watermark(100)
+        with pytest.raises(OperatorError, match=r"key_by function first .*\[1\] of type list can't be a key"):
+            harness.push([("a", 1), ([1], 77)], [1, 1])
+
+
+def confused(a: Any, b: Any) -> Any:
+    return a + 1
+
+
+def test_a_type_error_of_the_window_function_is_not_the_fault_of_the_key_selector() -> None:
+    operator = WindowOperator(first, TEN, partial(ReducedContents, confused))
+    with (
+        OperatorHarness(operator) as harness,
+        pytest.raises(OperatorError, match=r"window function confused .*TypeError: can only concatenate"),
+    ):
+        pushed(harness, ("a", 1, 1), ("a", 2, 1))
 
 
 def yields(a: Any, b: Any) -> Any:
