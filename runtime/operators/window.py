@@ -14,28 +14,28 @@ for a key whose old subtask was ahead may get a window of its own, which fires b
 of time is no watermark to go on from: a job that was drained and goes on has records to come.
 
 What must never happen: event time that goes back, because sources that begin anew say lower watermarks than
-the restored one, and windows of one size or kind taken for those of another.
+the restored one, and windows of one shape taken for those of another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.checkpoint.snapshot import RedistributionMode
-from penstock.runtime.errors import PenstockError, StateMismatchError
+from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
+from penstock.runtime.operators.window_shape import WindowShape
 from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, Watermark
 from penstock.runtime.state.state_table import StateTable
-from penstock.runtime.time.windows import TimeWindow, WindowAssigner
+from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
 
 #: Name of the state table that holds the windows of each key.
 WINDOW_STATE: Final = "windows"
@@ -70,7 +70,8 @@ class WindowOperator(KeyedFunctionOperator):
         self._assigner = assigner
         self._size = assigner.size
         #: How often windows begin, where the assigner knows: spares asking it for every record.
-        self._slide: int | None = getattr(assigner, "slide", None)
+        self._slide = slide_of(assigner)
+        self._shape = WindowShape.of(assigner, self._contents.keeps)
         self._contents.overlap = self._slide is not None and self._slide < self._size
         self._firing = False
         self._table: StateTable | None = None
@@ -94,7 +95,7 @@ class WindowOperator(KeyedFunctionOperator):
         self._subtask = context.connector.subtask, context.connector.parallelism
         self._reached = self._restored_watermark(context.restored.get(_REACHED, ()))
         if self._table.entries:
-            self._check_shape(context.restored.get(_SHAPE, ()))
+            self._shape.check(context.restored.get(_SHAPE, ()))
         for key, windows in self._table.entries.items():
             for start in windows:
                 self._remember(start + self._size, key)
@@ -138,22 +139,8 @@ class WindowOperator(KeyedFunctionOperator):
         reached = (*self._subtask, self._reached)
         return {
             _REACHED: ListState([reached], RedistributionMode.UNION),
-            _SHAPE: ListState([self._shape], RedistributionMode.BROADCAST),
+            _SHAPE: ListState([self._shape.saved], RedistributionMode.BROADCAST),
         }
-
-    @property
-    def _shape(self) -> tuple[int, str]:
-        return self._size, self._contents.keeps
-
-    def _check_shape(self, restored: Sequence[tuple[int, str]]) -> None:
-        for size, keeps in restored:
-            if (size, keeps) != self._shape:
-                now = f"{timedelta(microseconds=self._size)} long and keep {self._contents.keeps}"
-                msg = (
-                    f"the restored windows are {timedelta(microseconds=size)} long and keep {keeps}, those "
-                    f"of this program are {now}. Give the operator a new id, or leave the windows alone"
-                )
-                raise StateMismatchError(msg)
 
     def _restored_watermark(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
         """That of this very subtask, or of the one that was behind all others; `None` if one had none."""
