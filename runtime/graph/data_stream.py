@@ -114,7 +114,9 @@ class DataStream(Generic[T_co]):
     ) -> DataStream[Any]:
         """Replace whole batches: the fast way to numpy, pandas, models and Arrow.
 
-        How many records come together depends on the load, so the result must not depend on it.
+        How many records come together depends on the load, so the result must not depend on it. Event time
+        stays only if the function returns one batch that is as long as its input, the i-th record made of the
+        i-th: so keep their order, or assign timestamps behind it.
 
         Args:
             function: Takes the records of a batch and returns any number of records in the same format, or

@@ -115,7 +115,8 @@ class WindowOperator(KeyedFunctionOperator):
         if rows.timestamps is None and len(rows):
             msg = (
                 "the records have no timestamps, so they are in no window; call "
-                "assign_timestamps_and_watermarks(...) before key_by"
+                "assign_timestamps_and_watermarks(...) before key_by, and behind a map_batches that does "
+                "not return one batch as long as its input: only such a one keeps them"
             )
             raise PenstockError(msg)
         keys = self._keys_of(rows)

@@ -13,6 +13,7 @@ from window_bench import TEN, add, applied, first, pushed, summed, tell
 
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.map_batches import MapBatchesOperator
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.operators.window_contents import ReducedContents
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch
@@ -32,6 +33,17 @@ def test_records_without_timestamps_are_told_what_is_missing() -> None:
 def test_arrow_batches_have_no_timestamps_either() -> None:
     batch = ArrowBatch(pa.RecordBatch.from_pydict({"key": ["a"]}))
     with OperatorHarness(summed()) as harness, pytest.raises(OperatorError, match="no timestamps"):
+        harness.push_batch(batch)
+
+
+def test_who_lost_timestamps_in_map_batches_is_told_when_it_keeps_them() -> None:
+    with OperatorHarness(MapBatchesOperator(lambda rows: rows[1:])) as before:
+        before.push([("a", 1), ("a", 2)], [1, 2])
+        (batch,) = before.batches
+    with (
+        OperatorHarness(summed()) as harness,
+        pytest.raises(OperatorError, match=r"behind a map_batches that does not return one batch as long as"),
+    ):
         harness.push_batch(batch)
 
 
