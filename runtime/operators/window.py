@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Final
 from penstock.runtime.checkpoint.snapshot import RedistributionMode
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.user_location import function_location
-from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.function_operator import check_function, rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
 from penstock.runtime.operators.result_collector import ResultCollector
@@ -90,6 +90,8 @@ class WindowOperator(KeyedFunctionOperator):
             StateMismatchError: The restored state is another kind of operator's.
         """
         super().open(context)
+        for function in self._contents.other_functions:
+            check_function(self.kind, function)
         self._table = only_table(context, WINDOW_STATE, "windows")
         self._collector = ResultCollector(context.connector.clock.monotonic)
         self._subtask = context.connector.subtask, context.connector.parallelism

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from penstock.runtime.operators.watched_reduce import WatchedReduce
@@ -53,10 +53,12 @@ class WindowContents(Protocol):
     Attributes:
         keeps: What it keeps, in words: contents of one kind are not taken for those of another.
         overlap: Whether a record may be in several windows; the operator says so.
+        other_functions: Functions of the user's beside `function`, which return values and don't yield.
     """
 
     keeps: ClassVar[str]
     overlap: bool
+    other_functions: Sequence[Callable[..., Any]]
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -91,6 +93,7 @@ class ReducedContents:
 
     keeps: ClassVar[str] = "a reduced value"
     overlap = False
+    other_functions: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         self.function = self.result_function = function
@@ -123,6 +126,10 @@ class AggregatedContents:
     def __init__(self, aggregate: AggregateFunction[Any, Any, Any]) -> None:
         self._aggregate = copy.deepcopy(aggregate)
         self.function, self.result_function = self._aggregate.add, self._aggregate.get_result
+        self.other_functions: Sequence[Callable[..., Any]] = (
+            self._aggregate.create_accumulator,
+            self._aggregate.get_result,
+        )
         self._watched = WatchedWindow()
 
     def first(self, row: Any) -> Any:
@@ -154,6 +161,7 @@ class ListedContents:
 
     keeps: ClassVar[str] = "all records"
     overlap = False
+    other_functions: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, function: Callable[[Any, TimeWindow, list[Any]], Iterable[Any] | None]) -> None:
         self.function = self.result_function = function
