@@ -154,7 +154,9 @@ class DataStream(Generic[T_co]):
         assigner = strategy.timestamp_assigner
         what = "timestamps of the source" if assigner is None else function_name(assigner)
         factory = partial(TimestampsAndWatermarksOperator, strategy)
-        added = self._builder.add("timestamps", what, factory, self._inputs, id, options)
+        added = self._builder.add(
+            "timestamps", what, factory, self._inputs, id, options, makes_watermarks=True
+        )
         return DataStream(self._builder, (added,))
 
     @_plain
