@@ -45,6 +45,8 @@ class WatchedReduce:
 
     def _watch(self, value: Any, row: Any) -> Any:
         """Call the user's function and see whether it changes its arguments in place."""
+        if self._watched >= WATCHED_CALLS:  # in the middle of a batch
+            return self._function(value, row)
         self._watched += 1
         first, second = parts_of(value), parts_of(row) if self._both else None
         result = self._function(value, row)

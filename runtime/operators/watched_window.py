@@ -47,6 +47,8 @@ class WatchedWindow:
         Raises:
             PenstockError: A record has changed.
         """
+        if self.is_enough:  # in the middle of a batch
+            return call()
         check = self._check_after(records)
         result = call()
         check()

@@ -65,6 +65,19 @@ def test_a_reduce_function_that_makes_new_records_is_not_blamed() -> None:
         assert harness.push_watermark(100) == [{"n": 3, "items": [1, 1, 1]}] * 2
 
 
+def test_no_more_calls_are_watched_than_said_also_within_one_batch() -> None:
+    def changes_late(a: Record, b: Record) -> Record:
+        changed = {**a, "n": a["n"] + 1}
+        if changed["n"] > WATCHED_CALLS + 1:
+            b["n"] = 77
+        return changed
+
+    operator = WindowOperator(lambda row: 0, TEN, partial(ReducedContents, changes_late))
+    with OperatorHarness(operator) as harness:
+        harness.push([record() for _ in range(2 * WATCHED_CALLS)], [7] * 2 * WATCHED_CALLS)
+        assert harness.push_watermark(100)[0]["n"] == 2 * WATCHED_CALLS
+
+
 def changes_records(key: int, window: TimeWindow, records: list[Record]) -> list[Record]:
     for each in records:
         each["n"] *= 10
