@@ -22,7 +22,7 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskSnapshot,
 )
 from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
 from penstock.runtime.operators.operator import ListState
 from penstock.runtime.operators.raw_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
@@ -132,6 +132,7 @@ class SubtaskSnapshotTask:
 
         Raises:
             StorageError: A file could not be written; nothing of this snapshot is left.
+            KeyTypeError: An operator has state of something that can't be a key; names the operator.
         """
         try:
             snapshot = SubtaskSnapshot(
@@ -175,7 +176,11 @@ class SubtaskSnapshotTask:
 
     def _write(self, operator: str, snapshot: OperatorSnapshot) -> OperatorSubtaskState:
         files = self._files[operator]
-        keyed = () if snapshot.keyed is None else (snapshot.keyed.finish(files),)
+        try:
+            keyed = () if snapshot.keyed is None else (snapshot.keyed.finish(files),)
+        except KeyTypeError as error:
+            msg = f"the keyed state of operator {operator!r} can't be written: {error}"
+            raise KeyTypeError(msg) from error
         lists = tuple(
             OperatorStateHandle(name, s.mode, files.write(encode_atoms(s.atoms)), len(s.atoms))
             for name, s in snapshot.lists.items()

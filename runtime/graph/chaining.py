@@ -8,6 +8,9 @@ that can be (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is cha
 * both have the same parallelism and the same number of key groups,
 * it asks for no other CPUs or GPUs than the chain has,
 * nobody else reads the producer's main output (readers of side outputs don't count: they get edges),
+* it does not make watermarks, or nobody reads a side output of the chain: watermarks that leave a chain go to
+  all of its edges, and those of a second event time say nothing about what is late in the first one. Side
+  outputs of a source have no event time before,
 * chaining is not switched off for either of them.
 
 What is not chained becomes an edge: forward between equal parallelisms, else rebalance, unless the user asked
@@ -38,6 +41,7 @@ class _Chain:
     head: StreamNode
     num_cpus: float
     num_gpus: float
+    is_read_aside: bool = False
     operators: list[OperatorSpec] = field(default_factory=list)
 
     def vertex(self) -> JobVertex:
@@ -61,16 +65,18 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
     """
     ids = graph.operator_ids()
     readers = Counter(up.node for node in graph.nodes for up in node.inputs if up.tag is None)
+    read_aside = {up.node for node in graph.nodes for up in node.inputs if up.tag is not None}
     chains: list[_Chain] = []
     chain_of: list[_Chain] = []
     edges: list[JobEdge] = []
-    for node, operator_id in zip(graph.nodes, ids, strict=True):
+    for number, (node, operator_id) in enumerate(zip(graph.nodes, ids, strict=True)):
         chain = _chain_to_join(node, graph, chain_of, readers) if chaining else None
         if chain is None:
             chain = _Chain(node, node.num_cpus or 0.0, node.num_gpus or 0.0)
             chains.append(chain)
             edges += [_edge(up, graph, ids, chain_of, node, operator_id) for up in node.inputs]
         chain_of.append(chain)
+        chain.is_read_aside |= number in read_aside and node.source is None
         chain.operators.append(
             OperatorSpec(
                 operator_id,
@@ -104,6 +110,7 @@ def _chain_to_join(
         and producer.max_parallelism == node.max_parallelism
         and node.num_cpus in (None, chain.num_cpus)
         and node.num_gpus in (None, chain.num_gpus)
+        and not (node.makes_watermarks and chain.is_read_aside)
     )
     return chain if joins else None
 

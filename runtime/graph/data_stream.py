@@ -114,7 +114,9 @@ class DataStream(Generic[T_co]):
     ) -> DataStream[Any]:
         """Replace whole batches: the fast way to numpy, pandas, models and Arrow.
 
-        How many records come together depends on the load, so the result must not depend on it.
+        How many records come together depends on the load, so the result must not depend on it. Event time
+        stays only if the function returns one batch that is as long as its input, the i-th record made of the
+        i-th: so keep their order, or assign timestamps behind it.
 
         Args:
             function: Takes the records of a batch and returns any number of records in the same format, or
@@ -152,7 +154,9 @@ class DataStream(Generic[T_co]):
         assigner = strategy.timestamp_assigner
         what = "timestamps of the source" if assigner is None else function_name(assigner)
         factory = partial(TimestampsAndWatermarksOperator, strategy)
-        added = self._builder.add("timestamps", what, factory, self._inputs, id, options)
+        added = self._builder.add(
+            "timestamps", what, factory, self._inputs, id, options, makes_watermarks=True
+        )
         return DataStream(self._builder, (added,))
 
     @_plain

@@ -39,6 +39,7 @@ class GraphBuilder:
         stateful: bool = False,
         keyed: bool = False,
         is_sink: bool = False,
+        makes_watermarks: bool = False,
     ) -> Upstream:
         """Add an operator; its main output comes back.
 
@@ -53,6 +54,7 @@ class GraphBuilder:
             stateful: Whether it puts anything into snapshots.
             keyed: Whether it has keyed state.
             is_sink: Whether it ends a stream.
+            makes_watermarks: Whether event time begins with it.
 
         Raises:
             GraphError: The id is taken, or an option is wrong; names the user's line.
@@ -71,6 +73,7 @@ class GraphBuilder:
             stateful=stateful,
             keyed=keyed,
             is_sink=is_sink,
+            makes_watermarks=makes_watermarks,
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),
             num_gpus=options.get("num_gpus"),

@@ -47,6 +47,7 @@ class StreamNode:
         stateful: Whether it puts anything into snapshots.
         keyed: Whether it has keyed state.
         is_sink: Whether it ends a stream.
+        makes_watermarks: Whether event time begins with it, whatever came before.
         max_parallelism: Number of key groups.
         num_cpus: What the user asked for; `None` takes what the chain has.
         num_gpus: Likewise.
@@ -65,6 +66,7 @@ class StreamNode:
     stateful: bool = False
     keyed: bool = False
     is_sink: bool = False
+    makes_watermarks: bool = False
     max_parallelism: int = 128
     num_cpus: float | None = None
     num_gpus: float | None = None

@@ -59,8 +59,8 @@ class WindowedStream(Generic[T, K]):
 
         Args:
             id: The operator's id; its state is found again under it.
-            function: Takes the result so far and the next record, returns the new result: a new value, since
-                a record may be in several windows.
+            function: Takes the result so far and the next record, returns the new result: a new value, or one
+                of the two as it is, since a record may be in several windows.
             **options: See `OperatorOptions`.
         """
         need_function("reduce", function)
@@ -76,7 +76,8 @@ class WindowedStream(Generic[T, K]):
 
         Args:
             id: The operator's id; its state is found again under it.
-            function: An object; each subtask works with a copy of it.
+            function: An object; each subtask works with a copy of it. It may change its accumulator in place,
+                but not the records.
             **options: See `OperatorOptions`.
         """
         need_object("aggregate", function, AggregateFunction, "; for a plain function use reduce or apply")
@@ -95,7 +96,8 @@ class WindowedStream(Generic[T, K]):
         Args:
             id: The operator's id; its state is found again under it.
             function: Takes the key, the window and its records in the order of their coming; returns the
-                records to emit: a list, a generator, or `None` for none.
+                records to emit: a list, a generator, or `None` for none. Windows that overlap share their
+                records: make new ones, and leave these as they are.
             **options: See `OperatorOptions`.
         """
         need_function("apply", function)

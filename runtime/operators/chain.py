@@ -12,7 +12,8 @@ stack instead of calling each other. That stack is why
 A watermark walks down the same stack: when an operator has fired what it fires, the next one is told, and
 behind the last one the watermark leaves the chain. So one that an operator makes itself, between two batches,
 passes what it must pass and nothing else. Side outputs of all operators are told of the watermarks that
-leave the chain, and of none that an operator behind theirs keeps back.
+leave the chain, and of none that an operator behind theirs keeps back. So no operator that makes watermarks
+is chained behind one whose side output is read and has an event time already (`graph/chaining.py`).
 
 What must never happen: a snapshot while the stack holds anything (what is half done would be lost), two
 batches under way at once, and an output after the watermark or the end of data that it belongs before.

@@ -11,11 +11,15 @@ from penstock.runtime.operators.function_operator import FunctionOperator, check
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.state_table import StateTable
 
 
 class KeyedFunctionOperator(FunctionOperator):
     """Selects the keys of a whole batch first, and says whose fault it is when the key selector fails.
+
+    A sender that has a single receiver does not look at all keys. So a subclass checks each key that is new
+    to it with `_check_key`; one that it knows has been checked.
 
     Args:
         key_selector: From a record to its key.
@@ -49,6 +53,25 @@ class KeyedFunctionOperator(FunctionOperator):
         keys = [select(row) for row in self._cursor.over(batch.rows)]
         self._selecting = False
         return keys
+
+    def _check_key(self, key: Any) -> None:
+        """Refuse what can't be a key: then the key selector is to blame.
+
+        Raises:
+            KeyTypeError: It can't be one.
+        """
+        self._selecting = True
+        stable_hash(key)
+        self._selecting = False
+
+    def _after_type_error(self, key: Any) -> None:
+        """A `TypeError` on the way: Python raises no other one where an unhashable key is looked up.
+
+        Raises:
+            KeyTypeError: The key was the reason.
+        """
+        if not self._selecting:
+            self._check_key(key)
 
 
 def keyed_state_of(context: OperatorContext) -> HeapKeyedStateBackend:

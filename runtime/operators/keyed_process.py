@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import repeat
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, keyed_state_of
@@ -15,6 +15,9 @@ from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
+
+#: How many keys are remembered as checked.
+_MOST_CHECKED: Final = 1 << 16
 
 
 class KeyedProcessOperator(KeyedFunctionOperator):
@@ -40,6 +43,7 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         self._backend: HeapKeyedStateBackend | None = None
         self._context: RuntimeContext | None = None
         self._collector: ResultCollector | None = None
+        self._checked: set[Any] = set()
 
     def open(self, context: OperatorContext) -> None:
         """Bind the state and open the user's function.
@@ -75,15 +79,29 @@ class KeyedProcessOperator(KeyedFunctionOperator):
         context, backend = self._context, self._backend
         assert context is not None, "open() comes first"
         assert backend is not None, "open() comes first"
-        process, keys = self._function, self._keys_of(batch)
+        process, keys, checked = self._function, self._keys_of(batch), self._checked
         stamps = repeat(None, len(keys)) if batch.timestamps is None else batch.timestamps
-        for key, stamp, row in zip(keys, stamps, self._cursor.over(batch.rows), strict=True):
-            backend.current_key = context.current_key = key
-            context.timestamp = stamp
-            yield process(row, context)
+        key = None
+        try:
+            for key, stamp, row in zip(keys, stamps, self._cursor.over(batch.rows), strict=True):
+                if key not in checked:
+                    self._check_new(key)
+                backend.current_key = context.current_key = key
+                context.timestamp = stamp
+                yield process(row, context)
+        except TypeError:
+            self._after_type_error(key)
+            raise
         if keys:
             backend.current_key = NO_KEY
             del context.current_key
+
+    def _check_new(self, key: Any) -> None:
+        """Check a key that was not seen lately; all states of the function have it."""
+        self._check_key(key)
+        if len(self._checked) >= _MOST_CHECKED:
+            self._checked.clear()
+        self._checked.add(key)
 
     def _counters(self) -> Mapping[str, int]:
         return {} if self._context is None else self._context.counters()

@@ -63,10 +63,16 @@ class KeyedReduceOperator(KeyedFunctionOperator):
     def _reduced(self, keys: list[Any], rows: Iterator[Any], entries: dict[Any, Any]) -> list[Any]:
         function = self._watched.to_call
         values: list[Any] = []
-        for key, row in zip(keys, rows, strict=True):
-            if key in entries:
-                entries[key] = value = function(entries[key], row)
-            else:
-                entries[key] = value = row
-            values.append(value)
+        key = None
+        try:
+            for key, row in zip(keys, rows, strict=True):
+                if key in entries:
+                    entries[key] = value = function(entries[key], row)
+                else:
+                    self._check_key(key)
+                    entries[key] = value = row
+                values.append(value)
+        except TypeError:
+            self._after_type_error(key)
+            raise
         return values

@@ -24,7 +24,8 @@ class MapBatchesOperator(FunctionOperator):
     """Replaces every batch by what the function makes of it.
 
     How large the batches are is up to the runtime; they differ from run to run. Timestamps stay when the
-    function returns one batch that is as long as its input: the i-th record out has the i-th one's time.
+    function returns one batch that is as long as its input: the i-th record out has the i-th one's time, so
+    such a function must keep their order. Else the records out have no timestamps.
 
     Args:
         function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.
@@ -36,9 +37,9 @@ class MapBatchesOperator(FunctionOperator):
         ConfigurationError: There is no such format.
 
     Example:
-        >>> operator = MapBatchesOperator(sorted)
-        >>> [batch.rows for batch in operator.process(RowBatch([2, 1]))]
-        [[1, 2]]
+        >>> operator = MapBatchesOperator(lambda rows: [10 * row for row in rows])
+        >>> list(operator.process(RowBatch([2, 1], [77, 78])))
+        [RowBatch(rows=[20, 10], timestamps=[77, 78])]
     """
 
     kind: ClassVar[str] = "map_batches"

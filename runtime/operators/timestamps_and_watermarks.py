@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import PenstockError
@@ -10,7 +10,7 @@ from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
-from penstock.runtime.time.instants import micros_of
+from penstock.runtime.time.instants import is_near, micros_of
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 
@@ -60,7 +60,20 @@ class TimestampsAndWatermarksOperator(FunctionOperator):
             if rows.timestamps is None:
                 msg = "the records have no timestamps; give the strategy with_timestamp_assigner(function)"
                 raise PenstockError(msg)
-            return list(rows.timestamps)
+            return self._checked(rows.rows, list(rows.timestamps))
         stamps = [micros_of(assign(row)) for row in self._cursor.over(rows.rows)]
         self._cursor.done()
+        return stamps
+
+    def _checked(self, rows: Sequence[Any], stamps: list[int]) -> list[int]:
+        """Timestamps that records had before; one that stands for "no time" would end event time."""
+        if not (is_near(min(stamps)) and is_near(max(stamps))):
+            for _, stamp in zip(self._cursor.over(rows), stamps, strict=True):
+                if not is_near(stamp):
+                    msg = (
+                        f"a record came with the timestamp {stamp}, which is too far from the epoch for "
+                        "microseconds; is it in nanoseconds, or does it stand for no time? Give the strategy "
+                        "with_timestamp_assigner(function), which knows better"
+                    )
+                    raise PenstockError(msg)
         return stamps

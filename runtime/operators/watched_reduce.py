@@ -1,20 +1,16 @@
-"""Finds out whether a reduce function changes its first argument in place.
+"""Finds out whether a reduce function changes its arguments in place.
 
-That argument is also something else: what was emitted before, or a record that is in other windows, too. So a
-change in place makes other results wrong, and nobody would see it. The first calls of an attempt are watched.
+They are also something else: what was emitted before, or records that are in other windows, too. So a change
+in place makes other results wrong, and nobody would see it. The first calls of an attempt are watched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from operator import is_not
-from typing import Any, Final
+from typing import Any
 
 from penstock.runtime.errors import PenstockError
-
-#: How many calls of the function in each attempt are watched for changes in place.
-WATCHED_CALLS: Final = 100
+from penstock.runtime.operators.changes_in_place import WATCHED_CALLS, Parts, is_changed, parts_of
 
 
 class WatchedReduce:
@@ -22,7 +18,8 @@ class WatchedReduce:
 
     Args:
         function: From the value so far and a record to the new value.
-        also_is: What else the first argument is, for the error.
+        also_is: What else the arguments are, for the error.
+        both: Whether that is so for the record, too, not for the value so far alone.
 
     Example:
         >>> def appends(a, b):
@@ -35,9 +32,10 @@ class WatchedReduce:
         'it changed its first argument in place, which is also a record;'
     """
 
-    def __init__(self, function: Callable[[Any, Any], Any], also_is: str) -> None:
+    def __init__(self, function: Callable[[Any, Any], Any], also_is: str, *, both: bool = False) -> None:
         self._function = function
         self._also_is = also_is
+        self._both = both
         self._watched = 0
 
     @property
@@ -46,26 +44,21 @@ class WatchedReduce:
         return self._function if self._watched >= WATCHED_CALLS else self._watch
 
     def _watch(self, value: Any, row: Any) -> Any:
-        """Call the user's function and see whether it changes the value in place."""
+        """Call the user's function and see whether it changes its arguments in place."""
+        if self._watched >= WATCHED_CALLS:  # in the middle of a batch
+            return self._function(value, row)
         self._watched += 1
-        before = _parts(value)
+        first, second = parts_of(value), parts_of(row) if self._both else None
         result = self._function(value, row)
-        after = _parts(value)
-        if len(before) != len(after) or any(map(is_not, before, after)):
+        self._check("first", value, first)
+        if second is not None:
+            self._check("second", row, second)
+        return result
+
+    def _check(self, which: str, argument: Any, before: Parts) -> None:
+        if is_changed(argument, before):
             msg = (
-                f"it changed its first argument in place, which is also {self._also_is}; "
+                f"it changed its {which} argument in place, which is also {self._also_is}; "
                 "return a new value instead, for example {**a, ...}"
             )
             raise PenstockError(msg)
-        return result
-
-
-def _parts(value: Any) -> list[Any]:
-    """What a mutable value consists of, one level deep; nothing for all that can't be looked into."""
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    if isinstance(value, list | set | bytearray):
-        return list(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, f.name, None) for f in fields(value)]
-    return []

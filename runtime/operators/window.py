@@ -14,28 +14,28 @@ for a key whose old subtask was ahead may get a window of its own, which fires b
 of time is no watermark to go on from: a job that was drained and goes on has records to come.
 
 What must never happen: event time that goes back, because sources that begin anew say lower watermarks than
-the restored one, and windows of one size or kind taken for those of another.
+the restored one, and windows of one shape taken for those of another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, ClassVar, Final
 
 from penstock.runtime.checkpoint.snapshot import RedistributionMode
-from penstock.runtime.errors import PenstockError, StateMismatchError
+from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.user_location import function_location
-from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.function_operator import check_function, rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
 from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
+from penstock.runtime.operators.window_shape import WindowShape
 from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, Watermark
 from penstock.runtime.state.state_table import StateTable
-from penstock.runtime.time.windows import TimeWindow, WindowAssigner
+from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
 
 #: Name of the state table that holds the windows of each key.
 WINDOW_STATE: Final = "windows"
@@ -70,7 +70,9 @@ class WindowOperator(KeyedFunctionOperator):
         self._assigner = assigner
         self._size = assigner.size
         #: How often windows begin, where the assigner knows: spares asking it for every record.
-        self._slide: int | None = getattr(assigner, "slide", None)
+        self._slide = slide_of(assigner)
+        self._shape = WindowShape.of(assigner, self._contents.keeps)
+        self._contents.overlap = self._slide is not None and self._slide < self._size
         self._firing = False
         self._table: StateTable | None = None
         self._collector: ResultCollector | None = None
@@ -88,12 +90,14 @@ class WindowOperator(KeyedFunctionOperator):
             StateMismatchError: The restored state is another kind of operator's.
         """
         super().open(context)
+        for function in self._contents.other_functions:
+            check_function(self.kind, function)
         self._table = only_table(context, WINDOW_STATE, "windows")
         self._collector = ResultCollector(context.connector.clock.monotonic)
         self._subtask = context.connector.subtask, context.connector.parallelism
         self._reached = self._restored_watermark(context.restored.get(_REACHED, ()))
         if self._table.entries:
-            self._check_shape(context.restored.get(_SHAPE, ()))
+            self._shape.check(context.restored.get(_SHAPE, ()))
         for key, windows in self._table.entries.items():
             for start in windows:
                 self._remember(start + self._size, key)
@@ -113,7 +117,8 @@ class WindowOperator(KeyedFunctionOperator):
         if rows.timestamps is None and len(rows):
             msg = (
                 "the records have no timestamps, so they are in no window; call "
-                "assign_timestamps_and_watermarks(...) before key_by"
+                "assign_timestamps_and_watermarks(...) before key_by, and behind a map_batches that does "
+                "not return one batch as long as its input: only such a one keeps them"
             )
             raise PenstockError(msg)
         keys = self._keys_of(rows)
@@ -137,22 +142,8 @@ class WindowOperator(KeyedFunctionOperator):
         reached = (*self._subtask, self._reached)
         return {
             _REACHED: ListState([reached], RedistributionMode.UNION),
-            _SHAPE: ListState([self._shape], RedistributionMode.BROADCAST),
+            _SHAPE: ListState([self._shape.saved], RedistributionMode.BROADCAST),
         }
-
-    @property
-    def _shape(self) -> tuple[int, str]:
-        return self._size, self._contents.keeps
-
-    def _check_shape(self, restored: Sequence[tuple[int, str]]) -> None:
-        for size, keeps in restored:
-            if (size, keeps) != self._shape:
-                now = f"{timedelta(microseconds=self._size)} long and keep {self._contents.keeps}"
-                msg = (
-                    f"the restored windows are {timedelta(microseconds=size)} long and keep {keeps}, those "
-                    f"of this program are {now}. Give the operator a new id, or leave the windows alone"
-                )
-                raise StateMismatchError(msg)
 
     def _restored_watermark(self, old: Sequence[tuple[int, int, int | None]]) -> int | None:
         """That of this very subtask, or of the one that was behind all others; `None` if one had none."""
@@ -171,24 +162,32 @@ class WindowOperator(KeyedFunctionOperator):
         over = -inf if self._reached is None else self._reached + 1 - size
         starts: Sequence[int] = ()
         low = high = 0  # from here to there all timestamps are in the same windows
-        cursor = self._cursor.over(rows.rows)
-        for key, stamp, row in zip(keys, rows.timestamps or (), cursor, strict=True):
-            if not low <= stamp < high:
-                starts = starts_of(stamp)
-                low, high = _same_windows(starts, size, slide) if slide and starts else (stamp, stamp + 1)
-                starts = [start for start in starts if start > over]
-            if not starts:
-                late.append((row, stamp))
-                continue
-            windows = entries.get(key)
-            if windows is None:
-                windows = entries[key] = {}
-            for start in starts:
-                if start in windows:
-                    windows[start] = add(windows[start], row)
-                else:
-                    windows[start] = first(row)
-                    self._remember(start + size, key)
+        key, records = None, zip(keys, rows.timestamps or (), self._cursor.over(rows.rows), strict=True)
+        try:
+            for key, stamp, row in records:
+                if not low <= stamp < high:
+                    starts = starts_of(stamp)
+                    if slide is None and len(starts) > 1:
+                        self._contents.overlap = True
+                    low, high = _same_windows(starts, size, slide) if slide and starts else (stamp, stamp + 1)
+                    starts = [start for start in starts if start > over]
+                if not starts:
+                    hash(key)
+                    late.append((row, stamp))
+                    continue
+                windows = entries.get(key)
+                if windows is None:
+                    self._check_key(key)
+                    windows = entries[key] = {}
+                for start in starts:
+                    if start in windows:
+                        windows[start] = add(windows[start], row)
+                    else:
+                        windows[start] = first(row)
+                        self._remember(start + size, key)
+        except TypeError:
+            self._after_type_error(key)
+            raise
         return late
 
     def _remember(self, end: int, key: Any) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from penstock.runtime.operators.watched_reduce import WatchedReduce
+from penstock.runtime.operators.watched_window import WatchedWindow
 from penstock.runtime.time.windows import TimeWindow
 
 T = TypeVar("T")
@@ -51,9 +52,13 @@ class WindowContents(Protocol):
 
     Attributes:
         keeps: What it keeps, in words: contents of one kind are not taken for those of another.
+        overlap: Whether a record may be in several windows; the operator says so.
+        other_functions: Functions of the user's beside `function`, which return values and don't yield.
     """
 
     keeps: ClassVar[str]
+    overlap: bool
+    other_functions: Sequence[Callable[..., Any]]
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -87,10 +92,12 @@ class ReducedContents:
     """
 
     keeps: ClassVar[str] = "a reduced value"
+    overlap = False
+    other_functions: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         self.function = self.result_function = function
-        self._watched = WatchedReduce(function, "a record that may be in other windows")
+        self._watched = WatchedReduce(function, "a record that may be in other windows", both=True)
 
     @property
     def add(self) -> Callable[[Any, Any], Any]:
@@ -114,22 +121,35 @@ class AggregatedContents:
     """
 
     keeps: ClassVar[str] = "an accumulator"
+    overlap = False
 
     def __init__(self, aggregate: AggregateFunction[Any, Any, Any]) -> None:
         self._aggregate = copy.deepcopy(aggregate)
         self.function, self.result_function = self._aggregate.add, self._aggregate.get_result
+        self.other_functions: Sequence[Callable[..., Any]] = (
+            self._aggregate.create_accumulator,
+            self._aggregate.get_result,
+        )
+        self._watched = WatchedWindow()
 
     def first(self, row: Any) -> Any:
         """An accumulator with one record."""
-        return self._aggregate.add(row, self._aggregate.create_accumulator())
+        return self.add(self._aggregate.create_accumulator(), row)
 
-    def add(self, contents: Any, row: Any) -> Any:
-        """The accumulator with one record more."""
-        return self._aggregate.add(row, contents)
+    @property
+    def add(self) -> Callable[[Any, Any], Any]:
+        """From an accumulator to that with one record more."""
+        return self._watch if self.overlap and not self._watched.is_enough else self._add
 
     def results(self, key: Any, window: TimeWindow, contents: Any) -> list[Any]:
         """The accumulator's result."""
         return [self._aggregate.get_result(contents)]
+
+    def _add(self, contents: Any, row: Any) -> Any:
+        return self._aggregate.add(row, contents)
+
+    def _watch(self, contents: Any, row: Any) -> Any:
+        return self._watched.returned((row,), lambda: self._aggregate.add(row, contents))
 
 
 class ListedContents:
@@ -140,9 +160,12 @@ class ListedContents:
     """
 
     keeps: ClassVar[str] = "all records"
+    overlap = False
+    other_functions: Sequence[Callable[..., Any]] = ()
 
     def __init__(self, function: Callable[[Any, TimeWindow, list[Any]], Iterable[Any] | None]) -> None:
         self.function = self.result_function = function
+        self._watched = WatchedWindow()
 
     def first(self, row: Any) -> list[Any]:
         """A list of one record."""
@@ -155,4 +178,6 @@ class ListedContents:
 
     def results(self, key: Any, window: TimeWindow, contents: list[Any]) -> Iterable[Any] | None:
         """What the function makes of the records."""
+        if self.overlap and not self._watched.is_enough:
+            return self._watched.used_up(contents, lambda: self.function(key, window, contents))
         return self.function(key, window, contents)

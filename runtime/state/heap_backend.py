@@ -26,6 +26,7 @@ from penstock.runtime.state.keyed_chunk import read_chunk
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.state_table import NO_KEY, StateTable, ValueState
 from penstock.runtime.state.state_types import DeclaredTypes, TypedValueState
+from penstock.runtime.state.unsaved_changes import UnsavedChanges
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
 
@@ -69,6 +70,7 @@ class HeapKeyedStateBackend:
         key_groups: The range that this subtask owns.
         codec: Encodes keys and values.
         policy: When files of a chain are merged.
+        takes_snapshots: Whether `snapshot` will ever be called; otherwise nobody keeps which keys changed.
 
     Attributes:
         current_key: The key whose record is processed; set it before using a `ValueState`.
@@ -88,12 +90,15 @@ class HeapKeyedStateBackend:
         key_groups: KeyGroupRange,
         codec: ValueCodec,
         policy: CompactionPolicy = _DEFAULT_POLICY,
+        *,
+        takes_snapshots: bool = True,
     ) -> None:
         self.max_parallelism = max_parallelism
         self.key_groups = key_groups
         self.current_key: Any = NO_KEY
         self._codec = codec
         self._policy = policy
+        self._takes_snapshots = takes_snapshots
         self._tables: dict[str, StateTable] = {}
         self._types = DeclaredTypes()
         self._increments = Increments(codec)
@@ -105,7 +110,8 @@ class HeapKeyedStateBackend:
         """The table of this name; always the same object."""
         table = self._tables.get(name)
         if table is None:
-            table = self._tables[name] = StateTable(name)
+            changed = None if self._takes_snapshots else UnsavedChanges()
+            table = self._tables[name] = StateTable(name, changed)
         return table
 
     @property
@@ -147,8 +153,12 @@ class HeapKeyedStateBackend:
 
         Raises:
             ValueError: The id is not greater.
+            RuntimeError: This backend takes no snapshots.
             CodecError: A value can't be encoded; no change is lost.
         """
+        if not self._takes_snapshots:
+            msg = "this backend was made without snapshots, so it does not know what changed"
+            raise RuntimeError(msg)
         if checkpoint_id <= self._last_id:
             msg = f"checkpoint {checkpoint_id} can't follow {self._last_id}: ids grow"
             raise ValueError(msg)

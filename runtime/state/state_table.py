@@ -19,7 +19,11 @@ class StateTable:
     Attributes:
         name: The state's name, unique in its operator.
         entries: Value by key.
-        changed: Keys written or deleted since the last snapshot.
+        changed: Keys written or deleted since the last snapshot; always empty in a job that takes none.
+
+    Args:
+        name: The state's name.
+        changed: Where to keep what changed; a set of its own by default.
 
     Example:
         >>> counts = StateTable("counts")
@@ -29,10 +33,10 @@ class StateTable:
 
     __slots__ = ("changed", "entries", "name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, changed: set[Any] | None = None) -> None:
         self.name = name
         self.entries: dict[Any, Any] = {}
-        self.changed: set[Any] = set()
+        self.changed: set[Any] = set() if changed is None else changed
 
 
 class HasCurrentKey(Protocol):

@@ -238,7 +238,10 @@ class _Builder:
         return RawState(restore.raw_operator, read_raw_keyed(restore.raw_keyed, self._key_groups, files))
 
     def _backend(self, location: OperatorLocation) -> HeapKeyedStateBackend:
-        backend = HeapKeyedStateBackend(self._vertex.max_parallelism, self._key_groups, self._values)
+        takes_snapshots = self._descriptor.config.checkpointing is not None
+        backend = HeapKeyedStateBackend(
+            self._vertex.max_parallelism, self._key_groups, self._values, takes_snapshots=takes_snapshots
+        )
         restore, task = self._restored(location.operator), self._descriptor.restore
         if restore is None or task is None or not restore.keyed:
             return backend

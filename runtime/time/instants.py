@@ -28,10 +28,10 @@ def micros_of(moment: object) -> int:
         (60000000, 60000000)
     """
     if type(moment) is int:
-        if -_FARTHEST < moment < _FARTHEST:
-            return moment
-        msg = f"the timestamp {moment} is too far from the epoch for microseconds; is it in nanoseconds?"
-        raise ConfigurationError(msg)
+        if not is_near(moment):
+            msg = f"the timestamp {moment} is too far from the epoch for microseconds; is it in nanoseconds?"
+            raise ConfigurationError(msg)
+        return moment
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             msg = f"the timestamp {moment.isoformat()} has no time zone; use one with tzinfo, for example UTC"
@@ -42,6 +42,16 @@ def micros_of(moment: object) -> int:
         f"not {moment!r:.80} of type {type(moment).__name__}"
     )
     raise ConfigurationError(msg)
+
+
+def is_near(micros: int) -> bool:
+    """Whether a moment is near enough to the epoch to be one of microseconds.
+
+    Example:
+        >>> is_near(1_700_000_000_000_000), is_near((1 << 63) - 1)
+        (True, False)
+    """
+    return -_FARTHEST < micros < _FARTHEST
 
 
 def micros_in(what: str, span: object, *, least: int = 1) -> int:

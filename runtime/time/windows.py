@@ -37,6 +37,9 @@ class WindowAssigner(Protocol):
 
     All windows of one assigner have one size. A timestamp that belongs to none is late everywhere. If windows
     begin every so many microseconds, an attribute `slide` may say so: then not every record is asked for.
+    With it, an `offset` in microseconds says where they begin; a job whose open windows have another slide
+    or offset does not start from them. A class that derives from another assigner and has its own `starts` is
+    asked for every record, and its `slide` and `offset` count for nothing.
     """
 
     @property
@@ -47,6 +50,22 @@ class WindowAssigner(Protocol):
     def starts(self, timestamp: int) -> Sequence[int]:
         """Starts of all windows that hold this timestamp, the earliest first."""
         ...
+
+
+def slide_of(assigner: WindowAssigner) -> int | None:
+    """Every how many microseconds windows begin; `None` if they may begin and end anywhere.
+
+    Example:
+        >>> class Workdays(TumblingEventTimeWindows):
+        ...     def starts(self, timestamp):
+        ...         return () if timestamp // 86_400_000_000 % 7 in (2, 3) else super().starts(timestamp)
+        >>> slide_of(TumblingEventTimeWindows(3600)), slide_of(Workdays(3600))
+        (3600000000, None)
+    """
+    slide: int | None = getattr(assigner, "slide", None)
+    classes = [of for of in type(assigner).__mro__ if "starts" in vars(of) and of is not WindowAssigner]
+    # What a base class says of the windows need not hold for starts that are not its own.
+    return slide or None if len(classes) < 2 else None
 
 
 class TumblingEventTimeWindows:

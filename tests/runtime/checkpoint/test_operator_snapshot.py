@@ -25,7 +25,7 @@ from penstock.runtime.checkpoint.snapshot import (
     RedistributionMode,
 )
 from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
 from penstock.runtime.operators.operator import ListState
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
@@ -103,6 +103,16 @@ def test_keyed_state_is_written_and_the_backend_builds_on_it_once_it_is_told() -
     (handle,) = snapshot.operators["b"].keyed
     second = backend.snapshot(2, 1)
     assert second.base == handle
+
+
+def test_state_of_something_that_can_not_be_a_key_names_the_operator() -> None:
+    backend = HeapKeyedStateBackend(16, KeyGroupRange(0, 15), CODEC)
+    backend.table("t").entries[float("nan")] = 1
+    backend.table("t").changed.update(backend.table("t").entries)
+    storage = MemoryStorage()
+    with pytest.raises(KeyTypeError, match=r"keyed state of operator 'b' can't be written: .*can't be a key"):
+        snapshot_of(storage, LARGE, backend=backend).run()
+    assert storage.list("") == []
 
 
 def test_when_a_file_can_not_be_written_those_before_it_are_removed() -> None:

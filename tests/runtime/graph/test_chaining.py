@@ -7,6 +7,8 @@ import pytest
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, Partitioning
 from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.windows import TumblingEventTimeWindows
 
 
 def chains(job: JobGraph) -> dict[str, list[str]]:
@@ -111,6 +113,47 @@ def test_readers_of_side_outputs_do_not_break_the_chain(
 def test_a_side_output_alone_does_not_chain(env: StreamEnvironment, source: Any, discard: Any) -> None:
     source.dead_letters().sink("bad", discard)
     assert chains(env.build()) == {"in": ["in"], "bad": ["bad"]}
+
+
+STRATEGY = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(abs)
+
+
+def windowed(source: Any) -> DataStream[int]:
+    stamped = source.assign_timestamps_and_watermarks(STRATEGY)
+    largest: DataStream[int] = stamped.key_by(abs).window(TumblingEventTimeWindows(1)).reduce("largest", max)
+    return largest
+
+
+def test_a_second_event_time_is_not_chained_behind_a_side_output_that_is_read(
+    env: StreamEnvironment, source: Any, discard: Any
+) -> None:
+    """What watermarks it makes must not be told to those who read the late records of the first one."""
+    largest = windowed(source)
+    largest.map(abs).assign_timestamps_and_watermarks(STRATEGY).sink("out", discard)
+    largest.side_output("late_records").sink("late", discard)
+    job = env.build()
+    assert chains(job) == {
+        "in": ["in", "timestamps-1"],
+        "largest": ["largest", "map-1"],
+        "timestamps-2": ["timestamps-2", "out"],
+        "late": ["late"],
+    }
+    assert ("map-1", "timestamps-2", Partitioning.FORWARD) in edges(job)
+
+
+def test_a_second_event_time_is_chained_where_nobody_reads_a_side_output(
+    env: StreamEnvironment, source: Any, discard: Any
+) -> None:
+    windowed(source).assign_timestamps_and_watermarks(STRATEGY).sink("out", discard)
+    assert chains(env.build())["largest"] == ["largest", "timestamps-2", "out"]
+
+
+def test_event_time_begins_in_the_sources_chain_also_when_dead_letters_are_read(
+    env: StreamEnvironment, source: Any, discard: Any
+) -> None:
+    source.assign_timestamps_and_watermarks(STRATEGY).sink("out", discard)
+    source.dead_letters().sink("bad", discard)
+    assert chains(env.build()) == {"in": ["in", "timestamps-1", "out"], "bad": ["bad"]}
 
 
 def test_start_new_chain_cuts_before_an_operator(env: StreamEnvironment, source: Any, discard: Any) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, PenstockError
+from penstock.runtime.operators import keyed_process
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.process_function import KeyedProcessFunction
@@ -121,12 +122,48 @@ def test_a_reduce_function_may_return_either_argument_as_it_is():
         assert harness.push(rows * 100)[:4] == [{"n": 1}, {"n": 3}, {"n": 3}, {"n": 3}]
 
 
-def test_a_key_that_can_not_be_one_is_a_located_error():
+def confused(a, b):
+    return a + 1
+
+
+class Confused(KeyedProcessFunction):
+    def process(self, value, ctx):
+        return value + 1
+
+
+@pytest.mark.parametrize("key", [[1], float("nan"), object()])
+@pytest.mark.parametrize(
+    "make", [lambda: KeyedReduceOperator(first, add), lambda: KeyedProcessOperator(first, RunningSum())]
+)
+def test_a_key_that_can_not_be_one_is_the_fault_of_the_key_selector(make, key):
     with (
-        OperatorHarness(KeyedReduceOperator(first, add)) as harness,
-        pytest.raises(OperatorError, match=r"TypeError: unhashable type: 'list'.*on record \(\[1\], 1\)"),
+        OperatorHarness(make()) as harness,
+        pytest.raises(OperatorError, match=r"key_by function first .*can't be a key: .*on record \(.*, 77\)"),
     ):
-        harness.push([("a", 1), ([1], 1)])
+        harness.push([("a", 1), (key, 77), ("b", 1)])
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: KeyedReduceOperator(first, confused), "reduce function confused"),
+        (lambda: KeyedProcessOperator(first, Confused()), r"process function Confused\.process"),
+    ],
+)
+def test_a_type_error_of_the_users_function_is_not_the_fault_of_the_key_selector(make, named):
+    with (
+        OperatorHarness(make()) as harness,
+        pytest.raises(OperatorError, match=f"{named} .*TypeError: can"),
+    ):
+        harness.push([("a", 1), ("a", 2)])
+
+
+def test_a_function_may_see_more_keys_than_are_remembered(monkeypatch):
+    monkeypatch.setattr(keyed_process, "_MOST_CHECKED", 2)
+    with run(RunningSum()) as harness:
+        keys = [str(number) for number in range(5)]
+        assert len(harness.push([(key, 1) for key in keys * 2])) == 10
+        assert harness.state("total") == dict.fromkeys(keys, 2)
 
 
 def test_process_works_on_the_state_of_the_records_key():

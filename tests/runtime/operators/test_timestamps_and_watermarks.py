@@ -92,6 +92,17 @@ def test_without_an_assigner_records_keep_their_timestamps() -> None:
             harness.push(["c"])
 
 
+@pytest.mark.parametrize("stamp", [(1 << 63) - 1, -(1 << 63), 1 << 62, 1_700_000_000_000_000_000_000])
+def test_a_records_own_timestamp_that_is_no_time_is_refused_with_the_record(stamp: int) -> None:
+    strategy: WatermarkStrategy[str] = WatermarkStrategy.for_monotonous_timestamps()
+    with OperatorHarness(TimestampsAndWatermarksOperator(strategy)) as harness:
+        harness.push(["a", "b"], [1 - (1 << 62), (1 << 62) - 1])
+        with pytest.raises(
+            OperatorError, match=rf"timestamp {stamp}, which is too far from the epoch.*on record 'wrong'"
+        ):
+            harness.push(["fine", "wrong", "fine"], [7, stamp, 8])
+
+
 def test_arrow_batches_become_rows_with_timestamps() -> None:
     with bounded(0, at) as harness:
         harness.push_batch(ArrowBatch(pa.RecordBatch.from_pydict({"at": [3, 1]})))

@@ -8,11 +8,11 @@ from typing import Any
 
 from window_bench import SLIDING, TEN, add, applied, first, pushed, summed, tell
 
-from penstock.runtime.operators.window import WINDOW_STATE, WindowOperator
+from penstock.runtime.operators.window import LATE_RECORDS, WINDOW_STATE, WindowOperator
 from penstock.runtime.operators.window_contents import ReducedContents, WindowContents
 from penstock.runtime.record.elements import END_OF_TIME, RowBatch
 from penstock.runtime.testing.harness import OperatorHarness
-from penstock.runtime.time.windows import TimeWindow
+from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows
 
 
 def test_a_window_fires_once_when_event_time_reaches_its_last_microsecond() -> None:
@@ -45,6 +45,20 @@ def test_a_record_in_several_windows_counts_in_each() -> None:
         assert harness.push_watermark(4) == [("a", 1)]
         assert harness.push_watermark(9) == [("a", 11)]
         assert harness.push_watermark(14) == [("a", 10)]
+
+
+class OddOnly(TumblingEventTimeWindows):
+    """Leaves even moments out."""
+
+    def starts(self, timestamp: int) -> tuple[int, ...]:
+        return super().starts(timestamp) if timestamp % 2 else ()
+
+
+def test_a_class_with_starts_of_its_own_is_asked_for_every_record() -> None:
+    with OperatorHarness(summed(OddOnly(1e-5))) as harness:
+        pushed(harness, ("a", 1, 1), ("a", 20, 2), ("a", 300, 3))
+        assert harness.push_watermark(9) == [("a", 301)]
+        assert harness.side_output(LATE_RECORDS) == [("a", 20)]
 
 
 def test_apply_sees_key_window_and_records_in_the_order_of_their_coming() -> None:

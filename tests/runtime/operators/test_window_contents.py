@@ -127,6 +127,27 @@ def test_each_subtask_works_with_a_copy_of_the_aggregate() -> None:
     assert mean.made == []
 
 
+async def later(self: Any, *_: Any) -> Any:
+    return 1
+
+
+def yielding(self: Any, *_: Any) -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize("method", ["create_accumulator", "add", "get_result"])
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(later, "later .* declared `async def`"), (yielding, "yielding .* which yields")],
+)
+def test_an_aggregate_whose_methods_return_no_values_is_refused_before_the_first_record(
+    method: str, function: Any, message: str
+) -> None:
+    aggregate = type("Wrong", (Mean,), {method: function})()
+    with pytest.raises(OperatorError, match=f"window calls {message}"):
+        OperatorHarness(means(aggregate))
+
+
 @pytest.mark.parametrize("method", ["create", "add"])
 def test_an_aggregate_that_fails_on_a_record_is_named_with_it(method: str) -> None:
     with (

@@ -45,6 +45,20 @@ def test_clearing_what_is_not_there_changes_nothing() -> None:
     assert state.table("count").changed == set()
 
 
+def test_state_that_no_snapshot_saves_does_not_collect_what_changed() -> None:
+    state = HeapKeyedStateBackend(128, KeyGroupRange(0, 127), ValueCodec(), takes_snapshots=False)
+    count = state.value_state("count")
+    for key in ("a", "b"):
+        state.set_current_key(key)
+        count.update(1)
+    count.clear()
+    table = state.table("count")
+    table.changed.update(["a", "b"])
+    assert (table.entries, len(table.changed)) == ({"a": 1}, 0)
+    with pytest.raises(RuntimeError, match="made without snapshots"):
+        state.snapshot(1, -1)
+
+
 def test_keyed_state_outside_of_a_record_is_refused() -> None:
     state = backend()
     count = state.value_state("count")

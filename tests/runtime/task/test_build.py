@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
+from subtask_bench import CHECKPOINTING, Bench, Log, LoggingSink, ScriptedSource, rows
 
 from penstock.runtime.checkpoint import state_files
 from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
 from penstock.runtime.checkpoint.snapshot import InlineHandle, KeyGroupRange, SubtaskSnapshot
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError
+from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.map import MapOperator
@@ -66,6 +67,27 @@ def test_keyed_state_comes_back(bench: MakeBench, log: Log) -> None:
     task.upload()
     task.subtask.notify_complete(2)
     assert log.calls[-1] == ("commit", [[("a", 5), ("c", 5)]], 2)
+
+
+def test_without_checkpoints_the_keys_that_changed_are_not_collected(bench: MakeBench, log: Log) -> None:
+    for config, kept in ((JobConfig(), 0), (CHECKPOINTING, 3)):
+        task = bench(summing(log), "sum", config)
+        task.deliver(rows(("a", 1), ("b", 2), ("a", 3)), rows(("c", 1)))
+        task.run()
+        (state,) = task.subtask._parts.backends.values()
+        assert state.statistics().keys == 3
+        assert state.statistics().changed_keys == kept
+
+
+def test_a_job_without_checkpoints_goes_on_from_restored_state(bench: MakeBench, log: Log) -> None:
+    before, snapshot = summed(bench, log)
+    restore = restore_of(snapshot, is_savepoint=True)
+    task = bench(summing(log), "sum", JobConfig(), restore=restore, storage=before.storage)
+    task.deliver(rows(("a", 1)))
+    task.run()
+    (state,) = task.subtask._parts.backends.values()
+    assert state.table("reduce").entries == {"a": ("a", 5), "b": ("b", 2)}
+    assert state.statistics().changed_keys == 0
 
 
 def test_restored_transactions_are_committed_when_the_subtask_opens(bench: MakeBench, log: Log) -> None:

@@ -27,6 +27,8 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.time.windows import SlidingEventTimeWindows
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "savepoints.md"
 COUNT, KEYS = 900, 60
@@ -34,6 +36,9 @@ COUNT, KEYS = 900, 60
 
 #: What the state of the largest pair is declared as, by how the graph differs.
 TYPES: dict[str, type] = {"another type": list, "a wider type": Sequence}
+#: Every how many seconds windows begin, by how the graph differs.
+SLIDES = {"windows": 10, "another slide": 5}
+MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda p: p[0])
 
 
 class Largest(KeyedProcessFunction[int, tuple[int, int], tuple[int, int]]):
@@ -58,10 +63,14 @@ def graph(
     stream = env.from_source("numbers", GeneratorSource(lambda i: i, count=COUNT, rate=20_000.0))
     pairs = stream.map(lambda i: (i % KEYS, 1), id="pair")
     counts = pairs.key_by(lambda p: p[0]).reduce("count", lambda a, b: (a[0], a[1] + b[1]))
-    if what in ("same", "with one more", *TYPES):
+    if what in ("same", "with one more", *SLIDES, *TYPES):
         counts = counts.key_by(lambda p: -p[0]).process("largest", Largest(TYPES.get(what, tuple)))
     if what == "with one more":
         pairs.key_by(lambda p: p[0]).reduce("more", max).sink("nowhere", CollectSink(InMemoryCollector()))
+    if what in SLIDES:  # windows that are open until all has been read
+        stamped = pairs.assign_timestamps_and_watermarks(MONOTONOUS).key_by(lambda p: p[0])
+        windows = stamped.window(SlidingEventTimeWindows(10, SLIDES[what]))
+        windows.reduce("window", max).sink("windows", CollectSink(InMemoryCollector()))
     out = "largest" if what == "another kind" else "out"
     counts.sink(out, CollectSink(target))
     return build_execution_graph(env.build())
@@ -76,6 +85,7 @@ class Taken:
 
     kind: str
     seed: int
+    what: str = "same"
 
     def __post_init__(self) -> None:
         self.places, self.target = MemoryPlaces(), InMemoryCollector()
@@ -86,7 +96,7 @@ class Taken:
             credits=3,
         )
         self.job = StepJob(
-            graph(self.target),
+            graph(self.target, what=self.what),
             self.config,
             self.storage,
             Random(self.seed).randrange,
@@ -191,6 +201,12 @@ def moves(taken: Taken, *, whole_storage: bool) -> bool:
     return taken.starts_when_moved("/saved" if taken.kind == "savepoint" else "/data", "/other")
 
 
+def goes_on_with_other_windows(taken: Taken) -> bool:
+    with_windows = Taken(taken.kind, taken.seed, "windows")
+    assert with_windows.starts(what="windows", exactly=False)
+    return with_windows.starts(what="another slide", exactly=False)
+
+
 CHECKS: dict[str, Callable[[Taken], bool]] = {
     "start another job from it": lambda t: t.starts(),
     "at another parallelism": lambda t: t.starts(parallelism=3),
@@ -204,6 +220,7 @@ CHECKS: dict[str, Callable[[Taken], bool]] = {
     ),
     "with another `of_type` of a state": lambda t: t.starts(what="another type"),
     "with a wider `of_type` of a state, such as a base class": lambda t: t.starts(what="a wider type"),
+    "with another size, slide, offset or kind of windows, while some are open": goes_on_with_other_windows,
     "whole in its own folder": is_whole,
     "its folder can be moved": partial(moves, whole_storage=False),
     "its whole storage can be moved": partial(moves, whole_storage=True),

@@ -15,6 +15,7 @@ from penstock.runtime.time.windows import (
     TimeWindow,
     TumblingEventTimeWindows,
     WindowAssigner,
+    slide_of,
 )
 
 TIMESTAMPS = st.integers(-(10**17), 10**17) | st.integers(-100, 100)
@@ -77,6 +78,30 @@ def test_windows_say_what_they_are() -> None:
 def test_both_kinds_are_window_assigners() -> None:
     assert isinstance(TumblingEventTimeWindows(1), WindowAssigner)
     assert isinstance(SlidingEventTimeWindows(1, 1), WindowAssigner)
+
+
+class OddOnly(TumblingEventTimeWindows):
+    """Has starts of its own, and does not say how often its windows begin."""
+
+    def starts(self, timestamp: int) -> tuple[int, ...]:
+        return super().starts(timestamp) if timestamp % 2 else ()
+
+
+class Own(WindowAssigner):
+    """Derives from the protocol."""
+
+    size = 10  # type: ignore[assignment]
+    slide = 10
+
+    def starts(self, timestamp: int) -> tuple[int, ...]:
+        return (timestamp - timestamp % 10,)
+
+
+def test_a_class_that_changes_where_windows_begin_does_not_inherit_how_often_they_do() -> None:
+    assert slide_of(OddOnly(60)) is None
+    assert slide_of(type("Odder", (OddOnly,), {})(60)) is None
+    assert slide_of(Own()) == 10
+    assert slide_of(type("Named", (SlidingEventTimeWindows,), {})(60, 20)) == 20_000_000
 
 
 @pytest.mark.parametrize("size", [0, -1, "60", None])
