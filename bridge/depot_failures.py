@@ -26,6 +26,11 @@ DIED: Final = (
     "the process that holds the rows between Spark and the job died, and rows that it held are in no "
     "checkpoint; start the job again"
 )
+#: A depot that Ray could not reach for long, and does not call dead.
+UNREACHABLE: Final = (
+    "Ray could not reach the process that holds the rows between Spark and the job for a minute; look at its "
+    "node and at the network (`ray status`, `ray list nodes`), and start the job again"
+)
 
 
 class HandOverFailedError(PenstockError):
