@@ -37,10 +37,16 @@ class Unsteady:
         behind: What is called.
         lost: Calls by name that do not reach it, or whose answer is lost, and how many times.
         arrives: A call whose answer is lost is carried out.
+        error: What Ray says of them; `None` when it says nothing at all.
     """
 
     def __init__(
-        self, behind: Any, lost: dict[str, int], *, arrives: bool = False, error: Exception = UNAVAILABLE
+        self,
+        behind: Any,
+        lost: dict[str, int],
+        *,
+        arrives: bool = False,
+        error: Exception | None = UNAVAILABLE,
     ) -> None:
         self._behind = behind
         self._lost = lost
@@ -60,9 +66,9 @@ class Unsteady:
         if not is_lost or self._arrives:
             result = getattr(self._behind, name)(*arguments)
             result = asyncio.run(result) if inspect.iscoroutine(result) else result
-        if is_lost:
+        if is_lost and self._error is not None:
             answer.future().set_exception(self._error)
-        else:
+        elif not is_lost:
             answer.future().set_result(result)
         return answer
 
