@@ -105,7 +105,7 @@ def from_structured_streaming(
         raise GraphError(msg)
     connect()
     query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts, induce=induce)
-    hand_over = HandOver(df.sparkSession, arrow_schema_of(df), query.serve)
+    hand_over = HandOver(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
     source = SparkSource(hand_over.id, format, DEFAULT_WINDOW, staged=True)
     stream: DataStream[Any] = env.from_source(id, source, **options)
     hand_over.start()
@@ -153,19 +153,12 @@ class StreamingQuery:
         self._trigger = trigger
         self._restarts = restarts
         self._induce = induce
-        self._served: str | None = None
         #: Spark may give a query up while its function still runs here; the next run waits for that one.
         self._one_batch = threading.Lock()
         self._batches = 0
 
     def serve(self, depots: Depots) -> None:
         """Run the query until it ends or fails for good."""
-        if self._served is not None:
-            depots.fail(
-                f"this streaming DataFrame is read by job {self._served}; make another one for each job"
-            )
-            return
-        self._served = depots.job_id
         left = self._restarts
         while True:
             before = self._batches

@@ -166,14 +166,17 @@ class HandOver:
         session: The session of the DataFrame; without it nothing can be served.
         schema: The Arrow schema of the rows.
         serve: What to do for a job.
+        one_job: Serve the first job that asks, and no other.
     """
 
-    def __init__(self, session: SparkSession, schema: pa.Schema, serve: Serve) -> None:
+    def __init__(
+        self, session: SparkSession, schema: pa.Schema, serve: Serve, *, one_job: bool = False
+    ) -> None:
         self.id = secrets.token_hex(6)
         self._session = session
         self._schema: bytes = schema.serialize().to_pybytes()
         self._serve = serve
-        self._desk = open_desk(self.id)
+        self._desk = open_desk(self.id, one_job=one_job)
         self._address: str = ray.get_runtime_context().gcs_address
         self._thread = threading.Thread(target=self._run, name=f"hand-over-{self.id}", daemon=True)
 

@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from penstock.actors.names import NAMESPACE
+from penstock.bridge.depot_failures import LOST, ONE_JOB
 from penstock.bridge.depot_names import desk_name
 
 
@@ -29,25 +30,43 @@ class Order:
 
 
 class HandOverDesk:
-    """Gathers what the depots of each job ask for."""
+    """Gathers what the depots of each job ask for.
 
-    def __init__(self) -> None:
-        self._come: dict[str, dict[int, int]] = {}
+    Args:
+        one_job: The first job that comes gets rows, and every other one is refused.
+    """
+
+    def __init__(self, one_job: bool = False) -> None:
+        self._one_job = one_job
+        #: For each job: the stamps of its depots, and the micro-batches behind which their readers go on.
+        self._come: dict[str, dict[int, tuple[str, int]]] = {}
         self._orders: deque[Order] = deque()
 
-    def announce(self, job_id: str, index: int, of: int, epoch: int = -1) -> bool:
+    def announce(self, job_id: str, index: int, of: int, stamp: str, epoch: int = -1) -> str | None:
         """A depot waits for rows; the order is complete with the last one of its job.
 
+        The same depot may say so again.
+
+        Args:
+            job_id: The job.
+            index: Which of its depots.
+            of: How many there are.
+            stamp: Tells the depot from another one that comes in its place.
+            epoch: The micro-batch behind which its reader goes on; -1 for none.
+
         Returns:
-            False when one of this index has come before: its rows went to a depot that is gone.
+            Why no rows will come, or `None`.
         """
+        if self._one_job and self._come and job_id not in self._come:
+            return ONE_JOB.format(*self._come)
         come = self._come.setdefault(job_id, {})
         if index in come:
-            return False
-        come[index] = epoch
+            # The rows of one with another stamp went to a depot that is gone.
+            return None if come[index][0] == stamp else LOST
+        come[index] = (stamp, epoch)
         if len(come) == of:
-            self._orders.append(Order(job_id, tuple(come[i] for i in range(of))))
-        return True
+            self._orders.append(Order(job_id, tuple(come[i][1] for i in range(of))))
+        return None
 
     def has_all(self, job_id: str, of: int) -> bool:
         """Whether all depots of a job have come."""
@@ -58,7 +77,7 @@ class HandOverDesk:
         return self._orders.popleft() if self._orders else None
 
 
-def open_desk(hand_over: str) -> Any:
+def open_desk(hand_over: str, *, one_job: bool) -> Any:
     """Start the desk of a hand-over."""
     actor: Any = ray.remote(HandOverDesk)
-    return actor.options(name=desk_name(hand_over), namespace=NAMESPACE, num_cpus=0).remote()
+    return actor.options(name=desk_name(hand_over), namespace=NAMESPACE, num_cpus=0).remote(one_job)

@@ -11,14 +11,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipelines.jobs import PATIENCE, environment, eventually, finish
-from pipelines.streams import ROWS, arrive, committed_rows, ids, stream_into_table, watched
+from pipelines.streams import (
+    AN_HOUR,
+    ROWS,
+    arrive,
+    committed_rows,
+    ids,
+    stop_queries,
+    stream_into_table,
+    watched,
+)
 
 from penstock import bridge
+from penstock.actors import RayCollector
 from penstock.bridge.depot_failures import DIED
 from penstock.bridge.from_structured_streaming import StreamingQuery
 from penstock.bridge.hand_over import Depots
 from penstock.bridge.spark_push import HandOverError
-from penstock.runtime import GraphError, JobFailedError, StreamEnvironment
+from penstock.runtime import CollectSink, GraphError, JobFailedError, StreamEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +99,28 @@ def test_a_query_that_is_stopped_for_its_job_is_no_end_of_the_stream_and_none_is
     end = query._run_once(Seen(OSError("no luck with looks")))
     assert end.failure == "Spark failed: no luck with looks"
     assert not spark.streams.active
+
+
+def test_a_second_job_of_the_same_stream_is_refused_at_once_and_the_first_one_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0)
+    env, location = environment(tmp_path, parallelism=1, every=AN_HOUR), tmp_path / "query"
+    stream = bridge.from_structured_streaming(
+        env, watched(spark, tmp_path), id="rows", format="rows", checkpoint_location=str(location)
+    )
+    results = RayCollector()
+    stream.sink("out", CollectSink(results))
+    first: Any = env.submit()
+    eventually("a micro-batch", (location / "commits" / "0").exists)
+    second: Any = env.submit()
+    with pytest.raises(JobFailedError, match=rf"is read by job {first.job_id}; make another one for each"):
+        second.wait(PATIENCE)
+    arrive(tmp_path, 1)
+    eventually("another one", (location / "commits" / "1").exists)
+    stop_queries(spark)
+    finish(first)
+    assert sorted(row["id"] for row in results.rows()) == list(range(2 * ROWS))
 
 
 def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
