@@ -20,7 +20,7 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.answers import ANSWER, NoAnswerError, answer_of
+from penstock.bridge.answers import ANSWER, NoAnswerError
 from penstock.bridge.depot_failures import OTHER_DEPOT
 from penstock.bridge.depot_messages import EpochStage
 from penstock.bridge.depot_names import depot_name
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks for orders. Nothing waits inside of Ray here: a thread that is in a call when the
-#: program leaves its cluster would take the program down.
-_POLL: Final = 0.1
+#: Seconds between two looks whether the program and its session are there. Nothing waits inside of Ray
+#: here: a thread that is in a call when the program leaves its cluster would take the program down.
+_POLL: Final = 1.0
+#: Seconds that a call waits at the desk for an order.
+_ORDER: Final = 10.0
 #: Seconds for the end of the program to be seen after a failure that comes of it.
 _GRACE: Final = 2.0
 #: Seconds for a look at the depots, and for a last word to them.
@@ -160,7 +162,11 @@ class Serve(Protocol):
 
 
 class HandOver:
-    """Takes the orders of jobs, one after the other.
+    """Takes the orders of jobs, one after the other, as long as the session lives.
+
+    Until then it costs the program a thread and the cluster a process, the desk, also when its jobs have
+    ended: another one may come. At rest that is a call every ten seconds, and a look at the session each
+    second.
 
     Args:
         session: The session of the DataFrame; without it nothing can be served.
@@ -185,19 +191,19 @@ class HandOver:
         self._thread.start()
 
     def _run(self) -> None:
-        call: Any = None
+        taken = 0
+        call: RepeatedCall[Order | None] | None = None
         try:
-            while not program_ends.wait(_POLL) and ray.is_initialized():
+            while not program_ends.is_set() and ray.is_initialized():
                 if not is_alive(self._session):
                     ray.kill(self._desk)
                     return
-                # A call that takes longer is asked about again, not made again: it may carry an order.
-                call = self._desk.next_order.remote() if call is None else call
-                if not ray.wait([call], timeout=_POLL)[0]:
+                call = self._next_order(taken) if call is None else call
+                if not call.wait(_POLL):
                     continue
-                order: Order | None = answer_of(call, "the desk of a hand-over")
-                call = None
+                order, call = call.result(), None
                 if order is not None:
+                    taken += 1
                     self._take(order)
         except Exception as error:
             # Mostly Ray or Spark went away because the program ends, which may show a moment later.
@@ -206,6 +212,10 @@ class HandOver:
                 return
             logger.exception("hand-over %s takes no more orders", self.id)
             ray.kill(self._desk)  # by that the depots see that nobody serves them any more
+
+    def _next_order(self, taken: int) -> RepeatedCall[Order | None]:
+        call = partial(self._desk.order.remote, taken, _ORDER)
+        return RepeatedCall[Order | None](call, "the desk of a hand-over", ANSWER)
 
     def _take(self, order: Order) -> None:
         try:

@@ -5,7 +5,9 @@ It is an actor of that program, so it ends with it; depots see by that that nobo
 
 from __future__ import annotations
 
-from collections import deque
+import asyncio
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +42,10 @@ class HandOverDesk:
         self._one_job = one_job
         #: For each job: the stamps of its depots, and the micro-batches behind which their readers go on.
         self._come: dict[str, dict[int, tuple[str, int]]] = {}
-        self._orders: deque[Order] = deque()
+        self._orders: list[Order] = []
+        self._changed = asyncio.Event()
 
-    def announce(self, job_id: str, index: int, of: int, stamp: str, epoch: int = -1) -> str | None:
+    async def announce(self, job_id: str, index: int, of: int, stamp: str, epoch: int = -1) -> str | None:
         """A depot waits for rows; the order is complete with the last one of its job.
 
         The same depot may say so again.
@@ -66,15 +69,32 @@ class HandOverDesk:
         come[index] = (stamp, epoch)
         if len(come) == of:
             self._orders.append(Order(job_id, tuple(come[i][1] for i in range(of))))
+            self._changed.set()
+            self._changed = asyncio.Event()
         return None
 
-    def has_all(self, job_id: str, of: int) -> bool:
+    async def has_all(self, job_id: str, of: int) -> bool:
         """Whether all depots of a job have come."""
         return len(self._come.get(job_id, {})) == of
 
-    def next_order(self) -> Order | None:
-        """The next order, if there is one."""
-        return self._orders.popleft() if self._orders else None
+    async def order(self, number: int, patience: float) -> Order | None:
+        """One order, by its number from 0; may be asked for again.
+
+        Args:
+            number: How many came before it.
+            patience: Seconds to wait for it.
+
+        Returns:
+            The order, or `None` when it has not come by then.
+        """
+        deadline = time.monotonic() + patience
+        while number >= len(self._orders):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+        return self._orders[number]
 
 
 def open_desk(hand_over: str, *, one_job: bool) -> Any:

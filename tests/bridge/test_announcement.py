@@ -31,8 +31,8 @@ def told(desk: Unsteady, stamp: str = "stamp", away: float = 60.0) -> str | None
 def test_a_lost_announcement_is_made_again_and_counts_once(arrives: bool) -> None:
     desk = HandOverDesk()
     assert told(Unsteady(desk, {"announce": 2}, arrives=arrives)) is None
-    assert desk.next_order() == Order("a", (3,))
-    assert desk.next_order() is None
+    assert asyncio.run(desk.order(0, 0.0)) == Order("a", (3,))
+    assert asyncio.run(desk.order(1, 0.0)) is None
 
 
 def test_what_the_desk_refuses_and_a_desk_that_is_gone_or_away_are_told_apart() -> None:
