@@ -31,8 +31,12 @@ def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
     try:
         return ray.get(call, timeout=seconds)
     except ray.exceptions.GetTimeoutError as error:
-        msg = (
-            f"{who}: no answer for {seconds:g} s, although the process lives. Its node is overloaded or out "
-            "of memory (`ray status`, `ray list nodes`), or it is stuck (`ray stack`)"
-        )
-        raise NoAnswerError(msg) from error
+        raise no_answer(who, seconds) from error
+
+
+def no_answer(who: str, seconds: float) -> NoAnswerError:
+    """What is said of an actor that is silent."""
+    return NoAnswerError(
+        f"{who}: no answer for {seconds:g} s, although the process lives. Its node is overloaded or out "
+        "of memory (`ray status`, `ray list nodes`), or it is stuck (`ray stack`)"
+    )

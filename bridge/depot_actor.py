@@ -21,6 +21,7 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.names import NAMESPACE, master_name
+from penstock.bridge.announcement import announced
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT, HandOverFailedError
 from penstock.bridge.depot_loads import DepotLoads
@@ -99,14 +100,13 @@ class DepotActor:
         return self._stamp
 
     async def _announce(self, epoch: int) -> None:
-        try:
+        def call() -> Any:
             desk = ray.get_actor(desk_name(self._hand_over), namespace=NAMESPACE)
-            first = await desk.announce.remote(self._job_id, self._index, self._of, epoch)
-        except (ValueError, ray.exceptions.RayActorError):
-            await self.fail(NO_PROGRAM)
-            return
-        if not first:
-            await self.fail(LOST)
+            return desk.announce.remote(self._job_id, self._index, self._of, self._stamp, epoch)
+
+        refused = await announced(call)
+        if refused is not None:
+            await self.fail(refused)
 
     async def begin(self, epoch: int, run: str) -> bool:
         """Begin to hand an epoch over; see `Depot.begin`."""

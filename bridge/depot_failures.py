@@ -11,11 +11,18 @@ NO_PROGRAM: Final = (
     "the program with the Spark session ended, or stopped it, before all partitions were handed over; keep "
     "both until bridge.wait_for_hand_over(job) returns, and start the job again"
 )
+#: The desk of that program could not be reached for long, and Ray does not call it dead.
+UNREACHABLE_PROGRAM: Final = (
+    "Ray could not reach the program with the Spark session for a minute; look at the nodes and at the "
+    "network (`ray status`, `ray list nodes`), and start the job again"
+)
 #: A position that means nothing here.
 OTHER_DEPOT: Final = (
     "the position in the checkpoint is one in rows that are not kept any more: their process died, or they "
     "belonged to the job that the savepoint is of. Start the job without it"
 )
+#: One query, and rows that are for another job.
+ONE_JOB: Final = "this streaming DataFrame is read by job {}; make another one for each job"
 #: A new depot in the place of one that had rows.
 LOST: Final = (
     "the process that held the rows between Spark and the job died, and rows that it held are in no "
@@ -25,6 +32,11 @@ LOST: Final = (
 DIED: Final = (
     "the process that holds the rows between Spark and the job died, and rows that it held are in no "
     "checkpoint; start the job again"
+)
+#: A depot that Ray could not reach for long, and does not call dead.
+UNREACHABLE: Final = (
+    "Ray could not reach the process that holds the rows between Spark and the job for a minute; look at its "
+    "node and at the network (`ray status`, `ray list nodes`), and start the job again"
 )
 
 

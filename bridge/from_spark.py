@@ -42,6 +42,9 @@ def from_spark(
     before the job runs. Keep the program and its Spark session until `wait_for_hand_over(job)` returns; from
     then on the job needs neither.
 
+    Each call keeps a small process in the cluster until the session ends, at which jobs ask for the rows: a
+    program that reads many DataFrames with many jobs ends its session now and then.
+
     Args:
         env: The environment of the job.
         df: The rows. Spark may have to compute a partition again; see the docs if that could give other rows.

@@ -23,10 +23,12 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from penstock.actors.cluster import connect
 from penstock.bridge.depot import DEFAULT_WINDOW
+from penstock.bridge.depot_failures import DIED, NO_PROGRAM
 from penstock.bridge.from_spark import arrow_schema_of, check_arguments
 from penstock.bridge.hand_over import Depots, HandOver, program_ends
 from penstock.bridge.induced_checkpoint import wait_until_covered
@@ -103,11 +105,24 @@ def from_structured_streaming(
         raise GraphError(msg)
     connect()
     query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts, induce=induce)
-    hand_over = HandOver(df.sparkSession, arrow_schema_of(df), query.serve)
+    hand_over = HandOver(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
     source = SparkSource(hand_over.id, format, DEFAULT_WINDOW, staged=True)
     stream: DataStream[Any] = env.from_source(id, source, **options)
     hand_over.start()
     return stream
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEnd:
+    """How a run of the query has ended.
+
+    Attributes:
+        failure: Why it failed; `None` when it did not.
+        stopped_here: It was stopped since its job or its program ends. That is no end of the stream.
+    """
+
+    failure: str | None = None
+    stopped_here: bool = False
 
 
 class StreamingQuery:
@@ -138,29 +153,24 @@ class StreamingQuery:
         self._trigger = trigger
         self._restarts = restarts
         self._induce = induce
-        self._served: str | None = None
         #: Spark may give a query up while its function still runs here; the next run waits for that one.
         self._one_batch = threading.Lock()
         self._batches = 0
 
     def serve(self, depots: Depots) -> None:
         """Run the query until it ends or fails for good."""
-        if self._served is not None:
-            depots.fail(
-                f"this streaming DataFrame is read by job {self._served}; make another one for each job"
-            )
-            return
-        self._served = depots.job_id
         left = self._restarts
         while True:
             before = self._batches
-            reason = self._run_once(depots)
-            if not depots.are_there():
-                logger.info("job %s has ended, and its query with it", depots.job_id)
+            end = self._run_once(depots)
+            if end.stopped_here or not depots.are_there():
+                logger.info("the query for job %s ends, as its job or its program does", depots.job_id)
+                depots.fail(NO_PROGRAM if program_ends.is_set() else DIED)
                 return
-            if reason is None:
+            if end.failure is None:
                 depots.finish()
                 return
+            reason = end.failure
             left = self._restarts if self._batches > before else left - 1
             if not is_alive(self._df.sparkSession):
                 reason, left = _STOPPED, -1
@@ -170,31 +180,32 @@ class StreamingQuery:
                 return
             logger.warning("the query for job %s starts again: %s", depots.job_id, reason)
 
-    def _run_once(self, depots: Depots) -> str | None:
-        """Run the query to its end; why it failed, if it did."""
+    def _run_once(self, depots: Depots) -> QueryEnd:
+        """Run the query to its end; however that comes, the query does not run any more."""
         session = self._df.sparkSession
+        query: Any = None
         try:
-            writer = self._df.writeStream.queryName(f"{self._name} of {depots.job_id}")
-            if self._trigger:
-                writer = writer.trigger(**self._trigger)
-            query = (
-                writer.option("checkpointLocation", self._location)
-                .foreachBatch(lambda batch, number: self._hand_over(depots, batch, number))
-                .start()
-            )
-            looked = time.monotonic()
-            while query.isActive:
-                if program_ends.wait(_POLL):
-                    query.stop()
-                elif time.monotonic() - looked > _JOB_LOOK:
-                    looked = time.monotonic()
-                    if not depots.are_there():
-                        query.stop()
+            query = self._start(depots)
+            stopped_here = _watch(query, depots)
             error = query.exception()
             with self._one_batch:
-                return None if error is None else spark_error_text(error, session)
+                if stopped_here:
+                    return QueryEnd(stopped_here=True)
+                return QueryEnd(None if error is None else spark_error_text(error, session))
         except Exception as error:  # Spark's and Py4J's many kinds: the text is the answer
-            return spark_error_text(error, session)
+            return QueryEnd(spark_error_text(error, session))
+        finally:
+            _stop(query)
+
+    def _start(self, depots: Depots) -> Any:
+        writer = self._df.writeStream.queryName(f"{self._name} of {depots.job_id}")
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        return (
+            writer.option("checkpointLocation", self._location)
+            .foreachBatch(lambda batch, number: self._hand_over(depots, batch, number))
+            .start()
+        )
 
     def _hand_over(self, depots: Depots, batch: DataFrame, number: int) -> None:
         """The function for `foreachBatch`; returns when a completed checkpoint covers the micro-batch."""
@@ -208,6 +219,29 @@ class StreamingQuery:
             depots.hand_over(batch, number)
             wait_until_covered(depots, number, induce=self._induce)
             self._batches += 1
+
+
+def _watch(query: Any, depots: Depots) -> bool:
+    """Wait for the end of a query; whether it was stopped here, since its job or the program ends."""
+    looked = time.monotonic()
+    while query.isActive:
+        if program_ends.wait(_POLL):
+            query.stop()
+        elif time.monotonic() - looked > _JOB_LOOK:
+            if not depots.are_there():
+                query.stop()
+                return True
+            looked = time.monotonic()
+    return program_ends.is_set()
+
+
+def _stop(query: Any) -> None:
+    """Stop a query that still runs: Spark starts no other one of its name."""
+    try:
+        if query is not None and query.isActive:
+            query.stop()
+    except Exception as error:  # its session went away, and the query with it
+        logger.debug("a query can't be stopped: %s", error)
 
 
 def _told(schema: StructType) -> str:

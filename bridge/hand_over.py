@@ -10,19 +10,22 @@ import atexit
 import logging
 import secrets
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 import ray
 
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.answers import answer_of
+from penstock.bridge.answers import ANSWER, NoAnswerError
 from penstock.bridge.depot_failures import OTHER_DEPOT
 from penstock.bridge.depot_messages import EpochStage
 from penstock.bridge.depot_names import depot_name
 from penstock.bridge.hand_over_desk import Order, open_desk
+from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_push import SUMMARY, HandOverError, PushOrder
 
@@ -31,11 +34,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks for orders. Nothing waits inside of Ray here: a thread that is in a call when the
-#: program leaves its cluster would take the program down.
-_POLL: Final = 0.1
+#: Seconds between two looks whether the program and its session are there. Nothing waits inside of Ray
+#: here: a thread that is in a call when the program leaves its cluster would take the program down.
+_POLL: Final = 1.0
+#: Seconds that a call waits at the desk for an order.
+_ORDER: Final = 10.0
 #: Seconds for the end of the program to be seen after a failure that comes of it.
 _GRACE: Final = 2.0
+#: Seconds for a look at the depots, and for a last word to them.
+_LOOK: Final = 10.0
 
 program_ends: Final = threading.Event()
 atexit.register(program_ends.set)
@@ -69,7 +76,7 @@ class Depots:
             HandOverError: What came is not what Spark counted.
             Exception: Spark's, when its job fails.
         """
-        stages: list[str] = self._ask([depot.stage.remote(epoch) for depot in self.handles])
+        stages: list[str] = self._ask([partial(depot.stage.remote, epoch) for depot in self.handles])
         if EpochStage.PAST.value in stages:
             msg = (
                 f"the query hands over micro-batch {epoch}, and the job has later ones: it has lost its "
@@ -80,42 +87,64 @@ class Depots:
             self._close(epoch)
             return False
         run = secrets.token_hex(4)
-        if not all(self._ask([depot.begin.remote(epoch, run) for depot in self.handles])):
+        if not all(self._ask([partial(depot.begin.remote, epoch, run) for depot in self.handles])):
             return False
         push = PushOrder(self.address, self.names, self.schema, epoch, run)
         summaries = df.mapInArrow(push, SUMMARY).collect()
         expected: list[dict[int, tuple[int, int]]] = [{} for _ in self.names]
         for each in summaries:
             expected[each.depot][each.partition] = (each.frames, each.rows)
-        calls = [d.prepare.remote(epoch, run, e) for d, e in zip(self.handles, expected, strict=True)]
+        calls = [
+            partial(d.prepare.remote, epoch, run, e) for d, e in zip(self.handles, expected, strict=True)
+        ]
         _raise_problems(self._ask(calls))
         self._close(epoch)
         return True
 
     def _close(self, epoch: int) -> None:
         """All depots have prepared an epoch; some may have closed it already."""
-        _raise_problems(self._ask([depot.close.remote(epoch) for depot in self.handles]))
+        _raise_problems(self._ask([partial(depot.close.remote, epoch) for depot in self.handles]))
 
     def are_there(self) -> bool:
-        """Whether all of them live; they end with their job."""
+        """Whether all of them live; they end with their job.
+
+        Only a dead one is gone. One that is silent, or that Ray can't reach, counts as alive: the next look
+        may say more, and whoever waits for it is told by its own call.
+        """
         try:
-            self._ask([depot.statistics.remote() for depot in self.handles])
+            self._ask([depot.statistics.remote for depot in self.handles], _LOOK)
+        except NoAnswerError as error:
+            logger.warning("can't see whether the depots of job %s are there: %s", self.job_id, error)
         except ray.exceptions.RayActorError:
             return False
         return True
 
     def finish(self) -> None:
-        """Tell the readers that no rows follow."""
-        self._ask([depot.finish.remote() for depot in self.handles])
+        """Tell the readers that no rows follow.
+
+        Raises:
+            NoAnswerError: A depot can't be told.
+            ray.exceptions.RayActorError: A depot is gone.
+        """
+        self._ask([depot.finish.remote for depot in self.handles])
 
     def fail(self, reason: str) -> None:
-        """Tell the readers that the rest of the rows will not come."""
-        for depot in self.handles:
-            depot.fail.remote(reason)
+        """Tell the readers that the rest of the rows will not come; a depot that is gone needs no word."""
+        calls = [RepeatedCall[None](partial(d.fail.remote, reason), self._who) for d in self.handles]
+        deadline = time.monotonic() + _LOOK
+        for call in calls:
+            if not program_ends.is_set() and not call.wait(deadline - time.monotonic()):
+                logger.warning("a depot of job %s can't be told: %s", self.job_id, reason)
 
-    def _ask(self, calls: list[Any]) -> list[Any]:
-        answers: list[Any] = answer_of(calls, f"the depots of job {self.job_id}")
-        return answers
+    def _ask(self, calls: Sequence[Callable[[], Any]], seconds: float = ANSWER) -> list[Any]:
+        """Answers to calls that may be made again, as all calls of a depot here may."""
+        asked = [RepeatedCall[Any](call, self._who) for call in calls]
+        deadline = time.monotonic() + seconds
+        return [call.answer(max(0.0, deadline - time.monotonic())) for call in asked]
+
+    @property
+    def _who(self) -> str:
+        return f"the depots of job {self.job_id}"
 
 
 def _raise_problems(answers: Sequence[str | None]) -> None:
@@ -133,20 +162,27 @@ class Serve(Protocol):
 
 
 class HandOver:
-    """Takes the orders of jobs, one after the other.
+    """Takes the orders of jobs, one after the other, as long as the session lives.
+
+    Until then it costs the program a thread and the cluster a process, the desk, also when its jobs have
+    ended: another one may come. At rest that is a call every ten seconds, and a look at the session each
+    second.
 
     Args:
         session: The session of the DataFrame; without it nothing can be served.
         schema: The Arrow schema of the rows.
         serve: What to do for a job.
+        one_job: Serve the first job that asks, and no other.
     """
 
-    def __init__(self, session: SparkSession, schema: pa.Schema, serve: Serve) -> None:
+    def __init__(
+        self, session: SparkSession, schema: pa.Schema, serve: Serve, *, one_job: bool = False
+    ) -> None:
         self.id = secrets.token_hex(6)
         self._session = session
         self._schema: bytes = schema.serialize().to_pybytes()
         self._serve = serve
-        self._desk = open_desk(self.id)
+        self._desk = open_desk(self.id, one_job=one_job)
         self._address: str = ray.get_runtime_context().gcs_address
         self._thread = threading.Thread(target=self._run, name=f"hand-over-{self.id}", daemon=True)
 
@@ -155,19 +191,19 @@ class HandOver:
         self._thread.start()
 
     def _run(self) -> None:
-        call: Any = None
+        taken = 0
+        call: RepeatedCall[Order | None] | None = None
         try:
-            while not program_ends.wait(_POLL) and ray.is_initialized():
+            while not program_ends.is_set() and ray.is_initialized():
                 if not is_alive(self._session):
                     ray.kill(self._desk)
                     return
-                # A call that takes longer is asked about again, not made again: it may carry an order.
-                call = self._desk.next_order.remote() if call is None else call
-                if not ray.wait([call], timeout=_POLL)[0]:
+                call = self._next_order(taken) if call is None else call
+                if not call.wait(_POLL):
                     continue
-                order: Order | None = answer_of(call, "the desk of a hand-over")
-                call = None
+                order, call = call.result(), None
                 if order is not None:
+                    taken += 1
                     self._take(order)
         except Exception as error:
             # Mostly Ray or Spark went away because the program ends, which may show a moment later.
@@ -176,6 +212,10 @@ class HandOver:
                 return
             logger.exception("hand-over %s takes no more orders", self.id)
             ray.kill(self._desk)  # by that the depots see that nobody serves them any more
+
+    def _next_order(self, taken: int) -> RepeatedCall[Order | None]:
+        call = partial(self._desk.order.remote, taken, _ORDER)
+        return RepeatedCall[Order | None](call, "the desk of a hand-over", ANSWER)
 
     def _take(self, order: Order) -> None:
         try:

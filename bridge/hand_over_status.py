@@ -11,9 +11,9 @@ from ray.util import list_named_actors
 
 from penstock.actors.job_handle import RayJobHandle
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.answers import answer_of
 from penstock.bridge.depot_messages import DepotStatistics
 from penstock.bridge.depot_names import depot_prefix
+from penstock.bridge.repeated_call import RepeatedCall
 from penstock.runtime.errors import ConfigurationError, JobFailedError
 from penstock.runtime.graph.job_handle import JobHandle, JobStatus
 
@@ -28,7 +28,7 @@ def hand_over_statistics(job: JobHandle) -> list[DepotStatistics]:
 
     Raises:
         ConfigurationError: It is no job on Ray.
-        NoAnswerError: A depot is there and silent.
+        NoAnswerError: A depot is there and silent, or Ray can't reach it.
     """
     prefix = depot_prefix(_on_ray(job).job_id)
     names = sorted(
@@ -40,8 +40,10 @@ def hand_over_statistics(job: JobHandle) -> list[DepotStatistics]:
     for name in names:
         try:
             depot: Any = ray.get_actor(name, namespace=NAMESPACE)
-            call: Any = depot.statistics.remote()
-            counters: dict[str, Any] = answer_of(call, f"{name} (rows between Spark and a job)", _ANSWER)
+            call = RepeatedCall[dict[str, Any]](
+                depot.statistics.remote, f"{name} (rows between Spark and a job)"
+            )
+            counters = call.answer(_ANSWER)
             found.append(DepotStatistics(**counters))
         except (ValueError, ray.exceptions.RayActorError):
             continue  # the job has just ended

@@ -31,13 +31,16 @@ sets them wants the job to have time between checkpoints.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import ray
 
 from penstock.actors.names import NAMESPACE, master_name
-from penstock.bridge.answers import ANSWER, answer_of
+from penstock.bridge.answers import ANSWER
 from penstock.bridge.hand_over import Depots
+from penstock.bridge.repeated_call import RepeatedCall
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ def wait_until_covered(depots: Depots, epoch: int, *, induce: bool) -> None:
 
     Raises:
         HandOverFailedError: It will never be covered; the message says why.
+        NoAnswerError: A depot is silent, or Ray can't reach it.
         ray.exceptions.RayActorError: The depots are gone, mostly because the job has ended.
     """
     covered = _are_covered(depots, epoch, 0.0)
@@ -67,19 +71,20 @@ def wait_until_covered(depots: Depots, epoch: int, *, induce: bool) -> None:
 
 def _are_covered(depots: Depots, epoch: int, patience: float) -> bool:
     return all(
-        answer_of(depot.wait_until_covered.remote(epoch, patience), _who(depots), patience + ANSWER)
+        _answer(partial(depot.wait_until_covered.remote, epoch, patience), depots, patience)
         for depot in depots.handles
     )
 
 
-def _who(depots: Depots) -> str:
-    return f"a depot of job {depots.job_id}"
+def _answer(call: Callable[[], Any], depots: Depots, patience: float) -> bool:
+    """What a depot answers that waits for so many seconds."""
+    return RepeatedCall[bool](call, f"a depot of job {depots.job_id}").answer(patience + ANSWER)
 
 
 def _ask(depots: Depots, epoch: int) -> Any | None:
     """Request a checkpoint when all readers have passed the epoch; `None` while no JobMaster is there."""
     for depot in depots.handles:
-        while not answer_of(depot.wait_until_passed.remote(epoch, _LOOK), _who(depots), _LOOK + ANSWER):
+        while not _answer(partial(depot.wait_until_passed.remote, epoch, _LOOK), depots, _LOOK):
             logger.debug("micro-batch %d is not read to its end by job %s yet", epoch, depots.job_id)
     try:
         master: Any = ray.get_actor(master_name(depots.job_id), namespace=NAMESPACE)

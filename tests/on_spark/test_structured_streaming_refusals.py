@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipelines.jobs import PATIENCE, environment, eventually, finish
-from pipelines.streams import ROWS, arrive, committed_rows, ids, stream_into_table, watched
+from pipelines.streams import (
+    AN_HOUR,
+    ROWS,
+    arrive,
+    committed_rows,
+    ids,
+    stop_queries,
+    stream_into_table,
+    watched,
+)
 
 from penstock import bridge
+from penstock.actors import RayCollector
+from penstock.bridge.depot_failures import DIED
 from penstock.bridge.from_structured_streaming import StreamingQuery
 from penstock.bridge.hand_over import Depots
 from penstock.bridge.spark_push import HandOverError
-from penstock.runtime import GraphError, JobFailedError, StreamEnvironment
+from penstock.runtime import CollectSink, GraphError, JobFailedError, StreamEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +85,44 @@ def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
         query._hand_over(nowhere, spark.sql("SELECT 'not a number' AS id"), 7)
 
 
+def test_a_query_that_is_stopped_for_its_job_is_no_end_of_the_stream_and_none_is_left_running(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The job is gone for one look and there for the next one, or a look at it fails."""
+    arrive(tmp_path, 0)
+    query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "query"), {}, restarts=0)
+    seen = Seen(False, True)
+    query.serve(seen)
+    assert seen.told == [("fail", DIED)]
+    assert not spark.streams.active
+
+    end = query._run_once(Seen(OSError("no luck with looks")))
+    assert end.failure == "Spark failed: no luck with looks"
+    assert not spark.streams.active
+
+
+def test_a_second_job_of_the_same_stream_is_refused_at_once_and_the_first_one_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    arrive(tmp_path, 0)
+    env, location = environment(tmp_path, parallelism=1, every=AN_HOUR), tmp_path / "query"
+    stream = bridge.from_structured_streaming(
+        env, watched(spark, tmp_path), id="rows", format="rows", checkpoint_location=str(location)
+    )
+    results = RayCollector()
+    stream.sink("out", CollectSink(results))
+    first: Any = env.submit()
+    eventually("a micro-batch", (location / "commits" / "0").exists)
+    second: Any = env.submit()
+    with pytest.raises(JobFailedError, match=rf"is read by job {first.job_id}; make another one for each"):
+        second.wait(PATIENCE)
+    arrive(tmp_path, 1)
+    eventually("another one", (location / "commits" / "1").exists)
+    stop_queries(spark)
+    finish(first)
+    assert sorted(row["id"] for row in results.rows()) == list(range(2 * ROWS))
+
+
 def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -85,3 +134,29 @@ def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
         bridge.from_spark(environment(tmp_path), streaming)
     with pytest.raises(GraphError, match="is no stream; use from_spark"):
         bridge.from_structured_streaming(environment(tmp_path), spark.range(1), checkpoint_location="/tmp/x")
+
+
+class Seen:
+    """Depots of no job: the test says what is seen of them, and they keep what they are told."""
+
+    job_id = "no-job"
+    handles = ()
+
+    def __init__(self, *looks: bool | Exception) -> None:
+        self._looks = deque(looks)
+        self.told: list[tuple[str, ...]] = []
+
+    def hand_over(self, batch: Any, number: int) -> None:
+        """A checkpoint covers it at once, as there are no readers."""
+
+    def are_there(self) -> bool:
+        look = self._looks.popleft()
+        if isinstance(look, Exception):
+            raise look
+        return look
+
+    def finish(self) -> None:
+        self.told.append(("finish",))
+
+    def fail(self, reason: str) -> None:
+        self.told.append(("fail", reason))

@@ -1,0 +1,87 @@
+"""The depots of a job, as the program with the Spark session sees them when Ray can't reach one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from depot_frames import frame
+from unsteady import DEAD, Unsteady
+
+from penstock.bridge import hand_over
+from penstock.bridge.answers import NoAnswerError
+from penstock.bridge.depot import Depot
+from penstock.bridge.depot_messages import DepotStatistics
+from penstock.bridge.frame_store import FrameStore
+from penstock.bridge.hand_over import Depots
+
+
+class Asked:
+    """The calls that the program makes of the actor around a depot."""
+
+    def __init__(self, depot: Depot) -> None:
+        self._depot = depot
+
+    def stage(self, epoch: int) -> str:
+        return self._depot.stage(epoch).value
+
+    def close(self, epoch: int) -> str | None:
+        return self._depot.close(epoch)
+
+    def finish(self) -> None:
+        self._depot.finish()
+
+    def fail(self, reason: str) -> None:
+        self._depot.fail(reason)
+
+    def statistics(self) -> DepotStatistics:
+        return self._depot.statistics()
+
+
+@pytest.fixture
+def two(files: FrameStore) -> list[Depot]:
+    """Both have prepared micro-batch 0, and the first one has closed it."""
+    opened = [Depot(index, files, staged=True) for index in (0, 1)]
+    for depot in opened:
+        depot.begin(0, "run")
+        depot.push(frame(0, 0))
+        assert depot.prepare(0, "run", {0: (1, 1)}) is None
+    opened[0].close(0)
+    return opened
+
+
+def over(depots: list[Depot], lost: dict[str, int], **options: Any) -> Depots:
+    handles = tuple(Unsteady(Asked(depot), dict(lost), **options) for depot in depots)
+    return Depots("the-job", ("a", "b"), handles, "", b"")
+
+
+def test_only_dead_depots_are_gone(two: list[Depot], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert over(two, {"statistics": 1}).are_there()
+    assert not over(two, {"statistics": 1}, error=DEAD).are_there()
+    monkeypatch.setattr(hand_over, "_LOOK", 0.01)
+    assert over(two, {"statistics": 1}, error=None).are_there(), "silent, and alive for all that is known"
+    assert over(two, {"statistics": 1_000}).are_there()
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_a_micro_batch_that_is_closed_in_one_depot_is_closed_in_all_through_lost_calls(
+    two: list[Depot], arrives: bool
+) -> None:
+    not_computed: Any = None
+    assert not over(two, {"stage": 1, "close": 1}, arrives=arrives).hand_over(not_computed, 0)
+    assert [depot.epochs.newest for depot in two] == [0, 0]
+
+
+def test_the_end_reaches_every_depot_or_is_an_error(two: list[Depot]) -> None:
+    over(two, {"finish": 1}).finish()
+    assert all(depot.is_complete for depot in two)
+    away = over(two, {"finish": 1_000})
+    with pytest.raises(NoAnswerError, match=r"the depots of job the-job: no answer"):
+        away._ask([away.handles[0].finish.remote], 0.01)
+
+
+def test_a_failure_reaches_every_depot_that_lives(two: list[Depot]) -> None:
+    dead = Unsteady(Asked(two[0]), {"fail": 1}, error=DEAD)
+    alive = Unsteady(Asked(two[1]), {"fail": 1})
+    Depots("the-job", ("a", "b"), (dead, alive), "", b"").fail("no luck")
+    assert two[1].failure == "no luck"
