@@ -42,8 +42,8 @@ def from_spark(
     before the job runs. Keep the program and its Spark session until `wait_for_hand_over(job)` returns; from
     then on the job needs neither.
 
-    Each call keeps a small process in the cluster until the session ends, at which jobs ask for the rows: a
-    program that reads many DataFrames with many jobs ends its session now and then.
+    Each call keeps a process of about 80 MB in the cluster until the session ends, where jobs ask for the
+    rows. A program that hands over many DataFrames, job after job, ends its session now and then.
 
     Args:
         env: The environment of the job.
