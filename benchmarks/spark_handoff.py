@@ -5,9 +5,10 @@
 The rows are a long, a double and a string of 12 characters. *In* is from the moment at which everything is
 up (job, actors, executors, warm Python workers) until the last row was counted by two actors or subtasks.
 *Out* is from rows in two actors or subtasks until Spark has aggregated them. Every way of a round is checked
-by its sum. The *plain push* is the bare minimum: `mapInArrow` that pushes batches to two actors and waits.
-*Driver grew* is the most memory that the way took, above what was there before, in the two processes of the
-driver: this one and its JVM, in which `toPandas` collects.
+by its sum. Ray Data's ways have rounds of their own, behind all others. The *plain push* is the bare
+minimum: `mapInArrow` that pushes batches to two actors and waits. *Driver grew* is the most memory that the
+way took, above what was there before, in the two processes of the driver: this one and its JVM, in which
+`toPandas` collects.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 seen.clear()
             for _ in range(given.rounds):
                 handoff.run_round()
+            for _ in range(given.rounds):
+                handoff.run_ray_data_round()
         show(handoff, figures)
     print(f"{handoff.rows:,} rows, middle of {given.rounds} round(s). {machine().in_words()}")
     figures.write(given.json, versions())
