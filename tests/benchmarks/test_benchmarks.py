@@ -71,6 +71,7 @@ def test_the_row_path_is_measured_beside_a_bare_loop(
     assert late["records"] > early["records"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("benchmark_cluster")
 def test_latency_and_idle_checkpoints_are_measured(
@@ -82,6 +83,7 @@ def test_latency_and_idle_checkpoints_are_measured(
     assert "record at 10,000/s, buffer timeout 5 ms, p99" in figures["seconds"]
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("benchmark_cluster")
 def test_both_ways_to_run_a_subtask_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +102,7 @@ def test_the_time_from_a_kill_to_the_next_record_is_measured(
     assert figures["seconds"].keys() == {"1 MB of state"}
 
 
+@pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("benchmark_cluster")
 def test_checkpoints_under_back_pressure_are_measured_for_every_way_of_taking_them(
