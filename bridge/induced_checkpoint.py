@@ -4,8 +4,10 @@ Spark may commit a micro-batch only when a completed checkpoint covers it. Waiti
 let every micro-batch take a whole period, and none end in a job whose period is an hour. So the source is
 externally induced: whoever hands micro-batches over asks the JobMaster for a checkpoint as soon as one that
 starts now covers the micro-batch. That is when all of its rows have come (it is closed in all depots) and
-every reader has given its part on to the job (it *passed* them). A reader without rows in it has passed it
-already, so more readers than partitions hold nothing up, and a micro-batch without rows needs no checkpoint.
+every reader has given its part on to the job and knows that it has ended (it *passed* it). A reader without
+rows in it learns that at its next look, so more readers than partitions hold nothing up. A micro-batch
+without any rows needs a checkpoint, too: a snapshot in which some readers know its end and others do not is
+one that no job can be started from, and must not be the newest when Spark goes on.
 
 Why a request, and no mark in the rows (`runtime/operators/externally_induced.py`): with marks *every*
 checkpoint and savepoint would have to wait for the end of a micro-batch, however long that takes. A barrier
