@@ -44,7 +44,7 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
         slow = stream.map_batches(Slowed(40_000, tmp_path / "go"), "arrow")
         slow.sink("out", results, disable_chaining=True)
         job: Any = env.submit()
-        after_rows(job, 20_000, checkpoints=2)
+        after_rows(job, 2_000, checkpoints=2)
         seen = results.to_dataframe(spark).count()
         kill_subtask(job, "out", 0)
         (tmp_path / "go").touch()
