@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -30,9 +31,6 @@ OUTSTANDING: Final = 4
 #: A frame is sent when it has this many bytes or rows.
 FRAME_BYTES: Final = 4 * 1024 * 1024
 FRAME_ROWS: Final = 131_072
-
-#: Depots by their names, which no two have: a Python worker of Spark pushes many partitions.
-_known: dict[str, Any] = {}
 
 #: What each task reports, as Spark writes schemas: its partition, the depot, frames and rows.
 SUMMARY: Final = "partition int, depot int, frames long, rows long"
@@ -90,13 +88,16 @@ class PushOrder:
         yield pa.record_batch([[partition], [index], [pusher.frames], [pusher.rows]], schema=_ARROW_SUMMARY)
 
     def _depot(self, index: int) -> Any:
-        name = self.depots[index]
-        if name not in _known:
-            try:
-                _known[name] = ray.get_actor(name, namespace=NAMESPACE)
-            except ValueError as error:
-                raise _job_ended() from error
-        return _known[name]
+        try:
+            return _actor(self.depots[index])
+        except ValueError as error:
+            raise _job_ended() from error
+
+
+@lru_cache(maxsize=256)
+def _actor(name: str) -> Any:
+    """A depot; no two have one name. A Python worker of Spark pushes many partitions, and asks once."""
+    return ray.get_actor(name, namespace=NAMESPACE)
 
 
 class _Pusher:
