@@ -12,7 +12,7 @@ because a restart reads the metadata and has no use for them. Nothing is ever de
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any, Final
 
@@ -113,12 +113,11 @@ class CompletedCheckpointStatistics:
 
     @classmethod
     def decode(cls, item: list[Any] | None) -> CompletedCheckpointStatistics | None:
-        """What `encode` gave; `None` of metadata that was written before there were statistics in it.
+        """What `encode` gave; `None` of metadata that another version wrote, with fewer items, more or none.
 
-        Raises:
-            TypeError: It is something else.
+        Statistics are for people: that they can't be read is no reason not to start from a snapshot.
         """
-        return None if item is None else cls(*item)
+        return None if item is None or len(item) != len(fields(cls)) else cls(*item)
 
 
 def subtask_rows(metrics: Mapping[SubtaskId, CheckpointMetrics]) -> list[dict[str, Any]]:

@@ -51,6 +51,10 @@ class ManualClock:
             raise ValueError(msg)
         self._elapsed += seconds
 
+    def set_wall_clock(self, now: float) -> None:
+        """Somebody sets the wall clock, forward or back; monotonic time knows nothing of it."""
+        self._start = now - self._elapsed
+
     def advance_to(self, monotonic: float) -> None:
         """Let time pass until `monotonic()` says this; does nothing when it is past."""
         self._elapsed = max(self._elapsed, monotonic)

@@ -1,4 +1,4 @@
-"""`penstock.runtime` exports its public names, lazily."""
+"""`penstock.runtime` and `penstock.actors` export their public names, lazily."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import penstock.actors as actors
 import penstock.runtime as runtime
-
-INIT = Path(runtime.__file__)
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -23,31 +23,48 @@ def loaded_after(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("name", runtime.__all__)
-def test_every_public_name_can_be_imported(name: str) -> None:
-    assert getattr(runtime, name).__doc__ or name == "Batch"
+@pytest.mark.parametrize(
+    ("package", "name"), [(package, name) for package in (runtime, actors) for name in package.__all__]
+)
+def test_every_public_name_can_be_imported(package: ModuleType, name: str) -> None:
+    assert getattr(package, name).__doc__ or name == "Batch"
 
 
-def test_type_checkers_are_told_the_same_places() -> None:
+@pytest.mark.parametrize("package", [runtime, actors])
+def test_type_checkers_are_told_the_same_places(package: ModuleType) -> None:
     told = {}
-    [checking] = [node for node in ast.parse(INIT.read_text()).body if isinstance(node, ast.If)]
+    within = f"{package.__name__}."
+    [checking] = [
+        node for node in ast.parse(Path(package.__file__).read_text()).body if isinstance(node, ast.If)
+    ]
     for node in ast.walk(checking):
-        module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
-        if isinstance(node, ast.ImportFrom) and module.startswith("penstock.runtime."):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(within):
             for alias in node.names:
                 assert alias.asname == alias.name, "a re-export needs `as`"
-                told[alias.name] = module.removeprefix("penstock.runtime.")
-    assert told == runtime._HOME
-    assert sorted(told) == runtime.__all__
+                told[alias.name] = node.module.removeprefix(within)
+    assert told == package._HOME
+    assert sorted(told) == package.__all__
 
 
-def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(AttributeError, match="'StreamEnvironment'"):
-        _ = runtime.StreamEnviroment
+@pytest.mark.parametrize("package", [runtime, actors])
+def test_no_module_hides_a_public_name(package: ModuleType) -> None:
+    """Once a module is imported, its package has an attribute of that name."""
+    within = Path(package.__file__).parent
+    assert not {path.stem for path in within.iterdir()} & set(package.__all__)
 
 
-def test_public_names_are_listed_for_completion() -> None:
-    assert set(runtime.__all__) <= set(dir(runtime))
+@pytest.mark.parametrize(
+    ("package", "misspelt", "meant"),
+    [(runtime, "StreamEnviroment", "StreamEnvironment"), (actors, "RayJobHandel", "RayJobHandle")],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest(package: ModuleType, misspelt: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"'{meant}'"):
+        getattr(package, misspelt)
+
+
+@pytest.mark.parametrize("package", [runtime, actors])
+def test_public_names_are_listed_for_completion(package: ModuleType) -> None:
+    assert set(package.__all__) <= set(dir(package))
 
 
 def test_importing_the_package_loads_none_of_its_parts() -> None:

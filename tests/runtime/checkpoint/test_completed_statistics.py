@@ -76,10 +76,16 @@ def test_metadata_of_before_there_were_statistics_is_still_read() -> None:
     assert decoded.statistics is None
 
 
-def test_statistics_of_another_shape_are_damage_and_the_file_is_named() -> None:
+def test_statistics_of_another_version_do_not_keep_a_job_from_starting() -> None:
+    body = msgpack.unpackb(encode_metadata(checkpoint(None))[26:])
+    decoded = decode_metadata(seal(b"PENSTKCP", 1, {**body, "statistics": [9, 7, 1, 2, 7, 3, b""]}), "m")
+    assert decoded == replace(checkpoint(None), metadata=decoded.metadata)
+
+
+def test_statistics_that_are_none_are_damage_and_the_file_is_named() -> None:
     body = msgpack.unpackb(encode_metadata(checkpoint(None))[26:])
     with pytest.raises(CorruptSnapshotError, match="j/metadata should be the metadata of a checkpoint"):
-        decode_metadata(seal(b"PENSTKCP", 1, {**body, "statistics": [1, 2]}), "j/metadata")
+        decode_metadata(seal(b"PENSTKCP", 1, {**body, "statistics": 3}), "j/metadata")
 
 
 @pytest.mark.parametrize("packed", [b"", b"\xc1", msgpack.packb([["count", [0], [1]]]), msgpack.packb(3)])

@@ -80,8 +80,9 @@ class Master:
         self.scheduler.trigger_checkpoint(kind)
         return self.cluster.checkpoint_id
 
-    def complete(self, kind=SnapshotKind.CHECKPOINT):
+    def complete(self, kind=SnapshotKind.CHECKPOINT, meanwhile=lambda: None):
         checkpoint_id = self.trigger(kind)
+        meanwhile()
         for subtask in SUBTASKS:
             self.scheduler.acknowledge(
                 self.scheduler.attempt, subtask, checkpoint_id, SubtaskSnapshot(), measured(subtask)
@@ -193,7 +194,7 @@ def test_what_it_costs_is_no_operation_of_the_storage(monkeypatch):
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_the_record_of_a_checkpoint_is_the_same_before_and_after_but_for_its_duration(is_told):
+def test_the_record_of_a_checkpoint_is_the_same_before_and_after(is_told):
     storage = MemoryStorage()
     first = Master(storage)
     first.complete()
@@ -201,3 +202,20 @@ def test_the_record_of_a_checkpoint_is_the_same_before_and_after_but_for_its_dur
     [after] = Master(storage, earlier=first.told() if is_told else None).scheduler.status().checkpoint_history
     assert after == before
     assert after.status is CheckpointStatus.COMPLETED
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_wall_clock_that_is_set_back_shortens_no_checkpoint(is_told):
+    storage = MemoryStorage()
+    first = Master(storage)
+
+    def two_seconds_pass():
+        first.clock.advance(2.0)
+        first.clock.set_wall_clock(first.clock.now() - 3_600)
+
+    first.complete(meanwhile=two_seconds_pass)
+    second = Master(storage, earlier=first.told() if is_told else None)
+    for master in (first, second):
+        [record] = master.scheduler.status().checkpoint_history
+        assert record.duration == 2.0
+        assert master.scheduler.status().checkpoints.latest_duration == 2.0

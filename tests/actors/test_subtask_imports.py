@@ -1,0 +1,26 @@
+"""A subtask is a process, and a restart waits for its imports: it loads what a subtask needs, and no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_a_subtask_loads_nothing_of_the_job_master_of_programs_or_of_the_command_line() -> None:
+    show = "import sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import penstock.actors.subtask_actor\n{show}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stdout.split())
+    assert "penstock.actors.attempt" in loaded
+    for part in (
+        "actors.job_master",
+        "actors.executor",
+        "runtime.job.scheduler",
+        "runtime.graph.data_stream",
+    ):
+        assert f"penstock.{part}" not in loaded
+    assert not {"rich", "typer", "pandas", "pyarrow.parquet"} & loaded
