@@ -14,7 +14,7 @@ from itertools import count
 
 
 class DeliveryAnswer(Enum):
-    """What a sender learns from a `deliver` call.
+    """What a sender learns from a `deliver` call; its value is what travels, as Ray would pickle a member.
 
     Attributes:
         CONSUMED: Everything was consumed: the credits are back.
@@ -22,9 +22,9 @@ class DeliveryAnswer(Enum):
         NOT_YET: The receiver has not been deployed for this attempt: send again a little later.
     """
 
-    CONSUMED = "consumed"
-    STALE = "stale"
-    NOT_YET = "not yet"
+    CONSUMED = 0
+    STALE = 1
+    NOT_YET = 2
 
 
 class Deliveries:

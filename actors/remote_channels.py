@@ -27,6 +27,8 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 #: Seconds before a frame is sent again.
 RESEND_DELAY = 0.2
 
+_CONSUMED, _STALE = DeliveryAnswer.CONSUMED.value, DeliveryAnswer.STALE.value
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteChannelStatistics:
@@ -86,13 +88,13 @@ class RemoteChannels:
             return
         receiver: Any = self._peers[channel.receiver]
         call = receiver.deliver.remote(self._attempt, channel.channel, first, elements)
-        answer: Future[DeliveryAnswer] = call.future()
+        answer: Future[int] = call.future()
 
-        def answered(future: Future[DeliveryAnswer]) -> None:
+        def answered(future: Future[int]) -> None:
             error = future.exception()
-            if error is None and future.result() is DeliveryAnswer.CONSUMED:
+            if error is None and future.result() == _CONSUMED:
                 self._post(lambda: self._frame_consumed(channel, first))
-            elif error is None and future.result() is DeliveryAnswer.STALE:
+            elif error is None and future.result() == _STALE:
                 self._post(lambda: self._ended.add(channel))
             elif error is None or isinstance(error, ray.exceptions.ActorUnavailableError):
                 self._resend_later(channel, first, elements)

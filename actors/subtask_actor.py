@@ -95,14 +95,15 @@ class SubtaskActor:
             self._output.flush()
         return outcome
 
-    async def deliver(self, attempt: int, channel: int, first: int, elements: list[bytes]) -> DeliveryAnswer:
-        """Take a frame of a channel; the return is the sender's credit."""
+    async def deliver(self, attempt: int, channel: int, first: int, elements: list[bytes]) -> int:
+        """Take a frame of a channel; the return, the value of a `DeliveryAnswer`, is the sender's credit."""
         current = self._attempt
         if current is None or current.descriptor.attempt < attempt:
-            return DeliveryAnswer.NOT_YET
+            return DeliveryAnswer.NOT_YET.value
         if current.descriptor.attempt > attempt:
-            return DeliveryAnswer.STALE
-        return await current.deliver(channel, first, elements)
+            return DeliveryAnswer.STALE.value
+        answer = await current.deliver(channel, first, elements)
+        return answer.value
 
     async def control(self, attempt: int, message: SubtaskControl) -> bool:
         """Take a message of the JobMaster; `False` if it is for another attempt or one that is over."""

@@ -38,6 +38,11 @@ class NetworkConfig:
     buffer_timeout: float = 0.1
     arrow_buffer_rows: int = 64 * 1024
 
+    @property
+    def idle_rest(self) -> float:
+        """Seconds between two buffers that leave a channel because nothing is outstanding on it."""
+        return self.buffer_timeout / 10
+
 
 class ResultPartition:
     """The output of one operator on one edge (Flink's `RecordWriter` and `ResultPartition` in one).
@@ -70,6 +75,7 @@ class ResultPartition:
                 _bind(send, index),
                 config.credits,
                 BufferBudget(config.buffer_rows, config.buffer_bytes),
+                config.idle_rest,
             )
             for index in range(len(spec.channels))
         ]
@@ -166,10 +172,14 @@ class ResultPartition:
         for subpartition in self.subpartitions:
             subpartition.flush()
 
-    def flush_idle(self) -> None:
-        """Send open buffers of channels on which nothing is outstanding."""
+    def flush_idle(self, now: float) -> float | None:
+        """Send open buffers of channels that are idle and have rested; when the next one will have."""
+        earliest = None
         for subpartition in self.subpartitions:
-            subpartition.flush_if_idle()
+            rested_at = subpartition.flush_if_idle(now)
+            if rested_at is not None and (earliest is None or rested_at < earliest):
+                earliest = rested_at
+        return earliest
 
     def consumed(self, channel: int, first_sequence_number: int) -> None:
         """A receiver has consumed a frame."""

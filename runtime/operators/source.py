@@ -42,6 +42,7 @@ class SourceOperator:
         self._source = source
         self._context: OperatorContext | None = None
         self._reader: SourceReader[Any] | None = None
+        self._induced: ExternallyInducedReader | None = None
         self.mark: int | None = None
         self._requested: RequestedSplits[Any] | None = None
         self._records = self._dead_letters = self._skipped = 0
@@ -69,6 +70,8 @@ class SourceOperator:
             self._reader = self._requested
         else:
             self._reader = self._guarded("reader", lambda: self._source.reader(context.connector, mine))
+        # Asked once: looking whether a class fits a protocol takes longer than many a poll.
+        self._induced = self._reader if isinstance(self._reader, ExternallyInducedReader) else None
 
     def handle_event(self, event: Any) -> None:
         """The source's coordinator has sent something.
@@ -91,8 +94,8 @@ class SourceOperator:
         """
         reader = self._opened_reader
         polled = self._guarded("poll", lambda: _checked(reader.poll(max_rows)))
-        if isinstance(reader, ExternallyInducedReader):
-            self.mark = self._guarded("should_trigger_checkpoint", reader.should_trigger_checkpoint)
+        if self._induced is not None:
+            self.mark = self._guarded("should_trigger_checkpoint", self._induced.should_trigger_checkpoint)
         self._records += 0 if polled.batch is None else len(polled.batch)
         self._dead_letters += len(polled.dead_letters)
         self._skipped += polled.skipped
@@ -101,7 +104,7 @@ class SourceOperator:
     @property
     def is_externally_induced(self) -> bool:
         """Whether the reader says when checkpoints are taken."""
-        return isinstance(self._reader, ExternallyInducedReader)
+        return self._induced is not None
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
         """The unfinished splits, positioned after the last record that `poll` returned.

@@ -117,8 +117,11 @@ class SubtaskOutputs:
     def flush_due(self, now: float) -> float | None:
         """Send what is idle or has waited for the buffer timeout; when to look again, if at all."""
         waiting = False
+        look_at = None
         for partition in self.partitions:
-            partition.flush_idle()
+            rested_at = partition.flush_idle(now)
+            if rested_at is not None and (look_at is None or rested_at < look_at):
+                look_at = rested_at
             waiting = waiting or partition.has_open_rows
         if not waiting:
             self._flush_at = None
@@ -126,7 +129,8 @@ class SubtaskOutputs:
             self._flush_at = now + self._timeout
         elif now >= self._flush_at:
             self.flush()
-        return self._flush_at
+            return None
+        return self._flush_at if look_at is None else look_at
 
     def statistics(self) -> tuple[tuple[SubpartitionStatistics, ...], ...]:
         """Counters by edge and channel."""

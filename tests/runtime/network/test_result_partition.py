@@ -113,13 +113,17 @@ def test_event_reaches_every_channel_behind_its_rows() -> None:
 def test_idle_channels_are_flushed_one_by_one() -> None:
     edge = Edge(Partitioning.REBALANCE, 2)
     edge.partition.emit(RowBatch(["a"]))
-    edge.partition.flush_idle()
+    assert edge.partition.flush_idle(1.0) is None
     edge.partition.emit(RowBatch(["b", "c"]))
-    edge.partition.flush_idle()
+    assert edge.partition.flush_idle(1.1) is None
     assert edge.rows(0) == ["a"]
     assert edge.rows(1) == ["b"]
     assert edge.partition.has_open_rows
     edge.partition.consumed(0, 0)
+    rested_at = edge.partition.flush_idle(1.0)
+    assert rested_at == 1.0 + CONFIG.idle_rest, "the first one has sent then"
+    assert edge.rows(0) == ["a"]
+    assert edge.partition.flush_idle(rested_at) is None
     assert edge.rows(0) == ["a", "c"]
     assert not edge.partition.has_open_rows
     assert not edge.partition.is_drained

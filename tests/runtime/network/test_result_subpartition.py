@@ -42,11 +42,25 @@ def test_flush_sends_what_is_open(channel: Channel) -> None:
 
 def test_idle_channel_sends_at_once_and_a_busy_one_waits_for_more(channel: Channel) -> None:
     channel.add(1)
-    channel.sending.flush_if_idle()
+    assert channel.sending.flush_if_idle(1.0) is None
     channel.add(2)
-    channel.sending.flush_if_idle()
+    assert channel.sending.flush_if_idle(1.1) is None, "an answer must come, whatever the time"
     assert channel.rows == [1]
     channel.sending.consumed(0)
+    channel.sending.flush_if_idle(1.2)
+    assert channel.rows == [1, 2]
+
+
+def test_idle_channel_that_has_just_sent_says_when_it_will_have_rested() -> None:
+    channel = Channel(rest=0.5)
+    channel.add(1)
+    channel.sending.flush_if_idle(1.0)
+    channel.sending.consumed(0)
+    assert channel.sending.flush_if_idle(1.1) is None, "nothing waits"
+    channel.add(2)
+    assert channel.sending.flush_if_idle(1.4) == 1.5
+    assert channel.rows == [1]
+    assert channel.sending.flush_if_idle(1.5) is None
     assert channel.rows == [1, 2]
 
 
