@@ -66,7 +66,7 @@ def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None
     # Two tasks at a time with at most four frames of 4 MB on their way.
     most = window + 8 * (9 << 19)
     job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=window)
-    after_rows(job, 40_000)
+    after_rows(job, 20_000)
     before = depots(job)
     assert not any(depot.complete for depot in before)
     assert sum(depot.rows for depot in before) < COUNT
@@ -98,7 +98,7 @@ def test_a_partition_larger_than_the_memory_of_its_executor_streams(
 
 
 def test_frames_that_a_checkpoint_covers_are_let_go(spark: SparkSession, tmp_path: Path) -> None:
-    job = copied(tmp_path, numbers(spark), slow=Slowed(100_000, tmp_path / "go"), window=1 << 20)
+    job = copied(tmp_path, numbers(spark), slow=Slowed(20_000, tmp_path / "go"), window=1 << 20)
     eventually(
         "frames that are let go",
         lambda: any(d.held_bytes < d.bytes - d.unread_bytes for d in depots(job)),

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 
 def test_a_killed_reader_gets_its_rows_again(spark: SparkSession, tmp_path: Path) -> None:
-    slow = Slowed(60_000, tmp_path / "go")
+    slow = Slowed(10_000, tmp_path / "go")
     job = copied(tmp_path, numbers(spark), slow=slow, window=1 << 20)
-    after_rows(job, 30_000)
+    after_rows(job, 5_000)
     kill_subtask(job, "rows", 0)
-    after_rows(job, 60_000)
+    after_rows(job, 20_000)
     kill_subtask(job, "rows", 1)
     slow_release(tmp_path)
 
@@ -61,8 +61,8 @@ def test_a_killed_reader_gets_its_rows_again(spark: SparkSession, tmp_path: Path
 
 
 def test_a_killed_job_master_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    job = copied(tmp_path, numbers(spark), slow=Slowed(60_000, tmp_path / "go"), window=1 << 20)
-    after_rows(job, 30_000)
+    job = copied(tmp_path, numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 20)
+    after_rows(job, 5_000)
     master = job.report().master
     assert master is not None
     kill_process(master)
@@ -79,10 +79,10 @@ def test_a_kill_before_the_first_checkpoint_reads_everything_again(
 ) -> None:
     env = environment(tmp_path, every=600.0)
     stream: Any = bridge.from_spark(env, numbers(spark), id="rows")
-    slow = stream.map_batches(Slowed(60_000, tmp_path / "go"), "arrow")
+    slow = stream.map_batches(Slowed(10_000, tmp_path / "go"), "arrow")
     slow.sink("out", FileSink.parquet(tmp_path / "out"))
     job: Any = env.submit()
-    after_rows(job, 30_000, checkpoints=0)
+    after_rows(job, 5_000, checkpoints=0)
     kill_subtask(job, "rows", 0)
     slow_release(tmp_path)
     result = finish(job)
@@ -92,10 +92,10 @@ def test_a_kill_before_the_first_checkpoint_reads_everything_again(
 
 def test_spark_may_be_gone_after_the_hand_over(spark: SparkSession, tmp_path: Path) -> None:
     """What a stopped session leaves is tried in test_session.py; here nobody takes orders any more."""
-    job = copied(tmp_path, numbers(spark), slow=Slowed(60_000, tmp_path / "go"), window=1 << 30)
+    job = copied(tmp_path, numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 30)
     done = bridge.wait_for_hand_over(job, PATIENCE)
     assert sum(d.rows for d in done) == COUNT
-    after_rows(job, 30_000)
+    after_rows(job, 5_000)
     kill_subtask(job, "rows", 1)
     slow_release(tmp_path)
     result = finish(job)
@@ -104,8 +104,8 @@ def test_spark_may_be_gone_after_the_hand_over(spark: SparkSession, tmp_path: Pa
 
 
 def test_a_depot_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    job = copied(tmp_path, numbers(spark), slow=Slowed(40_000, tmp_path / "go"), window=1 << 18)
-    after_rows(job, 20_000)
+    job = copied(tmp_path, numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 18)
+    after_rows(job, 5_000)
     name = next(a["name"] for a in list_named_actors(all_namespaces=True) if a["name"].startswith("depot:"))
     ray.kill(ray.get_actor(name, namespace=NAMESPACE))
     slow_release(tmp_path)

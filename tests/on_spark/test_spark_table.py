@@ -50,7 +50,7 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
     table = SparkTable(tmp_path / "table", SCHEMA)
     env = environment(tmp_path, parallelism=1)
     stream: Any = bridge.from_spark(env, spark.range(0, COUNT, 1, 3), id="rows", window=1 << 16)
-    slow = stream.map_batches(Slowed(20_000, tmp_path / "go"), "arrow")
+    slow = stream.map_batches(Slowed(4_000, tmp_path / "go"), "arrow")
     slow.sink("out", DiesBeforeCommit(table, str(tmp_path / "died")))
     query = (
         table.read_stream(spark)
@@ -65,7 +65,7 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
         eventually("the kill", (tmp_path / "died").exists)
         wait_until(job, "the second attempt", lambda report: report.statistics.attempt == 2)
         reads = [Counter(row.id for row in table.read(spark).collect())]
-        after_rows(job, 5_000)
+        after_rows(job, 2_000)
         reads.append(Counter(row.id for row in table.read(spark).collect()))
         (tmp_path / "go").touch()
         result = finish(job)
@@ -84,7 +84,7 @@ def test_a_second_job_that_writes_the_same_table_is_refused(spark: SparkSession,
     table = SparkTable(tmp_path / "table", SCHEMA)
     env = environment(tmp_path, parallelism=1)
     stream: Any = bridge.from_spark(env, spark.range(0, COUNT, 1, 2), id="rows", window=1 << 16)
-    stream.map_batches(Slowed(10_000, tmp_path / "go"), "arrow").sink("out", table)
+    stream.map_batches(Slowed(1_000, tmp_path / "go"), "arrow").sink("out", table)
     first: Any = env.submit()
     wait_until(first, "its run", lambda report: report.status is JobStatus.RUNNING)
 

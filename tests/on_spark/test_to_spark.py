@@ -41,7 +41,7 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
     env = environment(tmp_path)
     stream: Any = bridge.from_spark(env, spark.range(0, count, 1, 4), id="rows", window=1 << 18)
     with bridge.SparkResults() as results:
-        slow = stream.map_batches(Slowed(40_000, tmp_path / "go"), "arrow")
+        slow = stream.map_batches(Slowed(2_000, tmp_path / "go"), "arrow")
         slow.sink("out", results, disable_chaining=True)
         job: Any = env.submit()
         after_rows(job, 2_000, checkpoints=2)
