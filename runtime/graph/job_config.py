@@ -53,8 +53,8 @@ class JobConfig:
         restart: What to do when the job fails; what `None` means, see `restart_or_default`.
         failover: What restarts after a failure: `region`, the part of the job that is joined to the failed
             subtask by exchanges, or `full`, always everything.
-        buffer_timeout: The longest that a record waits in a buffer that is not full. When its channel is idle it
-            does not wait, or a tenth of this when the channel has just sent.
+        buffer_timeout: The longest that a record waits in a buffer that is not full. Where its channel is
+            idle it does not wait, or a tenth of this when the channel has just sent.
         buffer_rows: Most records of a buffer.
         buffer_bytes: Encoded size that a buffer of rows is meant to have.
         arrow_buffer_rows: Most records of a buffer that holds an Arrow batch.

@@ -99,8 +99,15 @@ def run(snippet: Snippet, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.ray
-@pytest.mark.parametrize("snippet", [s for s in SNIPPETS if s.needs_ray and s is not README], ids=str)
+def programs() -> Iterator[object]:
+    """Blocks with a cluster of their own, and which of them need a Spark session, too."""
+    for snippet in SNIPPETS:
+        if snippet.needs_ray and snippet is not README:
+            kind = pytest.mark.spark if "spark_session(" in snippet.code else pytest.mark.ray
+            yield pytest.param(snippet, marks=kind, id=str(snippet))
+
+
+@pytest.mark.parametrize("snippet", programs())
 def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path) -> None:
     printed = run(snippet, tmp_path)
     if snippet.prints is not None:

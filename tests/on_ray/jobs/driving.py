@@ -17,7 +17,8 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 #: Seconds for anything that a test waits for; far more than it takes.
 PATIENCE = 90.0
-_POLL = 0.02
+#: Each look is a call that its job answers, in time that it lacks elsewhere.
+_POLL = 0.05
 
 
 def submit(env: StreamEnvironment) -> RayJobHandle:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds for anything that a test waits for; far more than it takes.
 PATIENCE = 200.0
-_POLL = 0.02
+#: Each look is a call that its job answers, in time that it lacks elsewhere.
+_POLL = 0.05
 
 
 def environment(

@@ -20,9 +20,7 @@ class Channel:
     def __init__(self, credits: int = 2, rows: int = 4, size: int = 1 << 20, rest: float = 0.0) -> None:
         self.codec = BatchCodec()
         self.frames: dict[int, list[StreamElement | Batch]] = {}
-        self.sending = ResultSubpartition(
-            self.codec, self._send, credits, BufferBudget(rows, size), rest
-        )
+        self.sending = ResultSubpartition(self.codec, self._send, credits, BufferBudget(rows, size), rest)
 
     def _send(self, first: int, elements: list[bytes]) -> None:
         assert first == sum(map(len, self.frames.values())), "numbers follow each other"
