@@ -9,6 +9,8 @@ READY := $(VENV)/.ready
 # Ray follow each other, because they share a cluster, and those with Spark a session, in one process.
 BESIDE := -n 2 --dist loadfile
 SEEDS ?= 50000
+# The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
+SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 .PHONY: demo test test-long simulate check bench dist compiled lint types help clean
 
@@ -33,7 +35,7 @@ demo: $(READY)
 test: lint types compiled
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark"
-	$(BIN)/python -m pytest -q -m spark
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q -m spark
 
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
@@ -41,7 +43,7 @@ simulate: $(READY)
 test-long: $(READY) compiled
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark"
-	$(BIN)/python -m pytest -q --run-long -m spark
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long -m spark
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"

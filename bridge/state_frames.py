@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from penstock.bridge.arrow_types import UnsupportedTypeError
 from penstock.bridge.block_frames import spark_schema_of
-from penstock.bridge.from_spark import arrow_schema_of
+from penstock.bridge.spark_in import arrow_schema_of
 from penstock.bridge.spark_schema import readable_schema
 from penstock.bridge.state_tasks import (
     ROWS,

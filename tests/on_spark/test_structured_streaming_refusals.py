@@ -25,9 +25,9 @@ from pipelines.streams import (
 from penstock import bridge
 from penstock.actors import RayCollector
 from penstock.bridge.depot_failures import DIED
-from penstock.bridge.from_structured_streaming import StreamingQuery
 from penstock.bridge.hand_over import Depots
 from penstock.bridge.spark_push import HandOverError
+from penstock.bridge.spark_stream_in import StreamingQuery
 from penstock.runtime import CollectSink, GraphError, JobFailedError, StreamEnvironment
 
 if TYPE_CHECKING:

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from penstock.actors.cluster import connect
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.depot_failures import DIED, NO_PROGRAM
-from penstock.bridge.from_spark import arrow_schema_of, check_arguments
 from penstock.bridge.hand_over import Depots, HandOver, program_ends
 from penstock.bridge.induced_checkpoint import wait_until_covered
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_errors import spark_error_text
+from penstock.bridge.spark_in import arrow_schema_of, check_arguments
 from penstock.bridge.spark_push import HandOverError
 from penstock.bridge.spark_reader import RecordFormat, SparkSource
 from penstock.runtime.errors import GraphError

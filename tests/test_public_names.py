@@ -1,4 +1,4 @@
-"""`penstock.runtime` and `penstock.actors` export their public names, lazily."""
+"""The packages export their public names, lazily."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from types import ModuleType
 import pytest
 
 import penstock.actors as actors
+import penstock.bridge as bridge
 import penstock.runtime as runtime
+
+PACKAGES = [runtime, actors, bridge]
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -24,13 +27,13 @@ def loaded_after(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("package", "name"), [(package, name) for package in (runtime, actors) for name in package.__all__]
+    ("package", "name"), [(package, name) for package in PACKAGES for name in package.__all__]
 )
 def test_every_public_name_can_be_imported(package: ModuleType, name: str) -> None:
     assert getattr(package, name).__doc__ or name == "Batch"
 
 
-@pytest.mark.parametrize("package", [runtime, actors])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_type_checkers_are_told_the_same_places(package: ModuleType) -> None:
     told = {}
     within = f"{package.__name__}."
@@ -46,7 +49,7 @@ def test_type_checkers_are_told_the_same_places(package: ModuleType) -> None:
     assert sorted(told) == package.__all__
 
 
-@pytest.mark.parametrize("package", [runtime, actors])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_hides_a_public_name(package: ModuleType) -> None:
     """Once a module is imported, its package has an attribute of that name."""
     within = Path(package.__file__).parent
@@ -55,14 +58,18 @@ def test_no_module_hides_a_public_name(package: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("package", "misspelt", "meant"),
-    [(runtime, "StreamEnviroment", "StreamEnvironment"), (actors, "RayJobHandel", "RayJobHandle")],
+    [
+        (runtime, "StreamEnviroment", "StreamEnvironment"),
+        (actors, "RayJobHandel", "RayJobHandle"),
+        (bridge, "from_sparks", "from_spark"),
+    ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest(package: ModuleType, misspelt: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=f"'{meant}'"):
         getattr(package, misspelt)
 
 
-@pytest.mark.parametrize("package", [runtime, actors])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_public_names_are_listed_for_completion(package: ModuleType) -> None:
     assert set(package.__all__) <= set(dir(package))
 
