@@ -22,6 +22,7 @@ def _needs_spark() -> None:
     pytest.importorskip("raydp", reason="needs pip install 'penstock[spark]'")
 
 
+@pytest.mark.long  # as part of `ray job submit` it runs every time, and the next one, too
 def test_rows_go_from_spark_into_a_job_and_back_while_a_subtask_dies(run_example: RunExample) -> None:
     run = run_example("spark_in_out.py", "--kill", "--orders", 100_000)
 
@@ -31,6 +32,7 @@ def test_rows_go_from_spark_into_a_job_and_back_while_a_subtask_dies(run_example
     assert "with 1 restart(s)" in run.stdout
 
 
+@pytest.mark.long
 def test_a_stream_goes_from_spark_into_a_job_and_back(run_example: RunExample) -> None:
     run = run_example("structured_streaming.py", "--files", 2)
 

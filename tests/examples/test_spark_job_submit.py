@@ -27,10 +27,16 @@ def cluster() -> Iterator[Cluster]:
         yield head
 
 
-def test_a_batch_goes_from_spark_into_a_job_and_back(cluster: Cluster, tmp_path: Path) -> None:
-    run = cluster.submit(EXAMPLES, "python", "spark_in_out.py", "--orders", 20_000, outside=tmp_path)
+def test_a_batch_goes_from_spark_into_a_job_and_back_while_a_subtask_dies(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    run = cluster.submit(
+        EXAMPLES, "python", "spark_in_out.py", "--kill", "--orders", 100_000, outside=tmp_path
+    )
     assert run.returncode == 0, run.stdout
     assert "every order was counted once" in run.stdout
+    assert "killed orders[" in run.stdout
+    assert "with 1 restart(s)" in run.stdout
 
 
 def test_a_stream_goes_from_spark_into_a_job_and_back(cluster: Cluster, tmp_path: Path) -> None:
