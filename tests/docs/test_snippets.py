@@ -107,7 +107,7 @@ def programs() -> Iterator[object]:
             yield pytest.param(snippet, marks=kind, id=str(snippet))
 
 
-@pytest.mark.parametrize("snippet", programs())
+@pytest.mark.parametrize("snippet", list(programs()))
 def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path) -> None:
     printed = run(snippet, tmp_path)
     if snippet.prints is not None:

@@ -48,10 +48,10 @@ def happened_failures(result: SimulationResult) -> int:
 
 def _faults(parallelism: int) -> tuple[PlannedFault, ...]:
     """The failures, by the checkpoints that were completed before; the second one in the recovery."""
-    deployment = 6 * parallelism
+    halfway = 3 * parallelism
     return (
         PlannedFault(FaultKind.USER_ERROR, Moment.COMPLETED, 1),
-        PlannedFault(FaultKind.CRASH, Moment.DEPLOYING, 2, delay=deployment),
+        PlannedFault(FaultKind.CRASH, Moment.DEPLOYING, 2, delay=halfway),
         PlannedFault(FaultKind.CRASH, Moment.COMPLETED, 2, delay=3),
         PlannedFault(FaultKind.CRASH_IN_STEP, Moment.COMPLETED, 3),
         PlannedFault(FaultKind.CRASH, Moment.COMPLETED, 4, delay=7),

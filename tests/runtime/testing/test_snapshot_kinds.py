@@ -185,14 +185,18 @@ def is_whole(taken: Taken) -> bool:
     return all(path.startswith(folder) for path in files(taken.snapshot))
 
 
+def several(taken: Taken) -> list[Taken]:
+    """It and others of its kind: whether two snapshots share files depends on how much has changed."""
+    return [taken, *(Taken(taken.kind, seed) for seed in range(1, 9))]
+
+
 def names_earlier_files(taken: Taken) -> bool:
-    return bool(files(taken.snapshot) & files(taken.base))
+    return any(files(each.snapshot) & files(each.base) for each in several(taken))
 
 
 def is_built_upon(taken: Taken) -> bool:
-    """Whether a later checkpoint names a file of it; whether one does depends on how much has changed."""
-    several = [taken, *(Taken(taken.kind, seed) for seed in range(1, 9))]
-    return any(files(each.another_checkpoint()) & files(each.snapshot) for each in several)
+    """Whether a later checkpoint names a file of it."""
+    return any(files(each.another_checkpoint()) & files(each.snapshot) for each in several(taken))
 
 
 def moves(taken: Taken, *, whole_storage: bool) -> bool:
