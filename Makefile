@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 BESIDE := -n 2 --dist loadfile
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
-SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
 .PHONY: demo test test-long simulate check bench dist compiled lint types help clean
 

@@ -18,8 +18,8 @@ PACKAGES = [runtime, actors, bridge]
 
 
 def loaded_after(statement: str) -> set[str]:
-    """The modules of the runtime that a fresh interpreter has after a statement."""
-    show = "import sys; print(*[m for m in sys.modules if m.startswith('penstock.runtime')])"
+    """The modules of Penstock that a fresh interpreter has after a statement."""
+    show = "import sys; print(*[m for m in sys.modules if m.startswith('penstock')])"
     done = subprocess.run(
         [sys.executable, "-c", f"{statement}\n{show}"], capture_output=True, text=True, check=True
     )
@@ -74,8 +74,10 @@ def test_public_names_are_listed_for_completion(package: ModuleType) -> None:
     assert set(package.__all__) <= set(dir(package))
 
 
-def test_importing_the_package_loads_none_of_its_parts() -> None:
-    assert loaded_after("import penstock.runtime") == {"penstock.runtime", "penstock.runtime.lazy_names"}
+def test_importing_a_package_loads_none_of_its_parts() -> None:
+    loaded = loaded_after("import penstock.actors; import penstock.bridge")
+    alone = {"penstock.actors", "penstock.bridge", "penstock.runtime", "penstock.runtime.lazy_names"}
+    assert loaded == {"penstock", *alone}
 
 
 def test_building_a_graph_loads_no_input_and_output() -> None:

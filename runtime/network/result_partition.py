@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.buffer_budget import BufferBudget
@@ -18,6 +18,10 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrie
 
 #: Encoded elements that a barrier has overtaken on a channel, first one first.
 Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]
+
+
+#: Seconds that an idle channel rests at most: a longer rest saves little.
+MOST_IDLE_REST: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class NetworkConfig:
     @property
     def idle_rest(self) -> float:
         """Seconds between two buffers that leave a channel because nothing is outstanding on it."""
-        return self.buffer_timeout / 10
+        return min(self.buffer_timeout / 10, MOST_IDLE_REST)
 
 
 class ResultPartition:
@@ -181,9 +185,9 @@ class ResultPartition:
                 earliest = rested_at
         return earliest
 
-    def consumed(self, channel: int, first_sequence_number: int) -> None:
+    def consumed(self, channel: int, first_sequence_number: int, now: float) -> None:
         """A receiver has consumed a frame."""
-        self.subpartitions[channel].consumed(first_sequence_number)
+        self.subpartitions[channel].consumed(first_sequence_number, now)
 
     def statistics(self) -> tuple[SubpartitionStatistics, ...]:
         """Counters, one entry a channel."""

@@ -5,9 +5,8 @@ outstanding on the channel, and at the latest when the buffer timeout has run ou
 wait in one queue, so their order is the order of emission, and leave it as frames.
 
 A channel on which nothing is outstanding sends at once, and then *rests* for some milliseconds before it does
-so again. A frame costs its sender and its receiver some tenths of a millisecond each, whatever it holds:
-without the rest, a thousand records a second are a thousand frames, which keep half a processor busy at
-either end. A record that comes alone finds the channel rested and does not wait.
+so again. A frame costs its sender and its receiver about a millisecond each, whatever it holds: without the
+rest, a few records at a time keep both of them busy. A record that comes alone finds the channel rested.
 
 A sequence number is given when an element leaves in a frame, never while it waits: what waits belongs to the
 sender, what left belongs to the receiver, and a checkpoint that captures in-flight data can tell them apart.
@@ -22,6 +21,7 @@ not capture it. A barrier that waits in line may be turned unaligned and does th
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -113,7 +113,7 @@ class ResultSubpartition:
         self._credits = credits
         self._budget = budget
         self._rest = rest
-        self._rested_at = 0.0
+        self._rested_at = -math.inf
         self._rows: list[Any] = []
         self._timestamps: list[int] | None = None
         self._queue: deque[_Queued] = deque()
@@ -249,13 +249,19 @@ class ResultSubpartition:
         self.flush()
         return None
 
-    def consumed(self, first_sequence_number: int) -> None:
-        """The receiver has consumed the frame that begins with this number: its credits are back."""
+    def consumed(self, first_sequence_number: int, now: float) -> None:
+        """The receiver has consumed the frame that begins with this number: its credits are back.
+
+        Args:
+            first_sequence_number: Of the frame.
+            now: Monotonic time. Rows that waited for this leave here, and not behind the next piece of work.
+        """
         buffers = self._in_flight.pop(first_sequence_number, None)
         if buffers is None:
             return
         self._outstanding -= buffers
         self.send_queued()
+        self.flush_if_idle(now)
 
     def send_queued(self) -> None:
         """Send what waits, in order, as far as the credits reach."""

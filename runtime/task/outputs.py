@@ -103,10 +103,10 @@ class SubtaskOutputs:
         partition, index = self._by_channel[channel]
         partition.restore(index, elements)
 
-    def frame_consumed(self, channel: OutputChannelSpec, first_sequence_number: int) -> None:
+    def frame_consumed(self, channel: OutputChannelSpec, first_sequence_number: int, now: float) -> None:
         """A receiver has consumed a frame."""
         partition, index = self._by_channel[channel]
-        partition.consumed(index, first_sequence_number)
+        partition.consumed(index, first_sequence_number, now)
 
     def flush(self) -> None:
         """Send open buffers whatever they hold."""
@@ -130,7 +130,9 @@ class SubtaskOutputs:
         elif now >= self._flush_at:
             self.flush()
             return None
-        return self._flush_at if look_at is None else look_at
+        if self._flush_at is None or look_at is None:
+            return self._flush_at
+        return min(self._flush_at, look_at)
 
     def statistics(self) -> tuple[tuple[SubpartitionStatistics, ...], ...]:
         """Counters by edge and channel."""

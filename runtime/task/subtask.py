@@ -124,7 +124,7 @@ class Subtask:
 
     def frame_consumed(self, channel: OutputChannelSpec, first_sequence_number: int) -> None:
         """A receiver has consumed a frame that this subtask sent."""
-        self._outputs.frame_consumed(channel, first_sequence_number)
+        self._outputs.frame_consumed(channel, first_sequence_number, self._clock.monotonic())
 
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The JobMaster asks for a checkpoint; taken in the next step, an aligned one between two batches.

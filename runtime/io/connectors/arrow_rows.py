@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from penstock.runtime.record.elements import Batch, RowBatch
+
+#: Older ones make an object of every value on the way, and numpy is several times as fast.
+_LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
 
 
 def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -20,11 +23,22 @@ def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]
     names = batch.schema.names
-    # `to_numpy` is no faster, and imports pandas where that is installed: half a second in every process.
-    columns = [column.to_pylist() for column in batch.columns]
+    columns = [_values(column) for column in batch.columns]
     return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
 
 
 def rows_of(batch: Batch) -> Sequence[Any]:
     """The rows of any batch."""
     return batch.rows if isinstance(batch, RowBatch) else rows_of_arrow(batch.batch)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if _LISTS_ARE_FAST:
+        # `to_numpy` would import pandas where that is installed: half a second in every process.
+        return column.to_pylist()  # type: ignore[no-any-return]
+    kind = column.type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    if text or (number and not column.null_count):
+        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]

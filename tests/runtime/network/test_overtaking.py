@@ -74,7 +74,7 @@ def test_unaligned_barrier_leaves_at_once_and_what_waits_is_captured_and_sent_la
     assert fed.captured(fed.outputs.broadcast_barrier(UNALIGNED)) == ["a", Watermark(5), "open"]
     assert fed.take() == [UNALIGNED]
     for number in range(5):
-        fed.outputs.frame_consumed(fed.to, number)
+        fed.outputs.frame_consumed(fed.to, number, 0.0)
     assert fed.take() == ["a", Watermark(5), CancelCheckpointMarker(0), "open"]
 
 
@@ -86,7 +86,7 @@ def test_barrier_stays_behind_on_edges_that_cannot_be_dealt_out_anew(partitionin
     assert not fed.outputs.is_barrier_waiting(1)
     assert fed.outputs.turn_unaligned(1) == []
     assert fed.take() == []
-    fed.outputs.frame_consumed(fed.to, 0)
+    fed.outputs.frame_consumed(fed.to, 0, 0.0)
     assert fed.take() == ["a", UNALIGNED]
 
 
@@ -119,7 +119,7 @@ def test_restored_elements_are_sent_first_and_only_once() -> None:
     restored.emit("c")
     restored.outputs.flush()
     for number in range(4):
-        restored.outputs.frame_consumed(spec, number)
+        restored.outputs.frame_consumed(spec, number, 0.0)
     assert restored.take() == ["a", "b", "c"]
     with pytest.raises(ValueError, match="before anything is sent"):
         restored.outputs.restore(spec, elements)

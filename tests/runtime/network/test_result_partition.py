@@ -53,7 +53,7 @@ def test_every_record_gets_to_one_channel() -> None:
     edge.partition.flush()
     for channel in range(3):
         for number in range(20):
-            edge.partition.consumed(channel, number)
+            edge.partition.consumed(channel, number, 0.0)
     assert sorted(edge.rows(0) + edge.rows(1) + edge.rows(2)) == list(range(50))
 
 
@@ -97,9 +97,9 @@ def test_partition_is_available_when_all_its_channels_are() -> None:
     edge = Edge(Partitioning.REBALANCE, 2)
     edge.partition.emit(RowBatch(list(range(32))))
     assert not edge.partition.is_available
-    edge.partition.consumed(0, 0)
+    edge.partition.consumed(0, 0, 0.0)
     assert not edge.partition.is_available
-    edge.partition.consumed(1, 0)
+    edge.partition.consumed(1, 0, 0.0)
     assert edge.partition.is_available
 
 
@@ -119,8 +119,9 @@ def test_idle_channels_are_flushed_one_by_one() -> None:
     assert edge.rows(0) == ["a"]
     assert edge.rows(1) == ["b"]
     assert edge.partition.has_open_rows
-    edge.partition.consumed(0, 0)
+    edge.partition.consumed(0, 0, 0.0)
     rested_at = edge.partition.flush_idle(1.0)
+    assert rested_at is not None
     assert rested_at == 1.0 + CONFIG.idle_rest, "the first one has sent then"
     assert edge.rows(0) == ["a"]
     assert edge.partition.flush_idle(rested_at) is None

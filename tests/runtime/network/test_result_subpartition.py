@@ -46,8 +46,7 @@ def test_idle_channel_sends_at_once_and_a_busy_one_waits_for_more(channel: Chann
     channel.add(2)
     assert channel.sending.flush_if_idle(1.1) is None, "an answer must come, whatever the time"
     assert channel.rows == [1]
-    channel.sending.consumed(0)
-    channel.sending.flush_if_idle(1.2)
+    channel.sending.consumed(0, 1.2)
     assert channel.rows == [1, 2]
 
 
@@ -55,7 +54,7 @@ def test_idle_channel_that_has_just_sent_says_when_it_will_have_rested() -> None
     channel = Channel(rest=0.5)
     channel.add(1)
     channel.sending.flush_if_idle(1.0)
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert channel.sending.flush_if_idle(1.1) is None, "nothing waits"
     channel.add(2)
     assert channel.sending.flush_if_idle(1.4) == 1.5
@@ -71,10 +70,10 @@ def test_no_more_buffers_are_outstanding_than_there_are_credits(channel: Channel
     assert channel.rows == [0, 1]
     assert not channel.sending.is_available
     assert channel.sending.statistics().outstanding == 2
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert channel.rows == [0, 1, 2]
     assert not channel.sending.is_available
-    channel.sending.consumed(1)
+    channel.sending.consumed(1, 0.0)
     assert channel.rows == [0, 1, 2, 3]
     assert channel.sending.is_available
 
@@ -83,9 +82,9 @@ def test_answer_that_comes_twice_or_for_no_frame_gives_no_credit(channel: Channe
     for row in range(6):
         channel.add(row)
         channel.sending.flush()
-    channel.sending.consumed(0)
-    channel.sending.consumed(0)
-    channel.sending.consumed(77)
+    channel.sending.consumed(0, 0.0)
+    channel.sending.consumed(0, 0.0)
+    channel.sending.consumed(77, 0.0)
     assert channel.rows == [0, 1, 2]
     assert channel.sending.statistics().outstanding == 2
 
@@ -94,10 +93,10 @@ def test_answers_may_come_in_any_order(channel: Channel) -> None:
     for row in range(4):
         channel.add(row)
         channel.sending.flush()
-    channel.sending.consumed(1)
-    channel.sending.consumed(2)
-    channel.sending.consumed(0)
-    channel.sending.consumed(3)
+    channel.sending.consumed(1, 0.0)
+    channel.sending.consumed(2, 0.0)
+    channel.sending.consumed(0, 0.0)
+    channel.sending.consumed(3, 0.0)
     assert channel.rows == [0, 1, 2, 3]
     assert channel.sending.is_drained
 
@@ -106,7 +105,7 @@ def test_credits_of_a_frame_come_back_together() -> None:
     channel = Channel(credits=2, rows=1)
     channel.add(1, 2, 3, 4)
     assert channel.frames == {0: [RowBatch([1]), RowBatch([2])]}
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert channel.frames[2] == [RowBatch([3]), RowBatch([4])]
 
 
@@ -116,7 +115,7 @@ def test_rows_with_and_without_timestamps_do_not_share_a_buffer(channel: Channel
     channel.sending.add_rows(["c"], None)
     channel.sending.add_rows(["d"], [4])
     channel.sending.flush()
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert channel.sent == [RowBatch(["a", "b"], [1, 2]), RowBatch(["c"]), RowBatch(["d"], [4])]
 
 
@@ -158,9 +157,9 @@ def test_drained_means_that_everything_was_consumed(channel: Channel) -> None:
     channel.sending.flush()
     channel.sending.add_event(EndOfPartition())
     assert not channel.sending.is_drained
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert not channel.sending.is_drained
-    channel.sending.consumed(1)
+    channel.sending.consumed(1, 0.0)
     assert channel.sending.is_drained
 
 
@@ -171,8 +170,8 @@ def test_statistics_count_what_was_sent_and_what_waits(channel: Channel) -> None
     statistics = channel.sending.statistics()
     assert (statistics.frames, statistics.outstanding, statistics.queued) == (2, 2, 1)
     assert statistics.bytes > 0
-    channel.sending.consumed(0)
-    channel.sending.consumed(1)
-    channel.sending.consumed(2)
+    channel.sending.consumed(0, 0.0)
+    channel.sending.consumed(1, 0.0)
+    channel.sending.consumed(2, 0.0)
     statistics = channel.sending.statistics()
     assert (statistics.buffers, statistics.frames, statistics.outstanding, statistics.queued) == (3, 3, 0, 0)

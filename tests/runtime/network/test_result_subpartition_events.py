@@ -48,7 +48,7 @@ def test_watermarks_and_status_need_a_credit_but_stop_nobody(
     assert event not in channel.sent
     assert channel.sending.is_available
     assert not channel.sending.is_drained
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert channel.sent[-1] == event
     assert channel.sending.statistics().outstanding == 2
 
@@ -58,8 +58,8 @@ def test_event_comes_behind_the_open_rows_that_were_there_before_it(channel: Cha
     channel.sending.add_event(Watermark(7))
     channel.add(2)
     channel.sending.add_event(EndOfData())
-    channel.sending.consumed(0)
-    channel.sending.consumed(1)
+    channel.sending.consumed(0, 0.0)
+    channel.sending.consumed(1, 0.0)
     assert channel.sent == [RowBatch([1]), Watermark(7), RowBatch([2]), EndOfData()]
 
 
@@ -70,7 +70,7 @@ def test_event_waits_behind_buffers_that_wait_for_a_credit(channel: Channel) -> 
     barrier = CheckpointBarrier(1, 0.0)
     channel.sending.add_event(barrier)
     assert barrier not in channel.sent
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert channel.sent[-2:] == [RowBatch([2]), barrier]
 
 
@@ -85,7 +85,7 @@ def test_newer_watermark_replaces_one_that_waits_right_in_front_of_it(channel: C
     channel.sending.add_event(StreamStatus.IDLE)
     channel.sending.add_event(Watermark(4))
     for first in range(10):
-        channel.sending.consumed(first)
+        channel.sending.consumed(first, 0.0)
     assert channel.sent[2:] == [
         Watermark(2),
         RowBatch(["between"]),
@@ -109,7 +109,7 @@ def test_aligned_barrier_ends_its_frame() -> None:
     barrier = CheckpointBarrier(1, 0.0)
     channel.sending.add_event(barrier)
     channel.sending.add_event(EndOfData())
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert channel.frames[3] == [RowBatch([3]), barrier]
     assert channel.frames[5] == [EndOfData()]
 
@@ -123,5 +123,5 @@ def test_barrier_of_an_unaligned_checkpoint_that_stays_in_line_ends_its_frame_to
     channel.sending.flush()
     channel.sending.add_event(barrier)
     channel.sending.add_event(EndOfData())
-    channel.sending.consumed(0)
+    channel.sending.consumed(0, 0.0)
     assert channel.frames[1] == [RowBatch([1]), barrier]

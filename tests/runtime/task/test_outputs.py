@@ -109,11 +109,24 @@ def test_timer_stops_when_the_buffer_left_for_another_reason() -> None:
     assert outputs.outputs.flush_due(12.0) == 13.0
 
 
+def test_a_channel_that_rests_does_not_keep_another_one_waiting_beyond_the_buffer_timeout() -> None:
+    outputs = Outputs(edge("a", None, "x"), edge("b", None, "y"), timeout=0.05)
+    outputs.emit(1)
+    outputs.outputs.flush_due(10.0)
+    outputs.emit(2)  # waits for the answer
+    assert outputs.outputs.flush_due(10.001) == pytest.approx(10.051)
+    outputs.emit(3, operator="b")
+    outputs.outputs.flush_due(10.048)
+    outputs.outputs.frame_consumed(OutputChannelSpec(SubtaskId("y", 0), 0), 0, 10.049)
+    outputs.emit(4, operator="b")  # waits until its channel has rested, at 10.053
+    assert outputs.outputs.flush_due(10.05) == pytest.approx(10.051)
+
+
 def test_answer_reaches_the_channel_that_it_is_for() -> None:
     outputs = Outputs(edge("a", None, "x"), edge("a", None, "y"), rows=1)
     outputs.emit(1, 2, 3)
     assert not outputs.outputs.are_available
-    outputs.outputs.frame_consumed(OutputChannelSpec(SubtaskId("x", 0), 0), 0)
+    outputs.outputs.frame_consumed(OutputChannelSpec(SubtaskId("x", 0), 0), 0, 0.0)
     assert outputs.sent == {"x": [1, 2, 3], "y": [1, 2]}
     assert not outputs.outputs.are_available
 
