@@ -6,11 +6,12 @@ their partitions straight to the depots of the readers. The program itself sees 
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.actors.cluster import connect
-from penstock.bridge.arrow_types import arrow_schema
+from penstock.bridge.arrow_types import UnsupportedTypeError, arrow_schema
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.hand_over import Depots, HandOver
 from penstock.bridge.session import is_alive
@@ -23,6 +24,7 @@ from penstock.runtime.graph.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +94,28 @@ def arrow_schema_of(df: DataFrame) -> Any:
     Raises:
         UnsupportedTypeError: A column can't travel.
     """
-    return arrow_schema(df.schema, str(df.sparkSession.conf.get("spark.sql.session.timeZone")))
+    return arrow_schema(_schema_of(df), str(df.sparkSession.conf.get("spark.sql.session.timeZone")))
+
+
+def _schema_of(df: DataFrame) -> StructType:
+    """The schema of a DataFrame; PySpark knows no calendar intervals, and fails without a column's name."""
+    from pyspark.errors import PySparkValueError
+    from pyspark.sql.types import StructField
+
+    try:
+        return df.schema
+    except PySparkValueError:
+        for field in json.loads(df._jdf.schema().json())["fields"]:
+            try:
+                StructField.fromJson(field)
+            except PySparkValueError as error:
+                kind = field["type"] if isinstance(field["type"], str) else json.dumps(field["type"])
+                msg = (
+                    f"column {field['name']!r} has type {kind}, which PySpark can't read and Arrow has no "
+                    "type for: convert it to days, to seconds or to text"
+                )
+                raise UnsupportedTypeError(msg) from error
+        raise
 
 
 def _serve(df: DataFrame, depots: Depots) -> None:

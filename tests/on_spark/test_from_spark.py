@@ -66,7 +66,8 @@ def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None
     # Two tasks at a time with at most four frames of 4 MB on their way.
     most = window + 8 * (9 << 19)
     job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=window)
-    after_rows(job, 20_000)
+    eventually("depots that are full", lambda: all(d.most_unread_bytes >= window for d in depots(job)))
+    after_rows(job, 40_000)
     before = depots(job)
     assert not any(depot.complete for depot in before)
     assert sum(depot.rows for depot in before) < COUNT

@@ -18,13 +18,14 @@ from pipelines.jobs import (
     after_rows,
     assert_each_once,
     copied,
+    depots,
     environment,
     eventually,
     finish,
     kill_subtask,
     slow_release,
 )
-from pipelines.numbered import COUNT, numbers
+from pipelines.numbered import COUNT, numbers, wide_numbers
 from ray.util import list_named_actors
 
 from penstock import bridge
@@ -47,10 +48,12 @@ if TYPE_CHECKING:
 
 def test_a_killed_reader_gets_its_rows_again(spark: SparkSession, tmp_path: Path) -> None:
     slow = Slowed(10_000, tmp_path / "go")
-    job = copied(tmp_path, numbers(spark), slow=slow, window=1 << 20)
+    job = copied(tmp_path, wide_numbers(spark), slow=slow, window=1 << 20)
     after_rows(job, 5_000)
+    assert sum(depot.rows for depot in depots(job)) < COUNT, "in the middle of the hand-over"
     kill_subtask(job, "rows", 0)
     after_rows(job, 20_000)
+    assert sum(depot.rows for depot in depots(job)) < COUNT
     kill_subtask(job, "rows", 1)
     slow_release(tmp_path)
 
@@ -61,8 +64,9 @@ def test_a_killed_reader_gets_its_rows_again(spark: SparkSession, tmp_path: Path
 
 
 def test_a_killed_job_master_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    job = copied(tmp_path, numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 20)
+    job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 20)
     after_rows(job, 5_000)
+    assert sum(depot.rows for depot in depots(job)) < COUNT, "in the middle of the hand-over"
     master = job.report().master
     assert master is not None
     kill_process(master)

@@ -32,6 +32,8 @@ def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
         ("named_struct('age', INTERVAL '3' YEAR)", r"column 'c\.age' has type interval year, which Arrow"),
         ("array(INTERVAL '3' MONTH)", r"column 'c\[\]' has type interval month, which Arrow"),
         ("map('a', INTERVAL '2' YEAR)", r"column 'c\.value' has type interval year, which Arrow"),
+        ("make_interval(0, 1)", "column 'c' has type interval, which PySpark can't read"),
+        ("array(make_interval(0, 1))", "column 'c' has type .*interval.*, which PySpark can't read"),
     ],
 )
 def test_a_type_that_can_not_travel_is_refused_by_name(

@@ -27,7 +27,7 @@ SCHEMA = pa.schema({"id": pa.int64()})
 
 @dataclass(frozen=True)
 class DiesBeforeCommit:
-    """The table, in a process that dies between its second pre-commit and its commit, once."""
+    """The table, in a process that dies between a pre-commit and its commit, once."""
 
     table: SparkTable
     marker: str
@@ -39,6 +39,7 @@ class DiesBeforeCommit:
         def die_or_commit(committables: Sequence[Any], permit: CommitPermit) -> None:
             if not marker.exists():
                 marker.write_text(repr(committables))
+                eventually("a look at it", marker.with_name("looked").exists)
                 os.kill(os.getpid(), signal.SIGKILL)
             commit(committables, permit)
 
@@ -62,7 +63,11 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
     )
     try:
         job: Any = env.submit()
-        eventually("the kill", (tmp_path / "died").exists)
+        eventually("a commit that is about to begin", (tmp_path / "died").exists)
+        query.processAllAvailable()
+        assert table.read(spark).count() == spark.table("seen").count() == 0, "it is prepared, not committed"
+        assert [name for name in os.listdir(tmp_path / "table") if name[0] in "._"]
+        (tmp_path / "looked").touch()
         wait_until(job, "the second attempt", lambda report: report.statistics.attempt == 2)
         reads = [Counter(row.id for row in table.read(spark).collect())]
         after_rows(job, 2_000)

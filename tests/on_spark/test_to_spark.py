@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, finish, kill_subtask
+from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually, finish, kill_subtask
 from pipelines.programs import run_program
 
 from penstock import bridge
@@ -40,11 +40,12 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
     count = 200_000
     env = environment(tmp_path)
     stream: Any = bridge.from_spark(env, spark.range(0, count, 1, 4), id="rows", window=1 << 18)
-    with bridge.SparkResults() as results:
+    with bridge.SparkResults(pa.schema({"id": pa.int64()})) as results:
         slow = stream.map_batches(Slowed(2_000, tmp_path / "go"), "arrow")
         slow.sink("out", results, disable_chaining=True)
         job: Any = env.submit()
-        after_rows(job, 2_000, checkpoints=2)
+        after_rows(job, 2_000)
+        eventually("rows that are committed", lambda: results.to_dataframe(spark).count() > 0)
         seen = results.to_dataframe(spark).count()
         kill_subtask(job, "out", 0)
         (tmp_path / "go").touch()

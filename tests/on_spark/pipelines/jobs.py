@@ -113,14 +113,22 @@ def wait_until(job: RayJobHandle, what: str, condition: Callable[[JobReport], bo
 
 
 def after_rows(job: RayJobHandle, rows: int, checkpoints: int = 1) -> JobReport:
-    """Wait until the readers have given so many rows and so many checkpoints are complete."""
+    """Wait until the readers have given so many rows, and so many checkpoints that hold them are complete."""
 
     def reached(report: JobReport) -> bool:
         read = report.statistics.operators.get("rows")
-        done = report.statistics.completed_checkpoints
-        return read is not None and read.records_out >= rows and done >= checkpoints
+        return read is not None and read.records_out >= rows
 
-    return wait_until(job, f"{rows} rows and {checkpoints} checkpoint(s)", reached)
+    report = wait_until(job, f"{rows} rows", reached)
+    if not checkpoints:
+        return report
+    # One may be under way that began before them.
+    enough = report.statistics.completed_checkpoints + checkpoints + 1
+    return wait_until(
+        job,
+        f"{checkpoints} checkpoint(s) behind {rows} rows",
+        lambda later: later.statistics.completed_checkpoints >= enough,
+    )
 
 
 def kill_subtask(job: RayJobHandle, vertex: str, index: int = 0) -> int:
