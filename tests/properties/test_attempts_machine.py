@@ -1,18 +1,21 @@
 """Completed checkpoints of several attempts that live at once, with deaths between any two storage calls.
 
 Each attempt has a real coordinator, store and ledger over one storage, and does not know of the others. While
-a record is being written the process may die before or after any storage call, or a newer attempt may begin
-and even complete checkpoints of its own in the midst of it. Then only what the newest one writes may count,
-and whoever comes next must find every checkpoint that somebody was told of, with all its files.
+a record is being written the process may die before or after any storage call, also while its attempt
+begins, or a newer attempt may begin and even complete checkpoints of its own in the midst of it. Then only
+what the newest one writes may count, and whoever comes next must find every checkpoint that somebody was told
+of, with all its files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from log_order import check_order, records_in
 
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
@@ -46,6 +49,10 @@ SAVEPOINT = st.sampled_from([False, False, True])
 
 class Death(BaseException):
     """The process is gone."""
+
+
+def die() -> None:
+    raise Death
 
 
 class InterruptedStorage(MemoryStorage):
@@ -174,6 +181,14 @@ class AttemptsMachine(RuleBasedStateMachine):
         restored = self.alive[-1].restored
         assert newest_told is None or (restored is not None and restored >= newest_told)
 
+    @rule(has_begun=st.booleans())
+    def another_attempt_dies_as_it_begins(self, has_begun: bool) -> None:
+        """A death just before or just after the write that begins an attempt: older ones may live on."""
+        self.storage.arm(1 if has_begun else 0, die)
+        with pytest.raises(Death):
+            Attempt(self.storage, self.told)
+        self.newest += has_begun
+
     def one(self, which: int) -> Attempt:
         """One of those that live; 0 for the newest."""
         return self.alive[-1 - which % len(self.alive)]
@@ -209,9 +224,6 @@ class AttemptsMachine(RuleBasedStateMachine):
         attempt = self.one(which)
         attempt.coordinator.trigger()
         attempt.acknowledge_one(-1)
-
-        def die() -> None:
-            raise Death
 
         self.storage.arm(calls, die)
         try:
@@ -254,10 +266,8 @@ class AttemptsMachine(RuleBasedStateMachine):
             assert view.highest_checkpoint_id >= max(self.told)
 
     @invariant()
-    def only_the_newest_attempt_may_complete_anything(self) -> None:
-        for attempt in self.alive[:-1]:
-            newest = attempt.coordinator.latest_completed
-            assert newest is None or newest.attempt < self.newest or attempt.number == self.newest
+    def only_the_newest_attempt_writes_into_the_log(self) -> None:
+        check_order(records_in(self.storage, self.alive[-1].ledger.paths))
 
 
 TestAttempts = AttemptsMachine.TestCase

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cmp_to_key
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -16,6 +19,25 @@ from penstock.runtime.checkpoint.request_decider import (
 from penstock.runtime.record.elements import SnapshotKind
 
 LIMIT, PAUSE, ROOM = 2, 5.0, 4
+
+
+def in_order(requests: Iterable[CheckpointRequest]) -> list[CheckpointRequest]:
+    """Savepoints, then what is forced, by hand and urgent, then what was asked for first."""
+    return sorted(requests, key=cmp_to_key(who_goes_first))
+
+
+def who_goes_first(one: CheckpointRequest, other: CheckpointRequest) -> int:
+    if one.kind.is_savepoint != other.kind.is_savepoint:
+        return -1 if one.kind.is_savepoint else 1
+    if one.forced != other.forced:
+        return -1 if one.forced else 1
+    if one.periodic != other.periodic:
+        return 1 if one.periodic else -1
+    if one.urgent != other.urgent:
+        return -1 if one.urgent else 1
+    if one.timestamp != other.timestamp:
+        return -1 if one.timestamp < other.timestamp else 1
+    return one.number - other.number
 
 
 class DeciderMachine(RuleBasedStateMachine):
@@ -35,6 +57,8 @@ class DeciderMachine(RuleBasedStateMachine):
 
     def follow(self, decision: Decision) -> None:
         for refused in decision.refused:
+            if refused.reason is Reason.TOO_MANY_CHECKPOINT_REQUESTS:
+                assert refused.request == self.who_has_no_room()
             request = self.waiting.pop(refused.request.number)
             assert request.number not in self.answered
             self.answered[request.number] = refused.reason.value
@@ -45,20 +69,32 @@ class DeciderMachine(RuleBasedStateMachine):
         request = decision.execute
         if request is None:
             return
-        first = min([*self.waiting.values()], key=CheckpointRequest.rank)
-        assert request == first, "the first in the queue is served, and nobody else"
+        assert request == in_order(self.waiting.values())[0], (
+            "the first in the queue is served, and nobody else"
+        )
         assert self.starting is None
         assert request.forced or len(self.running) < LIMIT
         assert request.forced or request.urgent or self.now >= self.completed_at + PAUSE
         del self.waiting[request.number]
         self.starting = request
 
+    def who_has_no_room(self) -> CheckpointRequest:
+        """The last one makes room for the new one, but none that was asked for by hand ever does."""
+        new = self.waiting[self.numbers]
+        older = in_order(request for request in self.waiting.values() if request != new)
+        assert len(older) == ROOM
+        return in_order([*older, new])[-1] if older[-1].periodic else new
+
     @rule(
-        kind=st.sampled_from(SnapshotKind), periodic=st.booleans(), forced=st.booleans(), urgent=st.booleans()
+        kind=st.sampled_from(SnapshotKind),
+        periodic=st.booleans(),
+        forced=st.booleans(),
+        urgent=st.booleans(),
+        age=st.sampled_from([0.0, 0.0, 1.0, 2.0]),
     )
-    def submit(self, kind: SnapshotKind, periodic: bool, forced: bool, urgent: bool) -> None:
+    def submit(self, kind: SnapshotKind, periodic: bool, forced: bool, urgent: bool, age: float) -> None:
         self.numbers += 1
-        request = CheckpointRequest(self.numbers, kind, periodic, forced, urgent, self.now)
+        request = CheckpointRequest(self.numbers, kind, periodic, forced, urgent, self.now - age)
         self.waiting[request.number] = request
         self.follow(self.decider.submit(request, self.situation()))
 
@@ -97,9 +133,7 @@ class DeciderMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self) -> None:
         queued = self.decider.queued
-        assert [r.number for r in queued] == [
-            r.number for r in sorted(self.waiting.values(), key=CheckpointRequest.rank)
-        ]
+        assert list(queued) == in_order(self.waiting.values())
         assert len(queued) <= ROOM
         under_way = 0 if self.starting is None else 1
         assert len(self.answered) + len(queued) + under_way == self.numbers

@@ -1,9 +1,12 @@
 """What Penstock adds to Flink's decider; Flink's own cases are in `tests/conformance`."""
 
+import pytest
+
 from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.checkpoint.request_decider import (
     CheckpointRequest,
     CheckpointRequestDecider,
+    RefusedRequest,
     Situation,
 )
 from penstock.runtime.record.elements import SnapshotKind
@@ -58,3 +61,46 @@ def test_statistics_count_what_waits_and_what_was_refused():
     assert (decider.statistics().queued, decider.statistics().refused) == (1, 1)
     decider.abort_all(Reason.JOB_FAILURE)
     assert (decider.statistics().queued, decider.statistics().refused) == (0, 2)
+
+
+def full_queue(*, periodic: bool) -> CheckpointRequestDecider:
+    """A decider as it comes; a thousand requests have come while a checkpoint was being started."""
+    decider = CheckpointRequestDecider()
+    for number in range(1000):
+        request = CheckpointRequest(number, periodic=periodic)
+        assert decider.submit(request, situation(triggering=True)).refused == ()
+    assert [request.number for request in decider.queued] == list(range(1000))
+    return decider
+
+
+@pytest.mark.parametrize(
+    "late",
+    [CheckpointRequest(1000), CheckpointRequest(1000, SnapshotKind.SAVEPOINT, forced=True)],
+    ids=["checkpoint", "forced savepoint"],
+)
+def test_a_thousand_requests_by_hand_wait_and_one_more_of_whatever_rank_is_refused(late):
+    decider = full_queue(periodic=False)
+    waiting = decider.queued
+    decision = decider.submit(late, situation(triggering=True))
+    assert decision.refused == (RefusedRequest(late, Reason.TOO_MANY_CHECKPOINT_REQUESTS),)
+    assert decision.execute is None
+    assert decider.queued == waiting
+    assert decider.poll(situation()).execute is waiting[0]
+
+
+def test_the_last_of_a_thousand_periodic_requests_makes_room_for_one_by_hand():
+    decider = full_queue(periodic=True)
+    *others, last = decider.queued
+    by_hand = CheckpointRequest(1000)
+    decision = decider.submit(by_hand, situation(triggering=True))
+    assert decision.refused == (RefusedRequest(last, Reason.TOO_MANY_CHECKPOINT_REQUESTS),)
+    assert decider.queued == (by_hand, *others)
+
+
+def test_a_periodic_request_behind_a_thousand_others_is_refused_itself():
+    decider = full_queue(periodic=True)
+    waiting = decider.queued
+    late = CheckpointRequest(1000, periodic=True)
+    decision = decider.submit(late, situation(triggering=True))
+    assert decision.refused == (RefusedRequest(late, Reason.TOO_MANY_CHECKPOINT_REQUESTS),)
+    assert decider.queued == waiting

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from checkpoint_graphs import ENDLESS, MakeBench, barrier, counting, keyed, reading, sinking
-from subtask_bench import Log, LoggingSink, ScriptedSource, rows
+from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
 
 from penstock.runtime.checkpoint import state_files
 from penstock.runtime.checkpoint.config import Checkpointing
@@ -68,18 +68,33 @@ class Notified(Operator):
         self._log.calls.append(-checkpoint_id)
 
 
-def test_operators_hear_of_completed_checkpoints_in_the_order_of_their_ids(
-    bench: MakeBench, log: Log
-) -> None:
+@pytest.fixture
+def notified(bench: MakeBench, log: Log) -> Bench:
+    """A subtask whose operator logs the notices it gets."""
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_source("source", ENDLESS).map(lambda n: n)
     object.__setattr__(stream._builder.graph.nodes[-1], "factory", lambda: Notified(log))
     stream.sink("sink", DiscardSink())
-    task = bench(env, "map-1")
+    return bench(env, "map-1")
+
+
+def test_operators_hear_of_completed_checkpoints_in_the_order_of_their_ids(notified: Bench, log: Log) -> None:
     for checkpoint_id in (2, 1, 5, 5, 4, 6):
-        task.subtask.notify_complete(checkpoint_id)
-    task.subtask.notify_aborted(7)
-    assert log.calls == [2, 5, 6, -7]
+        notified.subtask.notify_complete(checkpoint_id)
+    assert log.calls == [2, 5, 6]
+
+
+def test_operators_hear_of_aborts_and_completions_in_the_order_in_which_they_came(
+    notified: Bench, log: Log
+) -> None:
+    tell = notified.subtask
+    tell.notify_aborted(3)
+    tell.notify_complete(1)
+    tell.notify_aborted(2)
+    tell.notify_aborted(5)
+    tell.notify_complete(4)
+    tell.notify_aborted(6)
+    assert log.calls == [-3, 1, -2, -5, 4, -6]
 
 
 def test_work_of_a_checkpoint_that_was_given_up_is_committed_with_the_next(
@@ -149,6 +164,28 @@ def test_cancellation_on_the_input_declines_the_checkpoint_and_goes_on(bench: Ma
     assert [(i, r) for i, r, _ in task.declined] == [(1, reason)]
     assert task.events(0) == task.events(1) == [CancelCheckpointMarker(1)]
     assert sorted(task.rows(0) + task.rows(1)) == ["a", "b"], "the blocked channel goes on"
+
+
+def test_checkpoint_that_is_given_up_in_the_midst_of_its_alignment_is_cancelled_at_its_end(
+    bench: MakeBench,
+) -> None:
+    task = bench(counting(), "count")
+    task.deliver(rows("a"), barrier(1), rows("b"), channel=0)
+    task.run_freely()
+    assert "b" not in task.rows(0) + task.rows(1), "the channel waits for the other barrier"
+    task.subtask.notify_aborted(1)
+    task.deliver(barrier(1), channel=1)
+    task.run_freely()
+    assert task.events(0) == task.events(1) == [CancelCheckpointMarker(1)]
+    assert sorted(task.rows(0) + task.rows(1)) == ["a", "b"], "the blocked channel goes on"
+    assert task.runner.waiting == [], "nothing of it is uploaded"
+    for channel in (0, 1):
+        task.deliver(barrier(2), channel=channel)
+    task.run_freely()
+    task.upload()
+    assert set(task.acknowledged) == {2}
+    assert task.declined == []
+    assert task.events(0) == task.events(1) == [CancelCheckpointMarker(1), barrier(2)]
 
 
 def test_newer_barrier_replaces_an_alignment_that_will_never_end(bench: MakeBench) -> None:
