@@ -124,7 +124,8 @@ def test_a_checkpoint_comes_back_as_it_was(checkpoint: CompletedCheckpoint, path
 
 def test_the_full_snapshot_leaves_no_part_of_an_operator_out() -> None:
     (state,) = full().operators.values()
-    for part in (state, *state.subtasks.values()):
+    parts: list[OperatorState | OperatorSubtaskState] = [state, *state.subtasks.values()]
+    for part in parts:
         assert [each.name for each in fields(part) if not getattr(part, each.name)] == []
 
 
