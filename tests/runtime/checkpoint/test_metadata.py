@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import msgpack
 import pytest
@@ -62,7 +63,7 @@ SUBTASKS = st.builds(
     raw_operator=st.lists(LISTS, max_size=2).map(tuple),
 )
 NAMES = st.text(st.characters(exclude_categories=()))
-PARTS = st.fixed_dictionaries(
+PARTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "parallelism": st.integers(1, 9),
         "max_parallelism": st.integers(1, 128),
