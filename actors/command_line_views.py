@@ -14,7 +14,7 @@ from rich.text import Text
 from penstock.actors.job_report import JobReport
 from penstock.actors.jobs import KnownJob
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails, CheckpointRecord
-from penstock.runtime.checkpoint.inspection import SnapshotSummary
+from penstock.runtime.checkpoint.inspection import OperatorSummary, SnapshotSummary
 from penstock.runtime.checkpoint.metrics import CheckpointMetrics
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 
@@ -194,13 +194,29 @@ def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
     yield Text("")
     yield table
     for operator in summary.operators:
-        for state in operator.states:
-            if state.values:
-                yield Text(f"\npositions of {operator.operator_id}", style="bold")
-                yield _indented(Text("\n".join(state.values)))
+        yield from _positions(operator)
+    if summary.masters:
+        yield Text("\nmaster hooks", style="bold")
+        hooks = _table("hook", "size")
+        for hook in summary.masters:
+            hooks.add_row(Text(hook.identifier), f"{hook.size:,} B")
+        yield _indented(hooks)
     if summary.by_subtask:
         yield Text("\nby subtask, when it was taken", style="bold")
         yield _indented(_subtasks_table(summary.by_subtask))
+
+
+def _positions(operator: OperatorSummary) -> Iterator[RenderableType]:
+    for state in operator.states:
+        if state.values:
+            yield Text(f"\npositions of {operator.operator_id}", style="bold")
+            yield _indented(Text("\n".join(state.values)))
+    held = operator.coordinator
+    if held is not None:
+        splits = "" if held.unassigned is None else f", splits that no reader has: {held.unassigned:,}"
+        yield Text(f"\ncoordinator of {operator.operator_id}: {held.size:,} B{splits}", style="bold")
+        if held.values:
+            yield _indented(Text("\n".join(held.values)))
 
 
 def _table(*columns: str) -> Table:

@@ -121,8 +121,9 @@ class RayJobHandle:
 
         Args:
             savepoint: Where, as `target` of `savepoint`.
-            drain: Let event time go to its end, so that what waits for it comes out: for a job that is not to
-                go on from the savepoint later. No operator of this version waits for event time.
+            drain: Let event time go to its end first, so that what waits for it comes out: open windows fire
+                unfinished. For a job that is not to go on from the savepoint later; without it they stay in
+                the savepoint.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:

@@ -1,8 +1,9 @@
 """What a checkpoint or savepoint contains, found without running the job.
 
-Keys are counted and the positions of sources are shown as far as the values can be decoded here: values of
-the user's own classes may need modules that only the job has. What can't be decoded is counted from the
-metadata and said to be so; nothing is imported or unpickled unless the codec that is given allows it.
+Keys are counted, and the positions of sources and the state of their coordinators are shown, as far as the
+values can be decoded here: values of the user's own classes may need modules that only the job has. What
+can't be decoded is counted from the metadata and said to be so; nothing is imported or unpickled unless the
+codec that is given allows it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from penstock.runtime.checkpoint.snapshot import (
     SubtaskId,
 )
 from penstock.runtime.errors import CodecError
+from penstock.runtime.operators.on_request import unassigned_splits
 from penstock.runtime.operators.source import SPLITS
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.keyed_chunk import read_keys
@@ -59,6 +61,35 @@ class StateSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinatorSummary:
+    """What the coordinator of an operator has in a snapshot.
+
+    Attributes:
+        size: Bytes.
+        unassigned: Splits that no reader has; `None` when that can't be told: the state can't be decoded
+            here, or is not that of an `OnRequest` which has listed its splits.
+        values: Those splits as text, the first 100; where they can't be told, the whole state.
+    """
+
+    size: int
+    unassigned: int | None
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSummary:
+    """What a master hook gave for a snapshot.
+
+    Attributes:
+        identifier: The hook's.
+        size: Bytes.
+    """
+
+    identifier: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSummary:
     """One operator in a snapshot.
 
@@ -66,11 +97,12 @@ class OperatorSummary:
         operator_id: Its id.
         parallelism: With which it was taken.
         max_parallelism: Number of key groups; a job that starts from it must have the same for keyed state.
-        size: Bytes of its state.
+        size: Bytes of its state, its coordinator's included.
         files: Files that its state is in; small state has none.
         finished: Subtasks whose data had ended.
         in_flight: Captured elements of its chain's channels.
         states: Its states.
+        coordinator: State of its coordinator; `None` when it has none.
     """
 
     operator_id: str
@@ -81,6 +113,7 @@ class OperatorSummary:
     finished: int
     in_flight: int
     states: tuple[StateSummary, ...]
+    coordinator: CoordinatorSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +127,12 @@ class SnapshotSummary:
         attempt: The attempt of the job that took it.
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
-        size: Bytes of all state.
+        size: Bytes of all state: that of the operators and of the master hooks.
         files: Number of its files without the metadata.
         operators: By operator.
         by_subtask: What each subtask measured when it was taken; empty when that is not known, because an
             older version took it or it was made of tables.
+        masters: By master hook.
     """
 
     location: str
@@ -111,6 +145,7 @@ class SnapshotSummary:
     files: int
     operators: tuple[OperatorSummary, ...]
     by_subtask: Mapping[SubtaskId, CheckpointMetrics] = field(default_factory=dict)
+    masters: tuple[MasterSummary, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""
@@ -123,7 +158,7 @@ def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCo
     Args:
         checkpoint: Its metadata.
         read: Reads the bytes behind a handle.
-        codec: Decodes keys and positions.
+        codec: Decodes keys, positions and coordinators.
 
     Raises:
         CorruptSnapshotError: A file is damaged.
@@ -141,12 +176,13 @@ def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCo
         len({handle.path for state in checkpoint.operators.values() for handle in state.files()}),
         operators,
         {} if checkpoint.statistics is None else checkpoint.statistics.metrics(),
+        tuple(MasterSummary(state.identifier, len(state.data)) for state in checkpoint.master_states),
     )
 
 
 def _operator(state: OperatorState, read: Read, codec: ValueCodec) -> OperatorSummary:
     subtasks = [state.subtasks[index] for index in sorted(state.subtasks)]
-    handles = [handle for subtask in subtasks for handle in subtask.handles()]
+    handles = list(state.handles())
     return OperatorSummary(
         state.operator_id,
         state.parallelism,
@@ -156,6 +192,7 @@ def _operator(state: OperatorState, read: Read, codec: ValueCodec) -> OperatorSu
         len(state.finished),
         sum(subtask.channels.elements for subtask in subtasks if subtask.channels is not None),
         (*_keyed(subtasks, read, codec), *_lists(subtasks, read, codec), *_raw(subtasks)),
+        None if state.coordinator is None else _coordinator(state.coordinator, read, codec),
     )
 
 
@@ -215,9 +252,29 @@ def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
         yield StateSummary("(raw)", "list", sum(pieces))
 
 
+def _coordinator(handle: StateHandle, read: Read, codec: ValueCodec) -> CoordinatorSummary:
+    data = read(handle)
+    try:
+        state = codec.loads(data)
+    except CodecError:
+        return CoordinatorSummary(handle.size, None, (_unknown(data),))
+    splits = unassigned_splits(state)
+    if splits is None:
+        return CoordinatorSummary(handle.size, None, (_shortened(state),))
+    return CoordinatorSummary(handle.size, len(splits), tuple(map(_shortened, splits[:MOST_VALUES])))
+
+
 def _as_text(atom: bytes, codec: ValueCodec) -> str:
     try:
-        text = repr(codec.loads(atom))
+        return _shortened(codec.loads(atom))
     except CodecError:
-        return f"{len(atom)} bytes of a type that is not known here"
+        return _unknown(atom)
+
+
+def _unknown(data: bytes) -> str:
+    return f"{len(data)} bytes of a type that is not known here"
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

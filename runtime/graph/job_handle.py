@@ -143,8 +143,8 @@ class JobHandle(Protocol):
 
         Args:
             savepoint: Where, as for `savepoint`.
-            drain: Let event time go to its end, so that what waits for it comes out; no operator of this
-                version does.
+            drain: Let event time go to its end first, so that what waits for it comes out: open windows fire
+                unfinished. Without it they stay in the savepoint, for the job that goes on from there.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:

@@ -100,3 +100,23 @@ class OnRequestEnumerator:
                 self._context.assign(subtask, [self._unassigned.popleft()])
             else:
                 self._context.signal_no_more_splits(subtask)
+
+
+def unassigned_splits(state: Any) -> Sequence[Any] | None:
+    """The splits that no reader has, out of what an enumerator of `OnRequest` gave for a snapshot.
+
+    Args:
+        state: What any enumerator gave; a snapshot does not say whose it is, so its form decides.
+
+    Returns:
+        The splits; `None` when they were not listed yet, or the state is another enumerator's.
+
+    Example:
+        >>> unassigned_splits((True, ["b", "c"]))
+        ['b', 'c']
+        >>> unassigned_splits({"offset": 7}) is None
+        True
+    """
+    if type(state) is tuple and len(state) == 2 and state[0] is True and isinstance(state[1], list):
+        return state[1]
+    return None

@@ -12,15 +12,21 @@ from typer.testing import CliRunner
 
 from penstock.actors.command_line import app
 from penstock.actors.executor import with_restore
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.checkpoint.finalize import complete_elsewhere
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.checkpoint.snapshot import InlineHandle, MasterState, OperatorState
 from penstock.runtime.errors import ConfigurationError, RestoreError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.io.connectors.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import take_savepoint
 
@@ -66,6 +72,38 @@ def test_a_savepoint_is_looked_into_without_a_cluster(saved: Path) -> None:
     operators = {operator["operator_id"]: operator for operator in told["operators"]}
     assert operators["largest"]["states"][0]["entries"] == 300
     assert operators["numbers"]["parallelism"] == 2
+
+
+def test_coordinators_and_master_hooks_are_shown_and_nothing_of_them_is_unpickled(tmp_path: Path) -> None:
+    codec = ValueCodec()
+    splits = InlineHandle(codec.dumps((True, [FileSplit("a.txt", 9, 0, 9), FileSplit("b.txt", 5, 0, 5)])))
+    pickled = InlineHandle(codec.dumps((True, [Random(1)])))
+    operators = {
+        name: OperatorState(name, 2, 128, coordinator=held)
+        for name, held in (("files", splits), ("others", pickled))
+    }
+    masters = (MasterState("outside [queue]", b"four"),)
+    size = splits.size + pickled.size + 4
+    kind = SnapshotKind.SAVEPOINT
+    taken = CompletedCheckpoint(3, 1, kind, operators, 0.0, 1.0, size=size, master_states=masters)
+    complete_elsewhere(open_location(str(tmp_path), create=True), taken)
+
+    shown = run("inspect", tmp_path)
+    for expected in (
+        f"{size:,} B in 0 files",
+        f"coordinator of files: {splits.size} B, splits that no reader has: 2",
+        "FileSplit(path='b.txt'",
+        f"coordinator of others: {pickled.size:,} B\n",
+        f"{pickled.size} bytes of a type that is not known here",
+    ):
+        assert expected in shown
+    assert ["outside", "[queue]", "4", "B"] in [line.split() for line in shown.splitlines()]
+    told = json.loads(run("inspect", tmp_path, "--json"))
+    assert [held["size"] for held in told["operators"]] == [splits.size, pickled.size]
+    assert told["operators"][0]["coordinator"]["unassigned"] == 2
+    assert told["masters"] == [{"identifier": "outside [queue]", "size": 4}]
+    assert told["size"] == size
+    assert "splits that no reader has: 1" in run("inspect", tmp_path, "--allow-pickle")
 
 
 @pytest.mark.parametrize(

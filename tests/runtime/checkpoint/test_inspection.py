@@ -8,19 +8,24 @@ from random import Random
 import pytest
 
 from penstock.runtime.checkpoint import state_files
+from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.checkpoint.completed_statistics import CompletedCheckpointStatistics
 from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.inspection import SnapshotSummary, inspect_snapshot
+from penstock.runtime.checkpoint.inspection import SnapshotSummary, StateSummary, inspect_snapshot
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import read_state
 from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
+from penstock.runtime.checkpoint.snapshot import OperatorState, StateHandle, SubtaskId
+from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.io.connectors.index_range import IndexRange
+from penstock.runtime.operators.raw_state import RawState
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
@@ -98,3 +103,23 @@ def test_what_each_subtask_measured_is_told_when_the_snapshot_has_it(
     without = replace(taken, statistics=None)
     summary = inspect_snapshot(without, lambda handle: read_state(places(saved), handle), ValueCodec())
     assert summary.to_dict()["by_subtask"] == []
+
+
+def test_raw_state_is_counted_and_not_looked_into() -> None:
+    storage, subtasks = MemoryStorage(), {}
+    states = [RawState([b"a", b"b"], {0: b"of 0", 3: b"of 3"}), RawState([b"c"], {4: b"of 4"})]
+    for index, raw in enumerate(states):
+        parts = {"index": OperatorSnapshot(raw=raw)}
+        files = StateFiles(storage, lambda: "never needed: it is small")
+        written = SubtaskSnapshotTask(3, parts, {}, lambda _, files=files: files).run()  # type: ignore[misc]
+        subtasks[index] = written.operators["index"]
+    operators = {"index": OperatorState("index", 2, 8, subtasks)}
+    checkpoint = CompletedCheckpoint(3, 1, SnapshotKind.CHECKPOINT, operators, 0.0, 1.0)
+
+    def read(handle: StateHandle) -> bytes:
+        raise AssertionError(f"{handle} was read")
+
+    (index_state,) = inspect_snapshot(checkpoint, read, ValueCodec(allow_pickle=False)).operators
+    assert index_state.states == (StateSummary("(raw)", "keyed", 3), StateSummary("(raw)", "list", 3))
+    assert index_state.size == state_size(operators) > 0
+    assert index_state.coordinator is None

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
@@ -23,12 +24,14 @@ from penstock.runtime.checkpoint.snapshot import (
     InlineHandle,
     KeyedStateHandle,
     KeyGroupRange,
+    MasterState,
     OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
 )
 from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
+from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.record.elements import SnapshotKind
 
 HANDLES = st.one_of(
@@ -47,30 +50,44 @@ KEYED = st.builds(KeyedStateHandle, RANGES, st.lists(HANDLES, max_size=3).map(tu
 LISTS = st.builds(
     OperatorStateHandle, st.text(), st.sampled_from(RedistributionMode), HANDLES, st.integers(0, 9)
 )
-CHANNELS = st.builds(ChannelStateHandle, HANDLES, st.integers(0, 2**40))
+EDGES = st.builds(EdgeId, st.text(), st.none() | st.text(), st.text(), st.integers(0, 9), st.integers(0, 9))
+CHANNELS = st.builds(
+    ChannelStateHandle, HANDLES, st.integers(0, 2**40), st.lists(EDGES, max_size=2).map(tuple)
+)
 SUBTASKS = st.builds(
     OperatorSubtaskState,
-    st.lists(KEYED, max_size=2).map(tuple),
-    st.lists(LISTS, max_size=2).map(tuple),
-    st.none() | CHANNELS,
+    keyed=st.lists(KEYED, max_size=2).map(tuple),
+    operator=st.lists(LISTS, max_size=2).map(tuple),
+    channels=st.none() | CHANNELS,
+    raw_keyed=st.lists(KEYED, max_size=2).map(tuple),
+    raw_operator=st.lists(LISTS, max_size=2).map(tuple),
 )
 NAMES = st.text(st.characters(exclude_categories=()))
-OPERATORS = st.dictionaries(
-    NAMES,
-    st.tuples(
-        st.integers(1, 9), st.integers(1, 128), st.dictionaries(st.integers(0, 9), SUBTASKS, max_size=2)
-    ),
-).map(lambda found: {name: OperatorState(name, *parts) for name, parts in found.items()})
+PARTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "parallelism": st.integers(1, 9),
+        "max_parallelism": st.integers(1, 128),
+        "subtasks": st.dictionaries(st.integers(0, 9), SUBTASKS, max_size=2),
+        "finished": st.frozensets(st.integers(0, 9), max_size=3),
+        "coordinator": st.none() | HANDLES,
+    }
+)
+OPERATORS = st.dictionaries(NAMES, PARTS).map(
+    lambda found: {name: OperatorState(name, **parts) for name, parts in found.items()}
+)
+MASTERS = st.builds(MasterState, NAMES, st.binary(max_size=20))
 CHECKPOINTS = st.builds(
     CompletedCheckpoint,
-    st.integers(0, 2**40),
-    st.integers(1, 2**20),
-    st.sampled_from(SnapshotKind),
-    OPERATORS,
-    st.floats(0, 1e12),
-    st.floats(0, 1e12),
-    st.none(),
-    st.integers(0, 2**50),
+    checkpoint_id=st.integers(0, 2**40),
+    attempt=st.integers(1, 2**20),
+    kind=st.sampled_from(SnapshotKind),
+    operators=OPERATORS,
+    triggered_at=st.floats(0, 1e12),
+    completed_at=st.floats(0, 1e12),
+    metadata=st.none(),
+    size=st.integers(0, 2**50),
+    location=st.none() | st.text(),
+    master_states=st.lists(MASTERS, max_size=3).map(tuple),
 )
 
 
@@ -81,12 +98,36 @@ def small() -> CompletedCheckpoint:
     return CompletedCheckpoint(1, 1, SnapshotKind.CHECKPOINT, {"count": state}, 1.0, 2.0)
 
 
+def full() -> CompletedCheckpoint:
+    """A snapshot with every kind of state at once, each in a file of its own beside the metadata."""
+    files = iter(FileHandle(f"j/chk-1-1/{letter}", 3, "c") for letter in "abcdef")
+    groups = KeyGroupRange(0, 127)
+    part = OperatorSubtaskState(
+        keyed=(KeyedStateHandle(groups, (next(files),), 5),),
+        operator=(OperatorStateHandle("splits", RedistributionMode.UNION, next(files), 2),),
+        channels=ChannelStateHandle(next(files), 4, (EdgeId("read", None, "count"),)),
+        raw_keyed=(KeyedStateHandle(groups, (next(files),), 6),),
+        raw_operator=(OperatorStateHandle("raw", RedistributionMode.SPLIT_DISTRIBUTE, next(files), 3),),
+    )
+    state = OperatorState("count", 2, 128, {0: part}, frozenset([1]), next(files))
+    masters = (MasterState("outside", b"mark"),)
+    return replace(small(), operators={"count": state}, master_states=masters)
+
+
+@example(full(), "j/chk-1-1/metadata")
 @given(CHECKPOINTS, st.sampled_from(["", "metadata", "j/chk-1-1/metadata"]))
 def test_a_checkpoint_comes_back_as_it_was(checkpoint: CompletedCheckpoint, path: str) -> None:
     decoded = decode_metadata(encode_metadata(checkpoint, path), path)
     assert decoded == replace(checkpoint, metadata=decoded.metadata)
     assert decoded.metadata is not None
     assert decoded.metadata.path == path
+
+
+def test_the_full_snapshot_leaves_no_part_of_an_operator_out() -> None:
+    (state,) = full().operators.values()
+    parts: list[OperatorState | OperatorSubtaskState] = [state, *state.subtasks.values()]
+    for part in parts:
+        assert [each.name for each in fields(part) if not getattr(part, each.name)] == []
 
 
 @given(st.data())
@@ -147,6 +188,12 @@ def test_files_beside_the_metadata_move_with_it() -> None:
     assert next(decode_metadata(encoded, "metadata").files()).path == "a"
 
 
+def test_files_of_every_kind_of_state_move_with_the_metadata() -> None:
+    encoded = encode_metadata(full(), "j/chk-1-1/metadata")
+    moved = {f.path for f in decode_metadata(encoded, "elsewhere/metadata").files()}
+    assert moved == {f"elsewhere/{name}" for name in (*"abcdef", "metadata")}
+
+
 def test_metadata_is_plain_msgpack() -> None:
     body = msgpack.unpackb(encode_metadata(small())[26:])
     assert body["id"] == 1
@@ -185,3 +232,4 @@ def test_a_savepoint_is_read_by_its_path_alone() -> None:
 
 def test_all_state_counts_for_the_size() -> None:
     assert state_size(small().operators) == 3 + 4 + 3
+    assert state_size(full().operators, full().master_states) == 6 * 3 + len(b"mark")
