@@ -158,6 +158,8 @@ def test_checkpoint_that_was_given_up_before_it_began_is_cancelled_downstream(be
 def test_cancellation_on_the_input_declines_the_checkpoint_and_goes_on(bench: MakeBench) -> None:
     task = bench(counting(), "count")
     task.deliver(rows("a"), barrier(1), rows("b"), channel=0)
+    task.run_freely()
+    assert "b" not in task.rows(0) + task.rows(1), "the channel is blocked"
     task.deliver(CancelCheckpointMarker(1), channel=1)
     task.run_freely()
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
