@@ -114,16 +114,23 @@ def nodes_of(status: str) -> set[str]:
     return {process["node_id"] for process in (*report["processes"], report["master"])}
 
 
+def parallelism_of(operator: str, status: str) -> int:
+    """Of `penstock status --json`."""
+    found: dict[str, int] = {each["id"]: each["parallelism"] for each in json.loads(status)["operators"]}
+    return found[operator]
+
+
 def test_all_commands_work_from_another_machine_of_the_cluster(
     cluster: Cluster, project: Path, job_id: str, tmp_path: Path
 ) -> None:
     with second_node(cluster, "second"):
         second = SecondNode(cluster, project)
-        status, saved, told, _, seen, stopped = second.run(
+        status, saved, told, _, rescaled, seen, stopped = second.run(
             ["status", job_id, "--json"],
             ["savepoint", job_id, str(tmp_path / "saved")],
             ["checkpoints", job_id, "--json"],
             ["rescale", job_id, "count=2"],
+            ["status", job_id, "--json"],
             ["inspect", str(tmp_path / "checkpoints" / job_id), "--json"],
             ["stop", job_id, str(tmp_path / "stopped")],
         )
@@ -134,6 +141,7 @@ def test_all_commands_work_from_another_machine_of_the_cluster(
 
     assert second.node_id not in nodes_of(status), "the job runs on the other node"
     assert Path(saved, "metadata").exists()
+    assert parallelism_of("count", rescaled) == 2
     assert_told(told, seen)
     assert restored.endswith("ended as finished")
     assert_exactly_once(tmp_path / "out", lines(COUNT))
@@ -148,6 +156,7 @@ def test_all_commands_work_through_ray_job_submit(
         "set -e\n"
         'penstock savepoint "$1" "$2/saved"\n'
         'penstock rescale "$1" count=2\n'
+        'penstock status "$1" --json > "$2/rescaled"\n'
         'penstock checkpoints "$1" --json > "$2/told"\n'
         'penstock inspect "$2/checkpoints/$1" --json > "$2/seen"\n'
     )
@@ -162,6 +171,7 @@ def test_all_commands_work_through_ray_job_submit(
     for run in (several, stop, restored):
         assert run.returncode == 0, run.stdout
     assert str(tmp_path / "saved") in several.stdout
+    assert parallelism_of("count", (tmp_path / "rescaled").read_text()) == 2
     assert str(stopped) in stop.stdout
     assert_told((tmp_path / "told").read_text(), (tmp_path / "seen").read_text())
     assert "ended as finished" in restored.stdout

@@ -116,8 +116,9 @@ def test_a_job_goes_on_exactly_once_at_another_parallelism(
     running(second)
     assert_parallelism(second, case.new)
     (tmp_path / "go").touch()
-    finish(second)
+    result = finish(second)
 
+    assert (first.report().statistics.restarts, result.statistics.restarts) == (0, 0)
     assert committed(tmp_path) == expected
     assert hidden_files(tmp_path / "out") == []  # the first job has left only what the second commits
 

@@ -85,7 +85,8 @@ def test_a_job_goes_on_from_the_savepoint_that_another_was_stopped_with(
     assert job.stop(tmp_path / "saved") == path  # it has ended: it tells what it was stopped with
     moved = Path(path).rename(tmp_path / "elsewhere")
     (tmp_path / "go").touch()
-    finish(resume(with_windows(tmp_path, paced_lines(COUNT, RATE), new), moved))
+    result = finish(resume(with_windows(tmp_path, paced_lines(COUNT, RATE), new), moved))
+    assert (job.report().statistics.restarts, result.statistics.restarts) == (0, 0)
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     windows = committed_windows(tmp_path / "windows")
     assert numbers_in(windows) == list(range(COUNT))
@@ -107,14 +108,14 @@ def test_a_savepoint_is_taken_while_the_job_goes_on(tmp_path: Path) -> None:
             assert len(each.subtasks) == each.record.subtasks == 4
             assert all(m.alignment_duration >= 0 and m.full_bytes > 0 for m in each.subtasks.values())
     (tmp_path / "go").touch()
-    finish(job)
+    assert finish(job).statistics.restarts == 0
     assert_exactly_once(tmp_path / "out", lines(COUNT))
 
     env = environment(tmp_path, parallelism=1)
     stream = env.from_source("lines", paced_lines(COUNT, RATE))
     counted(stream, FileSink.json(tmp_path / "again"), sink_id="elsewhere")
     second = resume(env, path, allow=True)
-    finish(second)
+    assert finish(second).statistics.restarts == 0
     assert "state of 'updates' is left out: the job has no such operators" in second.report().warnings
     again, expected = committed_updates(tmp_path / "again"), expected_updates(lines(COUNT))
     before = Counter(word for word, _ in (expected - again))
