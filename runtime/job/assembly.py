@@ -97,8 +97,8 @@ def _coordinator(
     ledger: JobLedger,
     around: Surroundings,
 ) -> CheckpointCoordinator:
-    # Nothing prepares the place of a checkpoint: a write makes the folders it needs, and the place of a savepoint
-    # is opened by whoever writes there. So a place that can't be written fails the checkpoint, not its start.
+    # Nothing prepares the place of a checkpoint: a write makes the folders it needs, and the place of a
+    # savepoint is opened by whoever writes there. What can't be written fails the checkpoint, not its start.
     return CheckpointCoordinator(
         CoordinatorParts(
             checkpointing,

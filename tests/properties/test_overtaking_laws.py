@@ -182,7 +182,7 @@ class Job:
             done = self.input.consumed(channel)
             for frame in [f for f in frames if f.first + len(f.elements) <= done]:
                 frames.remove(frame)
-                self.senders[channel].consumed(frame.first)
+                self.senders[channel].consumed(frame.first, 0.0)
         return polled is not None
 
     def run_out(self) -> None:

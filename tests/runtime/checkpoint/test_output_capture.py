@@ -81,7 +81,7 @@ class Sender:
 
     def answer(self, channel: OutputChannelSpec) -> None:
         """The receiver has consumed what it was sent first."""
-        self.outputs.frame_consumed(channel, self.frames[channel].pop(0))
+        self.outputs.frame_consumed(channel, self.frames[channel].pop(0), 0.0)
         self.capture.barriers_may_have_left()
 
     def wait(self, seconds: float) -> None:
