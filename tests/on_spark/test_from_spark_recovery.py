@@ -17,6 +17,7 @@ from pipelines.jobs import (
     Slowed,
     after_rows,
     assert_each_once,
+    committed,
     copied,
     depots,
     environment,
@@ -120,6 +121,10 @@ def test_a_depot_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: 
     assert job.statistics().restarts == 0
 
 
+def rows_by_partition(share: Share) -> list[dict[str, int]]:
+    return [{"partition": partition, "rows": rows} for partition, rows in share.rows.items()]
+
+
 def test_a_job_can_not_go_on_amidst_rows_that_went_with_another_job(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -128,6 +133,12 @@ def test_a_job_can_not_go_on_amidst_rows_that_went_with_another_job(
     after_rows(job, 1)
     savepoint = job.stop()
     assert finish(job).statistics.restarts == 0
+    shares = bridge.read_state(
+        spark, savepoint, "rows", "splits", classes=[Share], value=rows_by_partition
+    ).collect()
+    known = [(each.partition, each.rows) for share in shares for each in share.value]
+    assert len(dict(known)) == len(known), "each partition goes to one reader"
+    assert sum(rows for _, rows in known) == committed(tmp_path).num_rows > 0
     env = environment(tmp_path)
     again: Any = bridge.from_spark(env, numbers(spark), id="rows", window=1 << 22)
     again.map_batches(slow, "arrow", id="slow").sink("out", FileSink.parquet(tmp_path / "out"))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually, finish, kill_subtask
 from pipelines.programs import run_program
+from ray.util import list_named_actors
 
 from penstock import bridge
 from penstock.runtime import JobFailedError, NoRestart, PenstockError
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 def doubled(row: dict[str, Any]) -> dict[str, Any]:
     return {"id": row["id"], "twice": row["id"] * 2}
+
+
+def holders() -> set[str]:
+    """The actors that hold rows for Spark."""
+    return {a["name"] for a in list_named_actors(all_namespaces=True) if a["name"].startswith("blocks:")}
 
 
 def test_results_of_a_job_are_a_data_frame(spark: SparkSession, tmp_path: Path) -> None:
@@ -33,7 +39,9 @@ def test_results_of_a_job_are_a_data_frame(spark: SparkSession, tmp_path: Path) 
         2_499_950_000,
     )
     assert df.rdd.getNumPartitions() >= 2
+    (held,) = holders()
     df.unpersist()
+    eventually("the end of the rows", lambda: held not in holders())
 
 
 def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSession, tmp_path: Path) -> None:
@@ -51,6 +59,8 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
         (tmp_path / "go").touch()
         assert finish(job).statistics.restarts == 1
         found = Counter(row.id for row in results.to_dataframe(spark).collect())
+    with pytest.raises(PenstockError, match="has ended or has released them"):
+        results.to_dataframe(spark)
     assert 0 < seen < count, "what is committed can be read while the job runs"
     assert found == Counter(range(count))
 
@@ -61,6 +71,7 @@ def test_a_plain_session_gives_rows_and_has_results_without_raydp(tmp_path: Path
     assert "same types: True" in said
     assert "rows: 1000\n" in said
     assert "lost or changed: 0" in said
+    assert "outlived the cluster: 1000" in said
 
 
 def test_released_results_are_named_as_such(spark: SparkSession) -> None:

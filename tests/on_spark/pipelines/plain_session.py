@@ -40,6 +40,10 @@ def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(0, "id", pc.multiply(batch["id"], 2))
 
 
+def only_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select(["id"])
+
+
 def main(folder: Path) -> None:
     use_java(find_java(os.environ), os.environ)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -52,14 +56,17 @@ def main(folder: Path) -> None:
     )
     env = environment(folder, restart=NoRestart())
     rows = bridge.from_spark(env, df).map_batches(doubled, "arrow")
+    table = bridge.SparkTable(folder / "table", pa.schema({"id": pa.int64()}))
+    rows.map_batches(only_ids, "arrow").sink("table", table)
     back = bridge.to_spark(env, rows, spark, timeout=PATIENCE)
     print("same types:", back.dtypes == df.dtypes)
     expected = df.selectExpr("id * 2 AS id", "at", "m")
     print("rows:", back.count())
     print("lost or changed:", len(differing(expected, back)))
     back.unpersist()
-    spark.stop()
     ray.shutdown()
+    print("outlived the cluster:", table.read(spark).distinct().count())
+    spark.stop()
 
 
 def differing(one: Any, other: Any) -> list[Any]:
