@@ -95,9 +95,7 @@ class TaskCheckpoints:
         if network is None:
             if not (self._work.is_idle or self._asked[0].options.may_overtake):
                 return False
-            if self._asked[0].options.kind is SnapshotKind.SYNC_SAVEPOINT and self._end.is_running:
-                # The job is being stopped: the end of the data comes first, so nothing follows the barrier.
-                self._work.then(self._end.finish(self._asked[0].options.drain))
+            if self._ends_first(self._asked[0]):
                 return True
         elif not network.is_exhausted:
             return False
@@ -128,8 +126,17 @@ class TaskCheckpoints:
             if any(b.checkpoint_id > source.mark for b in self._asked):
                 source.mark = None  # the mark of a checkpoint that is past
             return False
+        if self._ends_first(marked):
+            return True
         self._forget_asked(marked.checkpoint_id)
         self._take(marked, is_input_empty=True)
+        return True
+
+    def _ends_first(self, barrier: CheckpointBarrier) -> bool:
+        """The job is being stopped: the end of the data comes first, so nothing follows the barrier."""
+        if barrier.options.kind is not SnapshotKind.SYNC_SAVEPOINT or not self._end.is_running:
+            return False
+        self._work.then(self._end.finish(barrier.options.drain))
         return True
 
     def _forget_asked(self, checkpoint_id: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metadata import read_state
@@ -13,6 +15,7 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.testing.choices import seeded
 from penstock.runtime.testing.step_job import StepJob
@@ -122,6 +125,17 @@ def test_the_mark_of_a_checkpoint_that_is_past_stops_nobody_for_long() -> None:
     job.trigger_checkpoint()
     until(job, lambda: job.checkpoints.newest is not None)
     assert position(job) == [(20, 50)]
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_a_job_that_is_stopped_with_a_savepoint_reads_to_its_mark_and_no_further(drain: bool) -> None:
+    job, source, target = marked_job(50)
+    source.marks[29] = 1
+    job.trigger_checkpoint(SnapshotKind.SYNC_SAVEPOINT, drain=drain)
+    job.finish()
+    assert job.checkpoints.completed == 1
+    assert position(job) == [(30, 50)]
+    assert target.rows == list(range(30))
 
 
 def test_when_the_data_has_ended_checkpoints_are_taken_without_marks() -> None:
