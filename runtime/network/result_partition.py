@@ -178,12 +178,8 @@ class ResultPartition:
 
     def flush_idle(self, now: float) -> float | None:
         """Send open buffers of channels that are idle and have rested; when the next one will have."""
-        earliest = None
-        for subpartition in self.subpartitions:
-            rested_at = subpartition.flush_if_idle(now)
-            if rested_at is not None and (earliest is None or rested_at < earliest):
-                earliest = rested_at
-        return earliest
+        times = [subpartition.flush_if_idle(now) for subpartition in self.subpartitions]
+        return min((time for time in times if time is not None), default=None)
 
     def consumed(self, channel: int, first_sequence_number: int, now: float) -> None:
         """A receiver has consumed a frame."""

@@ -22,25 +22,19 @@ not capture it. A barrier that waits in line may be turned unaligned and does th
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from penstock.runtime.network.buffer_budget import BufferBudget
-from penstock.runtime.record.element_codec import ElementKind, encode_element, kind_of
+from penstock.runtime.network.send_queue import SendQueue
 from penstock.runtime.record.elements import (
     ArrowBatch,
     Batch,
     Buffer,
-    CancelCheckpointMarker,
     CheckpointBarrier,
-    EndOfPartition,
     Event,
     RowBatch,
-    StreamStatus,
-    Watermark,
 )
 
 #: Hands a frame to the network: its first sequence number and its encoded elements.
@@ -74,21 +68,6 @@ class SubpartitionStatistics:
     outstanding: int
 
 
-@dataclass(slots=True)
-class _Queued:
-    data: bytes
-    needs_credit: bool
-    is_buffer: bool = False
-    is_watermark: bool = False
-    ends_frame: bool = False
-    is_captured: bool = True
-    barrier: CheckpointBarrier | None = None
-
-
-#: Kinds of elements of which only so many may be outstanding.
-_NEED_CREDIT = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS)
-
-
 class ResultSubpartition:
     """Outgoing side of one channel; driven by the task thread alone.
 
@@ -116,8 +95,7 @@ class ResultSubpartition:
         self._rested_at = -math.inf
         self._rows: list[Any] = []
         self._timestamps: list[int] | None = None
-        self._queue: deque[_Queued] = deque()
-        self._queued_buffers = 0
+        self._queue = SendQueue()
         self._next_sequence_number = 0
         self._outstanding = 0
         self._in_flight: dict[int, int] = {}
@@ -126,7 +104,7 @@ class ResultSubpartition:
     @property
     def is_available(self) -> bool:
         """Whether the sender may emit more: no closed buffer waits for a credit."""
-        return not self._queued_buffers
+        return not self._queue.buffers
 
     @property
     def has_open_rows(self) -> bool:
@@ -167,33 +145,19 @@ class ResultSubpartition:
     def add_event(self, event: Event) -> None:
         """Queue an event behind everything that was added before it."""
         self._close()
-        is_watermark = isinstance(event, Watermark)
-        if is_watermark and self._queue and self._queue[-1].is_watermark:
-            self._queue.pop()
-        self._queue.append(
-            _Queued(
-                encode_element(event),
-                needs_credit=is_watermark or isinstance(event, StreamStatus),
-                ends_frame=isinstance(event, CheckpointBarrier),
-                is_watermark=is_watermark,
-                is_captured=not isinstance(
-                    event, CheckpointBarrier | CancelCheckpointMarker | EndOfPartition
-                ),
-                barrier=event if isinstance(event, CheckpointBarrier) else None,
-            )
-        )
+        self._queue.add_event(event)
         self.send_queued()
 
     def overtake(self, barrier: CheckpointBarrier) -> list[bytes]:
         """Send a barrier ahead of everything that waits; gives what it has overtaken, first one first."""
         self.flush()
-        overtaken = [queued.data for queued in self._queue if queued.is_captured]
+        overtaken = self._queue.captured()
         self._send_first(barrier)
         return overtaken
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool:
         """Whether a barrier of this checkpoint waits to be sent."""
-        return self._place_of(checkpoint_id) is not None
+        return self._queue.has_barrier(checkpoint_id)
 
     def turn_unaligned(self, checkpoint_id: int) -> list[bytes] | None:
         """Let the waiting barrier of a checkpoint overtake what is in front of it.
@@ -202,13 +166,10 @@ class ResultSubpartition:
             What it has overtaken, first one first; `None` when no such barrier waits: it has left, and the
             receiver captures what was in front of it.
         """
-        place = self._place_of(checkpoint_id)
-        if place is None:
+        taken = self._queue.take_barrier(checkpoint_id)
+        if taken is None:
             return None
-        barrier = self._queue[place].barrier
-        assert barrier is not None
-        overtaken = [queued.data for queued in islice(self._queue, place) if queued.is_captured]
-        del self._queue[place]
+        barrier, overtaken = taken
         self._send_first(replace(barrier, options=replace(barrier.options, unaligned=True)))
         return overtaken
 
@@ -222,10 +183,7 @@ class ResultSubpartition:
             msg = "in-flight elements must be restored before anything is sent"
             raise ValueError(msg)
         for data in elements:
-            kind = kind_of(data)
-            is_buffer, is_watermark = kind is ElementKind.BUFFER, kind is ElementKind.WATERMARK
-            self._queue.append(_Queued(data, kind in _NEED_CREDIT, is_buffer, is_watermark))
-            self._queued_buffers += is_buffer
+            self._queue.add_restored(data)
 
     def flush(self) -> None:
         """Close the open buffer whatever it holds, and send while there are credits."""
@@ -266,7 +224,7 @@ class ResultSubpartition:
     def send_queued(self) -> None:
         """Send what waits, in order, as far as the credits reach."""
         while self._queue:
-            frame, buffers = self._take_frame()
+            frame, buffers = self._queue.take_frame(self._credits - self._outstanding)
             if not frame:
                 return
             first = self._next_sequence_number
@@ -284,29 +242,8 @@ class ResultSubpartition:
         )
 
     def _send_first(self, barrier: CheckpointBarrier) -> None:
-        first = _Queued(encode_element(barrier), needs_credit=False, is_captured=False, barrier=barrier)
-        self._queue.appendleft(first)
+        self._queue.put_first(barrier)
         self.send_queued()
-
-    def _place_of(self, checkpoint_id: int) -> int | None:
-        barriers = ((place, queued.barrier) for place, queued in enumerate(self._queue))
-        return next((place for place, b in barriers if b and b.checkpoint_id == checkpoint_id), None)
-
-    def _take_frame(self) -> tuple[list[bytes], int]:
-        frame: list[bytes] = []
-        credited = 0
-        while self._queue:
-            head = self._queue[0]
-            if head.needs_credit and self._outstanding + credited >= self._credits:
-                break
-            self._queue.popleft()
-            frame.append(head.data)
-            if head.needs_credit:
-                credited += 1
-                self._queued_buffers -= head.is_buffer
-            if head.ends_frame:
-                break
-        return frame, credited
 
     def _close(self, rows: int | None = None) -> None:
         if not self._rows:
@@ -324,6 +261,5 @@ class ResultSubpartition:
         self._enqueue_buffer(buffer)
 
     def _enqueue_buffer(self, buffer: Buffer) -> None:
-        self._queue.append(_Queued(encode_element(buffer), needs_credit=True, is_buffer=True))
-        self._queued_buffers += 1
+        self._queue.add_buffer(buffer)
         self._buffers += 1

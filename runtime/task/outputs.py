@@ -116,23 +116,16 @@ class SubtaskOutputs:
 
     def flush_due(self, now: float) -> float | None:
         """Send what is idle or has waited for the buffer timeout; when to look again, if at all."""
-        waiting = False
-        look_at = None
-        for partition in self.partitions:
-            rested_at = partition.flush_idle(now)
-            if rested_at is not None and (look_at is None or rested_at < look_at):
-                look_at = rested_at
-            waiting = waiting or partition.has_open_rows
-        if not waiting:
+        rested_at = [partition.flush_idle(now) for partition in self.partitions]
+        if not any(partition.has_open_rows for partition in self.partitions):
             self._flush_at = None
-        elif self._flush_at is None:
+            return None
+        if self._flush_at is None:
             self._flush_at = now + self._timeout
         elif now >= self._flush_at:
             self.flush()
             return None
-        if self._flush_at is None or look_at is None:
-            return self._flush_at
-        return min(self._flush_at, look_at)
+        return min([self._flush_at, *(time for time in rested_at if time is not None)])
 
     def statistics(self) -> tuple[tuple[SubpartitionStatistics, ...], ...]:
         """Counters by edge and channel."""
