@@ -32,6 +32,7 @@ from penstock.actors.archive import (
     remember_cancellation,
     save_to_cluster,
 )
+from penstock.actors.cycle_collector import spare_long_lived_objects
 from penstock.actors.fault_injection import JobMasterProcess
 from penstock.actors.graph_shipping import unpack_job
 from penstock.actors.guarded_loop import GuardedLoop
@@ -175,6 +176,8 @@ class JobMaster:
             logger.exception("job %s can't be taken up", self._job_id)
             self._reporter.failed_to_begin(error)
             await self._end()
+        else:
+            spare_long_lived_objects()
         finally:
             self._prepared.set()
 
@@ -230,12 +233,7 @@ class JobMaster:
         """Take clients' requests from now on, and watch the subtasks."""
         self._reporter.observe(scheduler, fleet)
         self._requests = JobRequests(
-            scheduler,
-            self._storage.url,
-            self._guarded.guard,
-            self._pool,
-            self._ended,
-            self._reporter.report,
+            scheduler, self._storage.url, self._guarded.guard, self._pool, self._ended, self._reporter.report
         )
         self._watch = SubtaskWatch(self._job_id, fleet, self._reporter, self._ended, lease_timeout)
         self._guarded.spawn(self._watch.run())

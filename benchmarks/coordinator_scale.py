@@ -20,6 +20,7 @@ from typing import Any
 
 from measure import Figures, machine, middle, options, table, versions
 
+from penstock.actors.cycle_collector import spare_long_lived_objects
 from penstock.runtime.checkpoint.config import Checkpointing
 from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.checkpoint.metrics import CheckpointMetrics
@@ -139,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for subtasks in [count for count in _SUBTASKS if count <= given.largest]:
         job = Job(subtasks)
         job.checkpoint()
+        spare_long_lived_objects()  # as a JobMaster does
         cost[subtasks] = seconds_of(job, given.rounds)
         peak = peak_of(job)
         figures.seconds[f"{subtasks:,} subtasks"] = cost[subtasks]

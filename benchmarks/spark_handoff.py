@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with scratch() as folder:
         # `ray.data.from_spark` works in RayDP's fault-tolerant mode only.
         session = bridge.spark_session(
-            "handoff", executors=1, cores=2, memory="1g", configs=share, fault_tolerant=True
+            "handoff", executors=1, cores=2, memory="2g", configs=share, fault_tolerant=True
         )
         with session as spark:
             handoff = Handoff(spark, folder, given.rows // BATCH * BATCH)
