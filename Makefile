@@ -6,8 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 # Two processes share the test files. Tests without processes of their own come first: they fail soonest. Those on
-# Ray follow each other, because they share a cluster, and those with Spark a session, in one process.
+# Ray follow each other, because they share a cluster. Of those with Spark one process has the ones that share a
+# session, the other one those that start their own; see `tests/conftest.py`.
 BESIDE := -n 2 --dist loadfile
+SPARK_BESIDE := -n 2 --dist loadgroup
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
@@ -35,7 +37,7 @@ demo: $(READY)
 test: lint types compiled
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark"
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q -m spark
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(SPARK_BESIDE) -m spark
 
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
@@ -43,7 +45,7 @@ simulate: $(READY)
 test-long: $(READY) compiled
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark"
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long -m spark
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long $(SPARK_BESIDE) -m spark
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"

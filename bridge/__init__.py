@@ -4,7 +4,7 @@
 
     with bridge.spark_session("my-app", executors=2) as spark:
         stream = bridge.from_spark(env, spark.read.parquet("orders"))
-        counts = bridge.to_spark(env, stream.map(...), spark)
+        counts = bridge.to_spark(stream.map(...), spark)
 
 PySpark is imported when it is needed, so this module can be imported without it. Every name is loaded when it
 is first asked for: depots and Spark's Python workers need none of them.

@@ -6,7 +6,7 @@ RayDP, four times as fast as the rest). In any other session Python workers fetc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,24 +24,30 @@ if TYPE_CHECKING:
 
 
 def dataframe_of_blocks(
-    spark: SparkSession, blocks: Sequence[Block], schema: pa.Schema | None, holder: str
+    spark: SparkSession, blocks: Mapping[int, Block], schema: pa.Schema | None, holder: str
 ) -> DataFrame:
     """A DataFrame with one partition for each block.
+
+    Args:
+        spark: The session to read them in.
+        blocks: They, by the numbers under which their holder has them.
+        schema: Of all of them, where it is known; needed when there are none.
+        holder: Name of their holder.
 
     Raises:
         PenstockError: There is no block and no schema, or the blocks have different schemas.
     """
-    common = _common_schema(blocks, schema)
+    common = _common_schema(blocks.values(), schema)
     spark_schema = spark_schema_of(common)
     if not blocks:
         return spark.createDataFrame([], spark_schema)
     if is_raydp(spark):
         from raydp.spark.dataset import _convert_by_rdd, get_locations
 
-        references = [block.data for block in blocks]
+        references = [block.data for block in blocks.values()]
         frame: DataFrame = _convert_by_rdd(spark, references, get_locations(references), spark_schema)
         return frame
-    pull = Pull(ray.get_runtime_context().gcs_address, holder)
+    pull = Pull(ray.get_runtime_context().gcs_address, holder, tuple(blocks))
     return spark.range(0, len(blocks), 1, len(blocks)).mapInArrow(pull, spark_schema)
 
 
@@ -57,17 +63,20 @@ class Pull:
     Attributes:
         address: Of the Ray cluster.
         holder: Name of the holder.
+        blocks: Their numbers.
     """
 
     address: str
     holder: str
+    blocks: tuple[int, ...]
 
-    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of the blocks with these numbers."""
+    def __call__(self, places: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of the blocks at these places."""
         join_existing(self.address)
         holder: Any = find_holder(self.holder)
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
+        for batch in places:
+            for place in batch.column(0).to_pylist():
+                number = self.blocks[place]
                 call = holder.block.remote(number)
                 data: bytes = answer_of(
                     call, f"the holder of the job's results, asked for block {number}", 2 * FETCH
@@ -76,7 +85,7 @@ class Pull:
                     yield from stream
 
 
-def _common_schema(blocks: Sequence[Block], schema: pa.Schema | None) -> pa.Schema:
+def _common_schema(blocks: Collection[Block], schema: pa.Schema | None) -> pa.Schema:
     seen = list(dict.fromkeys(block.schema for block in blocks))
     if not seen:
         if schema is None:

@@ -20,7 +20,8 @@ from penstock.actors.names import NAMESPACE
 #: Job, operator, subtask, attempt, and number of the transaction in that attempt.
 TransactionKey: TypeAlias = tuple[str, str, int, int, int]
 
-_PREFIX: Final = "blocks:"
+#: How the names of all holders begin.
+HOLDER_PREFIX: Final = "blocks:"
 #: Seconds for the bytes of a block to come.
 FETCH: Final = 120.0
 
@@ -46,8 +47,18 @@ class BlockHolder:
     """Holds blocks by transaction."""
 
     def __init__(self) -> None:
+        #: The rows' schema, where it is given, by job and sink.
+        self._sinks: dict[tuple[str, str], bytes | None] = {}
         self._staged: dict[TransactionKey, list[Block]] = {}
         self._committed: dict[TransactionKey, list[Block]] = {}
+
+    def serve(self, job_id: str, operator: str, schema: bytes | None) -> None:
+        """A subtask of this sink is going to bring rows."""
+        self._sinks[job_id, operator] = schema
+
+    def sinks(self, job_id: str) -> dict[str, bytes | None]:
+        """The sinks of a job that have their rows here, and their schemas where they were given."""
+        return {operator: schema for (job, operator), schema in self._sinks.items() if job == job_id}
 
     def stage(self, key: TransactionKey, data: bytes, rows: int, schema: bytes) -> None:
         """Keep a block of a transaction, which nobody sees yet."""
@@ -78,9 +89,14 @@ class BlockHolder:
         self.drop(old)
         return len(old)
 
-    def blocks(self) -> list[Block]:
-        """All committed blocks, in the order of their commits."""
-        return [block for blocks in self._committed.values() for block in blocks]
+    def blocks(self, job_id: str | None = None, operator: str | None = None) -> dict[int, Block]:
+        """Committed blocks in the order of their commits, by number; all, or those of one sink of one job."""
+        all_blocks = [(key, block) for key, blocks in self._committed.items() for block in blocks]
+        return {
+            number: block
+            for number, (key, block) in enumerate(all_blocks)
+            if job_id is None or key[:2] == (job_id, operator)
+        }
 
     def block(self, number: int) -> bytes:
         """The bytes of one committed block; Ray may have to fetch them from another node, or from its disk.
@@ -96,7 +112,7 @@ class BlockHolder:
 def open_holder(name: str) -> Any:
     """Start a holder, which ends with this program."""
     actor: Any = ray.remote(BlockHolder)
-    return actor.options(name=_PREFIX + name, namespace=NAMESPACE, num_cpus=0).remote()
+    return actor.options(name=HOLDER_PREFIX + name, namespace=NAMESPACE, num_cpus=0).remote()
 
 
 def find_holder(name: str) -> Any:
@@ -105,4 +121,4 @@ def find_holder(name: str) -> Any:
     Raises:
         ValueError: It is gone.
     """
-    return ray.get_actor(_PREFIX + name, namespace=NAMESPACE)
+    return ray.get_actor(HOLDER_PREFIX + name, namespace=NAMESPACE)

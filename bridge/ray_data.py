@@ -16,15 +16,14 @@ import ray
 
 from penstock.actors.cluster import connect
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.answers import answer_of
-from penstock.bridge.block_holder import Block
-from penstock.bridge.bounded_results import run_and_read
+from penstock.bridge.bounded_results import results_of
 from penstock.bridge.dataset_source import DATASET_PREFIX, DatasetHolder, DatasetSource
 from penstock.bridge.spark_reader import RecordFormat
 from penstock.bridge.spark_results import SparkResults
 from penstock.runtime.checkpoint.config_values import Duration
 from penstock.runtime.errors import GraphError, PenstockError
 from penstock.runtime.graph.data_stream import DataStream
+from penstock.runtime.graph.job_handle import JobHandle
 from penstock.runtime.graph.operator_options import OperatorOptions
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.operators.on_request import OnRequest
@@ -76,52 +75,55 @@ def from_ray_dataset(
 
 
 def to_ray_dataset(
-    env: StreamEnvironment,
-    stream: DataStream[Any],
+    job_or_stream: JobHandle | DataStream[Any],
     *,
-    id: str = "to-ray-dataset",
+    id: str | None = None,
     schema: pa.Schema | None = None,
     timeout: Duration | None = None,
     progress: bool = False,
 ) -> ray.data.Dataset:
-    """Run a bounded job and give the rows of a stream as a Ray dataset.
+    """The results of a bounded job as a Ray dataset.
 
-    The rows stay in Ray's object store for as long as the dataset is used, and this program lives. Their
-    types are those of `SparkResults`.
+    Given a stream, this runs its job, with all of its sinks, and gives the stream's rows. Given a job that
+    was submitted, it waits for its end and gives what its `SparkResults` sink holds.
+
+    The rows stay in Ray's object store for as long as the dataset is used, and the program that made the sink
+    lives. Their types are those of `SparkResults`.
 
     Args:
-        env: The environment of the job; all of its sinks take part.
-        stream: The rows: dicts, or Arrow batches.
-        id: Id of the sink.
-        schema: The rows' Arrow schema; see `SparkResults`.
+        job_or_stream: The stream, of dicts or Arrow batches; or the job.
+        id: Id of the sink: `"to-ray-dataset"` by default for a stream, the only `SparkResults` for a job.
+        schema: Arrow schema of a stream's rows; see `SparkResults`.
         timeout: Seconds for the job; `None` waits for ever.
         progress: Show a live line meanwhile.
 
     Raises:
         GraphError: The graph can't be built.
         JobFailedError: The job failed.
-        PenstockError: There are no rows and no schema.
+        JobTimeoutError: It has not ended after `timeout`, and goes on.
+        PenstockError: There are no rows and no schema; or the job has no such sink.
     """
-    return run_and_read(
-        env,
-        stream,
+    return results_of(
+        "to_ray_dataset",
+        job_or_stream,
         id,
-        _Results(schema),
-        lambda results: _dataset_of(results, schema),
+        "to-ray-dataset",
+        lambda: SparkResults(schema),
+        _dataset_of,
         timeout=timeout,
         progress=progress,
     )
 
 
-def _dataset_of(results: _Results, schema: pa.Schema | None) -> ray.data.Dataset:
+def _dataset_of(results: SparkResults) -> ray.data.Dataset:
     import ray.data
 
     blocks = results.blocks()
     if blocks:
         as_table: Any = ray.remote(num_cpus=0)(_table_of)
-        dataset: Any = ray.data.from_arrow_refs([as_table.remote(block.data) for block in blocks])
-    elif schema is not None:
-        dataset = ray.data.from_arrow(schema.empty_table())
+        dataset: Any = ray.data.from_arrow_refs([as_table.remote(block.data) for block in blocks.values()])
+    elif results.schema is not None:
+        dataset = ray.data.from_arrow(results.schema.empty_table())
     else:
         msg = "the job has no result, so its columns are not known: give to_ray_dataset a schema="
         raise PenstockError(msg)
@@ -134,12 +136,3 @@ def _table_of(block: bytes) -> pa.Table:
     """A block as Ray Data wants it; a view of the bytes, in a task where they are."""
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()
-
-
-class _Results(SparkResults):
-    """Results whose blocks Ray Data reads."""
-
-    def blocks(self) -> list[Block]:
-        """The committed blocks."""
-        found: list[Block] = answer_of(self._found().blocks.remote(), "the holder of the job's results")
-        return found

@@ -1,62 +1,73 @@
-"""`to_spark`: run a bounded job and have its results as a DataFrame."""
+"""`to_spark`: the results of a bounded job as a DataFrame."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.bridge.bounded_results import run_and_read
+from penstock.bridge.bounded_results import results_of
 from penstock.bridge.spark_results import SparkResults
 from penstock.runtime.checkpoint.config_values import Duration
 from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.job_handle import JobHandle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
-
 
 def to_spark(
-    env: StreamEnvironment,
-    stream: DataStream[T],
+    job_or_stream: JobHandle | DataStream[Any],
     spark: SparkSession,
     *,
-    id: str = "to-spark",
+    id: str | None = None,
     schema: pa.Schema | None = None,
     timeout: Duration | None = None,
     progress: bool = False,
 ) -> DataFrame:
-    """Run the job and give the rows of a stream as a DataFrame.
+    """The results of a bounded job as a DataFrame.
 
-    The rows stay in Ray's object store until `unpersist()` of the DataFrame, or the end of this program. With
-    a sink of your own choice, or for a job that runs while Spark reads, use `SparkResults`.
+    Given a stream, this runs its job, with all of its sinks, and gives the stream's rows. Given a job that
+    was submitted, by this program or another one, it waits for its end and gives what its `SparkResults`
+    sink holds.
+
+    The rows stay in Ray's object store until `unpersist()` of the DataFrame, or the end of the program that
+    made the sink.
 
     Args:
-        env: The environment of the job; all of its sinks take part.
-        stream: The rows: dicts, or Arrow batches.
-        spark: The session to read them in.
-        id: Id of the sink.
-        schema: The rows' Arrow schema; see `SparkResults`.
+        job_or_stream: The stream, of dicts or Arrow batches; or the job.
+        spark: The session to read the rows in.
+        id: Id of the sink: `"to-spark"` by default for a stream, and the only `SparkResults` for a job.
+        schema: Arrow schema of a stream's rows; see `SparkResults`.
         timeout: Seconds for the job; `None` waits for ever.
         progress: Show a live line meanwhile.
 
     Raises:
         GraphError: The graph can't be built.
         JobFailedError: The job failed.
-        PenstockError: There are no rows and no schema.
+        JobTimeoutError: It has not ended after `timeout`, and goes on.
+        PenstockError: There are no rows and no schema; or the job has no such sink.
     """
-    results = SparkResults(schema)
-    frame: Any = run_and_read(
-        env, stream, id, results, lambda r: r.to_dataframe(spark), timeout=timeout, progress=progress
+
+    def read(results: SparkResults) -> DataFrame:
+        frame: Any = results.to_dataframe(spark)
+        unpersist = frame.unpersist
+
+        def release(blocking: bool = False) -> Any:
+            unpersist(blocking)
+            results.unpersist()
+            return frame
+
+        frame.unpersist = release
+        return frame  # type: ignore[no-any-return]
+
+    return results_of(
+        "to_spark",
+        job_or_stream,
+        id,
+        "to-spark",
+        lambda: SparkResults(schema),
+        read,
+        timeout=timeout,
+        progress=progress,
     )
-    unpersist = frame.unpersist
-
-    def release(blocking: bool = False) -> Any:
-        unpersist(blocking)
-        results.unpersist()
-        return frame
-
-    frame.unpersist = release
-    return frame  # type: ignore[no-any-return]

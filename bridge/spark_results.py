@@ -16,7 +16,7 @@ import secrets
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 import ray
@@ -40,6 +40,8 @@ BLOCK_BYTES: Final = 16 * 1024 * 1024
 #: Blocks of a subtask that are on their way to their holder.
 _OUTSTANDING: Final = 2
 
+#: What messages call the actor that has the blocks.
+_HOLDER: Final = "the holder of the job's results"
 #: Results of which there are DataFrames, by name.
 _given_out: Final[dict[str, SparkResults]] = {}
 
@@ -63,6 +65,17 @@ class SparkResults:
         connect()
         self._name = secrets.token_hex(8)
         self._holder: Any = open_holder(self._name)
+        #: The job and the sink whose rows these are; `None` means all that use this object.
+        self._sink: tuple[str, str] | None = None
+
+    @classmethod
+    def of_sink(cls, name: str, job_id: str, sink: str, schema: bytes | None) -> Self:
+        """What one sink of one job has left with the holder of this name."""
+        results = cls.__new__(cls)
+        results._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
+        results._name, results._sink = name, (job_id, sink)
+        results._holder = find_holder(name)
+        return results
 
     def writer(self, context: ConnectorContext) -> BlockWriter:
         """Make the writer of one subtask.
@@ -79,13 +92,26 @@ class SparkResults:
             PenstockError: There are no rows and no schema, or blocks have different schemas, or they have
                 been released.
         """
-        try:
-            blocks: list[Block] = answer_of(self._found().blocks.remote(), "the holder of the job's results")
-        except ray.exceptions.RayActorError as error:
-            raise self._gone() from error
-        frame: Any = dataframe_of_blocks(spark, blocks, self._schema, self._name)
+        frame: Any = dataframe_of_blocks(spark, self.blocks(), self._schema, self._name)
         self.stay()
         return frame  # type: ignore[no-any-return]
+
+    def blocks(self) -> dict[int, Block]:
+        """The committed blocks, by the numbers under which their holder has them.
+
+        Raises:
+            PenstockError: They have been released.
+        """
+        try:
+            found: dict[int, Block] = answer_of(self._found().blocks.remote(*self._sink or ()), _HOLDER)
+        except ray.exceptions.RayActorError as error:
+            raise self._gone() from error
+        return found
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The rows' Arrow schema as it was given."""
+        return self._schema
 
     def stay(self) -> None:
         """Keep the blocks until they are released: what is made of a DataFrame knows nothing of them."""
@@ -107,7 +133,7 @@ class SparkResults:
         self.unpersist()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_name": self._name, "_schema": self._schema, "_holder": None}
+        return {"_name": self._name, "_schema": self._schema, "_sink": self._sink, "_holder": None}
 
     def _found(self) -> Any:
         if self._holder is not None:
@@ -131,6 +157,9 @@ class BlockWriter:
         holder: The actor that holds the blocks.
         schema: The rows' Arrow schema; that of the first rows when left out.
         context: Where it runs.
+
+    Raises:
+        ConnectorError: The holder has ended.
     """
 
     def __init__(self, holder: Any, schema: pa.Schema | None, context: ConnectorContext) -> None:
@@ -141,6 +170,8 @@ class BlockWriter:
         #: Blocks on their way to the holder.
         self._calls: deque[Any] = deque()
         self._number = self._staged = 0
+        given = None if schema is None else schema.serialize().to_pybytes()
+        self._ask(holder.serve.remote(context.job_id, context.operator_id, given))
 
     def write(self, batch: Batch) -> None:
         """Add rows to the open block."""
@@ -207,7 +238,7 @@ class BlockWriter:
 
     def _ask(self, call: Any) -> Any:
         try:
-            return answer_of(call, "the holder of the job's results")
+            return answer_of(call, _HOLDER)
         except ray.exceptions.RayActorError as error:
             raise _blocks_lost() from error
 

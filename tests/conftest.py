@@ -38,6 +38,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in item.keywords:  # half of the time is spent by tests that share a session
+            shares = "spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("one session" if shares else "sessions of their own"))
     if config.getoption("--run-long"):
         return
     skip = pytest.mark.skip(reason="takes long: give --run-long")

@@ -28,6 +28,7 @@ from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 
 if TYPE_CHECKING:
     from penstock.runtime.graph.keyed_stream import KeyedStream
+    from penstock.runtime.graph.stream_environment import StreamEnvironment
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -57,6 +58,11 @@ class DataStream(Generic[T_co]):
         """Made by a `StreamEnvironment` and by other streams, not by users."""
         self._builder = builder
         self._inputs = inputs
+
+    @property
+    def environment(self) -> StreamEnvironment:
+        """The environment whose job the stream is part of."""
+        return self._builder.environment
 
     @_options
     def map(

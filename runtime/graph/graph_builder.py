@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.graph.checked_call import refuse
 from penstock.runtime.graph.operator_options import OperatorOptions, check_options
@@ -12,16 +12,21 @@ from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
 
+if TYPE_CHECKING:
+    from penstock.runtime.graph.stream_environment import StreamEnvironment
+
 
 class GraphBuilder:
     """Adds operators to a stream graph.
 
     Args:
+        environment: Whose graph it is.
         parallelism: Of an operator that says nothing.
         max_parallelism: Number of key groups; `None` computes it from each operator's parallelism.
     """
 
-    def __init__(self, parallelism: int, max_parallelism: int | None) -> None:
+    def __init__(self, environment: StreamEnvironment, parallelism: int, max_parallelism: int | None) -> None:
+        self.environment = environment
         self.graph = StreamGraph()
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism

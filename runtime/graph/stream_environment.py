@@ -86,7 +86,7 @@ class StreamEnvironment:
         self._config = replace(config if config is not None else JobConfig(), **changes)
         self._chaining = chaining
         self._executor = executor
-        self._builder = GraphBuilder(parallelism, max_parallelism)
+        self._builder = GraphBuilder(self, parallelism, max_parallelism)
 
     @property
     def name(self) -> str:

@@ -26,7 +26,7 @@ def test_rows_go_from_ray_data_into_a_job_and_back(tmp_path: Path) -> None:
     dataset = ray_data.range(COUNT, override_num_blocks=7).map(lambda row: {**row, "word": str(row["id"])})
     env = environment(tmp_path, parallelism=2)
     stream = bridge.from_ray_dataset(env, dataset, format="rows")
-    back = bridge.to_ray_dataset(env, stream.map(lambda row: {"n": row["id"], "of": len(row["word"])}))
+    back = bridge.to_ray_dataset(stream.map(lambda row: {"n": row["id"], "of": len(row["word"])}))
     rows = back.take_all()
     assert Counter(row["n"] for row in rows) == Counter(range(COUNT))
     assert all(row["of"] == len(str(row["n"])) for row in rows)
@@ -56,16 +56,38 @@ def test_arrow_batches_and_datasets_without_rows(tmp_path: Path) -> None:
     doubled = batches.map_batches(
         lambda b: pa.record_batch([pa.array([x * 2 for x in b["a"].to_pylist()])], ["a"]), "arrow"
     )
-    assert sorted(row["a"] for row in bridge.to_ray_dataset(env, doubled).take_all()) == [2, 4, 6]
+    assert sorted(row["a"] for row in bridge.to_ray_dataset(doubled).take_all()) == [2, 4, 6]
 
     schema = pa.schema({"a": pa.int64()})
     env = environment(tmp_path / "empty")
     none = bridge.from_ray_dataset(env, ray_data.from_arrow(schema.empty_table()))
-    assert bridge.to_ray_dataset(env, none, schema=schema).count() == 0
+    assert bridge.to_ray_dataset(none, schema=schema).count() == 0
     env = environment(tmp_path / "unknown")
     none = bridge.from_ray_dataset(env, ray_data.from_arrow(schema.empty_table()), format="rows")
     with pytest.raises(PenstockError, match="give to_ray_dataset a schema="):
-        bridge.to_ray_dataset(env, none)
+        bridge.to_ray_dataset(none)
+
+
+def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    numbers = env.from_collection("numbers", [{"n": n} for n in range(10)])
+    even, large = bridge.SparkResults(), bridge.SparkResults(pa.schema({"n": pa.int64()}))
+    numbers.filter(lambda row: row["n"] % 2 == 0).sink("even", even)
+    numbers.filter(lambda row: row["n"] > 99).sink("large", large)
+    job = submit(env)
+    with pytest.raises(PenstockError, match="are 'even', 'large': name one of them with id="):
+        bridge.to_ray_dataset(job)
+    assert sorted(row["n"] for row in bridge.to_ray_dataset(job, id="even").take_all()) == [0, 2, 4, 6, 8]
+    empty = bridge.to_ray_dataset(job, id="large")
+    assert (empty.count(), empty.schema().names) == (0, ["n"])
+
+    even.unpersist()
+    assert bridge.to_ray_dataset(job).count() == 0
+    large.unpersist()
+    with pytest.raises(PenstockError, match="holds no rows for Spark: give it a sink"):
+        bridge.to_ray_dataset(job)
+    with pytest.raises(GraphError, match="give a stream or a submitted job, not StreamEnvironment"):
+        bridge.to_ray_dataset(env)  # type: ignore[arg-type]
 
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def holders() -> set[str]:
 def test_results_of_a_job_are_a_data_frame(spark: SparkSession, tmp_path: Path) -> None:
     env = environment(tmp_path)
     rows = bridge.from_spark(env, spark.range(0, 50_000, 1, 3))
-    df = bridge.to_spark(env, rows.map(doubled), spark, timeout=PATIENCE)
+    df = bridge.to_spark(rows.map(doubled), spark, timeout=PATIENCE)
     assert df.dtypes == [("id", "bigint"), ("twice", "bigint")]
     assert df.selectExpr("count(*)", "sum(id)", "sum(twice)").first() == (
         50_000,
@@ -59,6 +59,7 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
         (tmp_path / "go").touch()
         assert finish(job).statistics.restarts == 1
         found = Counter(row.id for row in results.to_dataframe(spark).collect())
+        assert bridge.to_spark(job, spark).count() == count
     with pytest.raises(PenstockError, match="has ended or has released them"):
         results.to_dataframe(spark)
     assert 0 < seen < count, "what is committed can be read while the job runs"
@@ -91,4 +92,4 @@ def test_rows_that_do_not_fit_the_schema_fail_the_job(spark: SparkSession, tmp_p
     env = environment(tmp_path, parallelism=1, restart=NoRestart())
     rows = env.from_collection("rows", [{"a": 1}, {"a": "one"}])
     with pytest.raises(JobFailedError, match=r"operator 'to-spark'.*which does not fit the schema"):
-        bridge.to_spark(env, rows, spark, timeout=PATIENCE)
+        bridge.to_spark(rows, spark, timeout=PATIENCE)

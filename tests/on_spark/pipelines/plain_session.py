@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
     rows = bridge.from_spark(env, df).map_batches(doubled, "arrow")
     table = bridge.SparkTable(folder / "table", pa.schema({"id": pa.int64()}))
     rows.map_batches(only_ids, "arrow").sink("table", table)
-    back = bridge.to_spark(env, rows, spark, timeout=PATIENCE)
+    back = bridge.to_spark(rows, spark, timeout=PATIENCE)
     print("same types:", back.dtypes == df.dtypes)
     expected = df.selectExpr("id * 2 AS id", "at", "m")
     print("rows:", back.count())

@@ -29,6 +29,13 @@ def result_of(operator: Operator, rows: list[Any]) -> list[Any]:
     return [row for batch in operator.process(RowBatch(rows)) for row in batch.rows]  # type: ignore[union-attr]
 
 
+def test_every_stream_knows_its_environment() -> None:
+    env = StreamEnvironment()
+    numbers = env.from_collection("numbers", [1, 2])
+    assert numbers.environment is env
+    assert numbers.map(abs).filter(bool).environment is env
+
+
 def test_word_count_reads_as_in_the_documentation() -> None:
     env = StreamEnvironment(
         "word-count", parallelism=2, checkpointing=Checkpointing(every=1, storage="file:///tmp/wc")
