@@ -58,7 +58,7 @@ class Highest(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
 def make_readings(folder: Path, files: int, readings: int) -> list[tuple[str, float]]:
     """Made-up readings as JSON lines, some files of them; all of them."""
     folder.mkdir()
-    made = [(f"s{i % SENSORS}", (i * 37 % 400) / 10 + i / 1000) for i in range(files * readings)]
+    made = [(f"s{i % SENSORS}", round((i * 37 % 400) / 10 + i / 1000, 3)) for i in range(files * readings)]
     for number in range(files):
         lines = [
             json.dumps({"sensor": sensor, "celsius": celsius})
