@@ -14,7 +14,7 @@ SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
-.PHONY: demo test test-long simulate check bench dist compiled lint types help clean
+.PHONY: demo notebook test test-long simulate check bench dist compiled lint types help clean
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -22,6 +22,7 @@ help:
 	@echo "make check      what a developer runs all the time: ruff, mypy, the fast tests"
 	@echo "make test-long  the long versions of the tests"
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
+	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
 
@@ -38,6 +39,9 @@ test: lint types compiled
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark"
 	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(SPARK_BESIDE) -m spark
+
+notebook: $(READY)
+	$(BIN)/python tests/examples/spark_notebook.py
 
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)

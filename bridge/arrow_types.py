@@ -93,7 +93,7 @@ def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
         case types.UserDefinedType():
             _refuse(path, kind, "convert it to plain columns first")
         case types.YearMonthIntervalType():
-            _refuse(path, kind, "cast it to int months, or to string")
+            _refuse(path, kind, "cast it to INTERVAL MONTH and that to INT, or to STRING")
     plain = _PLAIN.get(kind.simpleString())
     if plain is None:
         _refuse(path, kind, "cast it to another type, or drop it")

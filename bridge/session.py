@@ -50,6 +50,9 @@ class _Running:
     session: SparkSession
 
 
+#: In the trace of RayDP's master, which runs on any node.
+_NO_JAVA: Final = "No such file or directory: 'java'"
+
 #: RayDP allows one session a process.
 _running: _Running | None = None
 
@@ -197,8 +200,7 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
         )
     except Exception as error:  # Ray, RayDP and Py4J raise many kinds
         raydp.stop_spark()
-        msg = f"Spark did not start on Ray: {error}. `penstock doctor` shows whether the versions fit"
-        raise DeploymentError(msg) from error
+        raise DeploymentError(_no_start(error)) from error
     _stop_with_raydp(session)
     _running = _Running(wanted, session)
     session.sparkContext.setLogLevel("ERROR")
@@ -208,6 +210,16 @@ def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSess
         session.stop()
         raise
     return session
+
+
+def _no_start(error: Exception) -> str:
+    if _NO_JAVA in str(error):
+        return (
+            "Spark did not start on Ray: a node of the cluster has no `java` on its PATH. Start each node "
+            "with one that fits (PATH=/path/of/java/bin:$PATH ray start ...); where this program starts Ray, "
+            "call spark_session first"
+        )
+    return f"Spark did not start on Ray: {error}. `penstock doctor` shows whether the versions fit"
 
 
 def _stop_with_raydp(session: Any) -> None:

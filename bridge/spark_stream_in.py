@@ -54,6 +54,11 @@ _STOPPED: Final = (
     "the Spark session was stopped while its query ran; keep it as long as the job is to run (stop() of the "
     "query ends the job in peace), and start the job again"
 )
+#: What Spark, or a change of the stream, says comes first.
+_FAILED: Final = (
+    "{}. The micro-batches before that are committed and stay: mend it, and start a job with the same "
+    "checkpoint_location and restore_from= the last checkpoint of this one, which goes on behind them"
+)
 
 
 def from_structured_streaming(
@@ -174,6 +179,8 @@ class StreamingQuery:
             left = self._restarts if self._batches > before else left - 1
             if not is_alive(self._df.sparkSession):
                 reason, left = _STOPPED, -1
+            elif left < 0:
+                reason = _FAILED.format(reason)
             if left < 0:
                 logger.error("the query for job %s has failed: %s", depots.job_id, reason)
                 depots.fail(reason)

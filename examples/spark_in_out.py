@@ -1,5 +1,6 @@
 """Spark cleans and joins, a job enriches with state for each customer, Spark aggregates.
 
+    pip install 'penstock[spark]'
     python examples/spark_in_out.py
 
 Orders and customers are made up. Spark drops broken orders and joins the customers; the rows go straight from
@@ -18,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -35,6 +37,10 @@ from penstock.runtime import (
 
 CUSTOMERS = 97
 COUNTRIES = ("Chile", "Ghana", "Japan", "Norway")
+_WHOLE = pa.int64()
+NUMBERED = pa.schema(
+    {"customer": _WHOLE, "country": pa.string(), "number": _WHOLE, "cents": _WHOLE, "total": _WHOLE}
+)
 
 
 class Loyalty(KeyedProcessFunction[int, dict[str, Any], dict[str, Any]]):
@@ -90,7 +96,7 @@ def expected(count: int) -> dict[str, tuple[int, int, int]]:
         cents[country] += order * 7 % 5_000
         of_customer[customer] += order * 7 % 5_000
         largest[country] = max(largest[country], of_customer[customer])
-    return {country: (orders[country], cents[country], largest[country]) for country in COUNTRIES}
+    return {country: (orders[country], cents[country], largest[country]) for country in orders}
 
 
 def kill_in_the_middle(job: RayJobHandle) -> None:
@@ -116,13 +122,13 @@ def run(spark: SparkSession, count: int, storage: str, kill: bool) -> dict[str, 
         env, clean_and_join(spark, make_orders(spark, count)), id="orders", format="rows", window=1 << 18
     )
     numbered = orders.key_by(lambda order: order["customer"]).process("loyalty", Loyalty())
-    with bridge.SparkResults() as results:
+    with bridge.SparkResults(NUMBERED) as results:
         numbered.sink("numbered", results)
         job = env.submit()
         assert isinstance(job, RayJobHandle)
         if kill:
             kill_in_the_middle(job)
-        finished = job.wait()
+        finished = job.wait(progress=True)
         print(f"the job took {finished.duration:.1f} s with {finished.statistics.restarts} restart(s)")
         summed = (
             results.to_dataframe(spark)
@@ -134,10 +140,19 @@ def run(spark: SparkSession, count: int, storage: str, kill: bool) -> dict[str, 
         return {row.country: (row.orders, row.cents, row.largest) for row in summed.collect()}
 
 
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
+
+
 def main() -> int:
     """Run and compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--orders", type=int, default=200_000, metavar="N")
+    parser.add_argument(
+        "--orders", type=positive, default=200_000, metavar="N", help="how many (default: 200000)"
+    )
     parser.add_argument("--kill", action="store_true", help="end a subtask in the middle")
     options = parser.parse_args()
     share = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}

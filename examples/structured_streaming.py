@@ -1,10 +1,14 @@
 """Files -> Spark Structured Streaming -> a job with state -> a table -> Spark Structured Streaming.
 
+    pip install 'penstock[spark]'
     python examples/structured_streaming.py
 
-A query watches a folder, parses readings and hands each micro-batch over; the job keeps the highest reading
-of each sensor and writes every new record into a table; a second query watches the table. Spark commits a
-micro-batch only when a checkpoint of the job covers it, so each reading counts once, whatever dies.
+A query watches a folder, parses readings and hands each micro-batch over. The job numbers each sensor's
+readings and keeps its highest one (state), and writes what it knows after each reading into a table. A second
+query watches the table and sums up. Then all of it is computed again in plain Python and compared.
+
+Spark commits a micro-batch only when a checkpoint of the job covers it, and the table shows a row only then,
+too: so each reading counts once on the whole way.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ import argparse
 import json
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from penstock import bridge
 from penstock.runtime import (
@@ -30,28 +37,28 @@ from penstock.runtime import (
 )
 
 SENSORS = 5
-RECORDS = pa.schema({"sensor": pa.string(), "celsius": pa.float64()})
+KNOWN = pa.schema({"sensor": pa.string(), "number": pa.int64(), "highest": pa.float64()})
 
 
-class Records(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
-    """Emits a reading that is higher than all of its sensor before it."""
+class Highest(KeyedProcessFunction[str, dict[str, Any], dict[str, Any]]):
+    """Numbers the readings of each sensor and keeps the highest."""
 
     def open(self, ctx: RuntimeContext) -> None:
         """Bind the state."""
-        self._highest: ValueState = ctx.value_state("highest", default=None)
+        self._so_far: ValueState = ctx.value_state("so far", default=None)
 
     def process(self, value: dict[str, Any], ctx: RuntimeContext) -> Iterable[dict[str, Any]]:
         """One reading of the sensor that is the current key."""
-        highest = self._highest.value()
-        if highest is None or value["celsius"] > highest:
-            self._highest.update(value["celsius"])
-            yield {"sensor": value["sensor"], "celsius": value["celsius"]}
+        number, highest = self._so_far.value() or (0, value["celsius"])
+        number, highest = number + 1, max(highest, value["celsius"])
+        self._so_far.update((number, highest))
+        yield {"sensor": value["sensor"], "number": number, "highest": highest}
 
 
 def make_readings(folder: Path, files: int, readings: int) -> list[tuple[str, float]]:
-    """Made-up readings as JSON lines, some files of them; all of them in their order."""
+    """Made-up readings as JSON lines, some files of them; all of them."""
     folder.mkdir()
-    made = [(f"s{i % SENSORS}", (i * 37 % 400) / 10 + i / 1000) for i in range(files * readings)]
+    made = [(f"s{i % SENSORS}", round((i * 37 % 400) / 10 + i / 1000, 3)) for i in range(files * readings)]
     for number in range(files):
         lines = [
             json.dumps({"sensor": sensor, "celsius": celsius})
@@ -61,24 +68,25 @@ def make_readings(folder: Path, files: int, readings: int) -> list[tuple[str, fl
     return made
 
 
-def expected(readings: list[tuple[str, float]]) -> dict[str, float]:
-    """The highest reading of each sensor."""
+def expected(readings: list[tuple[str, float]]) -> dict[str, tuple[int, int, float]]:
+    """Rows, the last number and the highest reading of each sensor, without Spark and without Penstock."""
+    count = Counter(sensor for sensor, _ in readings)
     highest: dict[str, float] = {}
     for sensor, celsius in readings:
         highest[sensor] = max(celsius, highest.get(sensor, celsius))
-    return highest
+    return {sensor: (count[sensor], count[sensor], highest[sensor]) for sensor in count}
 
 
-def run(spark: Any, folder: Path, files: int, readings: int) -> bool:
-    """Run it all; whether the result is right."""
-    made = make_readings(folder / "readings", files, readings)
+def job_from_readings(spark: SparkSession, folder: Path) -> tuple[StreamEnvironment, bridge.SparkTable]:
+    """The first query and the job behind it; the table that the job writes."""
     watched = (
         spark.readStream.schema("sensor string, celsius double")
         .option("maxFilesPerTrigger", 1)
         .json(str(folder / "readings"))
     )
+    # The end of each micro-batch induces a checkpoint: the period may be long.
     env = StreamEnvironment(
-        "records", checkpointing=Checkpointing(every=0.5, storage=str(folder / "checkpoints"))
+        "highest", checkpointing=Checkpointing(every=60, storage=str(folder / "checkpoints"))
     )
     rows = bridge.from_structured_streaming(
         env,
@@ -88,35 +96,52 @@ def run(spark: Any, folder: Path, files: int, readings: int) -> bool:
         checkpoint_location=str(folder / "query"),
         trigger={"availableNow": True},  # ends when all files are read; leave it out to go on for ever
     )
-    table = bridge.SparkTable(folder / "records", RECORDS)
-    rows.key_by(lambda row: row["sensor"]).process("records", Records()).sink("table", table)
+    table = bridge.SparkTable(folder / "highest", KNOWN)
+    rows.key_by(lambda row: row["sensor"]).process("highest", Highest()).sink("table", table)
+    return env, table
 
+
+def run(spark: SparkSession, folder: Path, files: int, readings: int) -> bool:
+    """Run it all; whether the result is right."""
+    made = make_readings(folder / "readings", files, readings)
+    env, table = job_from_readings(spark, folder)
     job = env.submit()
     query = (
         table.read_stream(spark)
         .groupBy("sensor")
-        .agg({"celsius": "max", "*": "count"})
+        .agg(F.count("*").alias("rows"), F.max("number").alias("last"), F.max("highest").alias("highest"))
         .writeStream.format("memory")
-        .queryName("highest")
+        .queryName("summed")
         .outputMode("complete")
         .option("checkpointLocation", str(folder / "second-query"))
         .start()
     )
-    finished = job.wait()
-    query.processAllAvailable()
+    finished = job.wait(progress=True)
+    query.processAllAvailable()  # what it has not read of the table
     query.stop()
-    highest = spark.sql("SELECT * FROM highest ORDER BY sensor")
-    highest.show()
+    summed = spark.sql("SELECT * FROM summed ORDER BY sensor")
+    summed.show()
     print(f"the job took {finished.duration:.1f} s, {finished.statistics.completed_checkpoints} checkpoints")
-    found = {row["sensor"]: row["max(celsius)"] for row in highest.collect()}
+    found = {row.sensor: (row.rows, row.last, row.highest) for row in summed.collect()}
+    if found != expected(made):
+        print(f"WRONG: {found} is not {expected(made)}")
     return found == expected(made)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
 
 
 def main() -> int:
     """Run and compare."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--files", type=int, default=4, metavar="N", help="micro-batches")
-    parser.add_argument("--readings", type=int, default=1_000, metavar="N", help="in each file")
+    parser.add_argument("--files", type=positive, default=4, metavar="N", help="micro-batches (default: 4)")
+    parser.add_argument(
+        "--readings", type=positive, default=1_000, metavar="N", help="in each file (default: 1000)"
+    )
     options = parser.parse_args()
     configs = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5, "spark.sql.shuffle.partitions": 2}
     try:
@@ -128,7 +153,8 @@ def main() -> int:
     except PenstockError as error:
         print(f"structured_streaming: {error}", file=sys.stderr)
         return 1
-    print("the highest reading of each sensor is right" if correct else "WRONG")
+    if correct:
+        print("every reading was counted once")
     return 0 if correct else 1
 
 

@@ -54,7 +54,8 @@ def test_a_table_of_another_job_is_refused_while_that_lives(
     monkeypatch.setattr(spark_table, "job_lives", lambda job_id: True)
     with (
         pytest.raises(
-            (PenstockError, OperatorError), match="is written by operator 'out' of job other, which"
+            (PenstockError, OperatorError),
+            match="is written by operator 'out' of job other, which lives; end that job first, or write to",
         ),
         OperatorHarness(SinkOperator(SparkTable(tmp_path, SCHEMA))),
     ):

@@ -92,6 +92,13 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+def listens(port: int) -> bool:
+    """Whether somebody does, on loopback."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
 def answers(dashboard: str, token: str | None) -> int | None:
     """The status code that the dashboard answers with; `None` when nobody listens."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -140,7 +147,8 @@ def head_node(**more: str) -> Iterator[Cluster]:
         words = [str(word) for option in options.items() for word in option]
 
         def is_up(said: str) -> bool:
-            return answers(dashboard, token_file.read_text()) == 200
+            # The agent starts what is submitted. It comes up last, on a busy machine much later.
+            return answers(dashboard, token_file.read_text()) == 200 and listens(others[0])
 
         command = [BIN / "ray", "start", "--head", "--block", "--disable-usage-stats", *words]
         with _node(command, environment, is_up):

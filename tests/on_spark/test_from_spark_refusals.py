@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pipelines.jobs import PATIENCE, copied, environment
 from pipelines.numbered import numbers
 
 from penstock import bridge
+from penstock.bridge.spark_in import arrow_schema_of
 from penstock.runtime import GraphError, JobFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_CAST = "which Arrow can't carry from Spark: cast it to INTERVAL MONTH and that to INT, or to STRING"
 
 
 def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
@@ -29,11 +33,17 @@ def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
 @pytest.mark.parametrize(
     ("column", "refused"),
     [
-        ("named_struct('age', INTERVAL '3' YEAR)", r"column 'c\.age' has type interval year, which Arrow"),
-        ("array(INTERVAL '3' MONTH)", r"column 'c\[\]' has type interval month, which Arrow"),
-        ("map('a', INTERVAL '2' YEAR)", r"column 'c\.value' has type interval year, which Arrow"),
-        ("make_interval(0, 1)", "column 'c' has type interval, which PySpark can't read"),
-        ("array(make_interval(0, 1))", "column 'c' has type .*interval.*, which PySpark can't read"),
+        ("named_struct('age', INTERVAL '3' YEAR)", rf"column 'c\.age' has type interval year, {_CAST}"),
+        ("array(INTERVAL '3' MONTH)", rf"column 'c\[\]' has type interval month, {_CAST}"),
+        ("map('a', INTERVAL '2' YEAR)", rf"column 'c\.value' has type interval year, {_CAST}"),
+        (
+            "make_interval(0, 1)",
+            "column 'c' has type interval, .*: convert it to days, to seconds or to text",
+        ),
+        (
+            "array(make_interval(0, 1))",
+            "column 'c' has type .*interval.*, which PySpark can't read .*: convert",
+        ),
     ],
 )
 def test_a_type_that_can_not_travel_is_refused_by_name(
@@ -43,6 +53,15 @@ def test_a_type_that_can_not_travel_is_refused_by_name(
     df = spark.sql(f"SELECT 1 AS id, {column} AS c")
     with pytest.raises(GraphError, match=refused):
         bridge.from_spark(environment(tmp_path), df)
+
+
+def test_the_casts_that_a_refusal_names_help(spark: SparkSession) -> None:
+    df = spark.sql(
+        "SELECT CAST(CAST(a AS INTERVAL MONTH) AS INT) AS months, CAST(a AS STRING) AS text "
+        "FROM (SELECT INTERVAL '1-2' YEAR TO MONTH AS a)"
+    )
+    assert arrow_schema_of(df).types == [pa.int32(), pa.string()]
+    assert df.first() == (14, "INTERVAL '1-2' YEAR TO MONTH")
 
 
 def test_a_user_defined_type_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:

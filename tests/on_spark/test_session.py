@@ -72,5 +72,8 @@ def test_sessions_that_are_stopped_after_and_in_a_hand_over(tmp_path: Path) -> N
         (failure,) = (line for line in said.splitlines() if line.startswith(f"{kind} failed: "))
         assert f"{kind} failed: operator 'rows'" in failure
         assert "the Spark session was stopped" in failure or "or stopped it, before" in failure
+        assert "; keep " in failure
+        assert "start the job again" in failure
         assert f"{kind} restarts: 0" in said
     assert "stream kept all that Spark has committed: True" in said
+    assert "batch kept all that was committed, each row once: True" in said

@@ -95,9 +95,11 @@ def test_a_second_job_that_writes_the_same_table_is_refused(spark: SparkSession,
 
     second = environment(tmp_path, parallelism=1)
     second.from_collection("rows", [{"id": -1}]).sink("mine", table)
-    with pytest.raises(
-        JobFailedError, match=rf"is written by operator 'out' of job {first.job_id}, which lives"
-    ):
+    owned = (
+        rf"operator 'mine' .*table {tmp_path / 'table'} is written by operator 'out' of job {first.job_id}, "
+        "which lives; end that job first, or write to another path"
+    )
+    with pytest.raises(JobFailedError, match=owned):
         second.run(timeout=PATIENCE, progress=False)
 
     (tmp_path / "go").touch()

@@ -45,15 +45,23 @@ def test_a_file_of_another_schema_fails_the_job_and_another_job_goes_on_behind_w
     os.utime(wrong, (2e9, 2e9))  # the newest file comes last
     df = watched(spark, tmp_path)
     job, table = stream_into_table(spark, tmp_path, df, query_restarts=0)
-    with pytest.raises(JobFailedError, match=r"operator 'rows'.*001\.parquet.*\[id\], Expected: bigint"):
+    what = (
+        r"operator 'rows'.*001\.parquet.*\[id\], Expected: bigint.*are committed and stay: mend it, and start"
+    )
+    with pytest.raises(JobFailedError, match=what):
         job.wait(PATIENCE)
     assert job.statistics().restarts == 0
     assert ids(table, spark) == Counter(range(ROWS))
 
     eventually("the end of the first job's master", lambda: job.report().master is None)
     arrive(tmp_path, 1)
-    once = {"availableNow": True}
-    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger=once)
+    job, table = stream_into_table(
+        spark,
+        tmp_path,
+        watched(spark, tmp_path),
+        trigger={"availableNow": True},
+        restore_from=str(tmp_path / "checkpoints" / job.job_id),
+    )
     finish(job)
     assert ids(table, spark) == Counter(range(2 * ROWS))
 

@@ -15,7 +15,7 @@ from pipelines.jobs import PATIENCE, environment
 from penstock import bridge
 from penstock.actors import start_local
 from penstock.bridge.java import find_java, use_java
-from penstock.runtime import NoRestart
+from penstock.runtime import DeploymentError, NoRestart
 
 COUNT = 1_000
 
@@ -44,10 +44,25 @@ def only_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select(["id"])
 
 
+def start_without_java() -> None:
+    """The cluster has none on its path, this program has one again."""
+    had = os.environ["PATH"]
+    os.environ["PATH"] = str(Path(sys.executable).parent)
+    start_local(num_cpus=4)
+    os.environ["PATH"] = had
+
+
+def refused_by_the_cluster() -> None:
+    try:
+        bridge.spark_session("no java")
+    except DeploymentError as error:
+        print("refused:", error)
+
+
 def main(folder: Path) -> None:
     use_java(find_java(os.environ), os.environ)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    start_local(num_cpus=4)
+    start_without_java()
     plain = plain_session()
     spark = bridge.spark_session(existing=plain)
     print("taken as it is:", spark is plain, spark.sparkContext.master, "raydp" in sys.modules)
@@ -64,6 +79,7 @@ def main(folder: Path) -> None:
     print("rows:", back.count())
     print("lost or changed:", len(differing(expected, back)))
     back.unpersist()
+    refused_by_the_cluster()
     ray.shutdown()
     print("outlived the cluster:", table.read(spark).distinct().count())
     spark.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pipelines.jobs import (
     Slowed,
     after_rows,
     assert_each_once,
+    committed,
     copied,
     environment,
     eventually,
@@ -67,9 +69,17 @@ def stopped_in_the_middle(folder: Path) -> None:
     wide = spark.range(0, 4_000_000, 1, 40)
     job = copied(folder, wide, slow=Slowed(10_000, folder / "go"), window=1 << 10)
     after_rows(job, 5_000)
+    before = committed_ids(folder)
     spark.stop()
     (folder / "go").touch()
     ends_in_failure("batch", job)
+    after = committed_ids(folder)
+    once = set(after.values()) == {1}
+    print("batch kept all that was committed, each row once:", bool(before) and before <= after and once)
+
+
+def committed_ids(folder: Path) -> Counter[int]:
+    return Counter(committed(folder)["id"].to_pylist())
 
 
 def stream_has_kept_its_rows(folder: Path) -> None:

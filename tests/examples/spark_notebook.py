@@ -1,0 +1,78 @@
+"""The notebook with Spark: how it is executed here, and what of that is committed for readers of a web page.
+
+    make notebook
+
+executes it and writes its outputs into it. What a program says on its standard error, and when a cell ran, is
+different each time and for nobody who reads: it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import nbformat
+from nbclient import NotebookClient
+
+NOTEBOOK: Final = (
+    Path(__file__).resolve().parents[2] / "examples" / "notebooks" / "spark_to_ray_and_back.ipynb"
+)
+#: Seconds for one cell.
+_PATIENCE: Final = 280
+
+
+def executed(folder: Path) -> Any:
+    """A copy of the notebook, executed by a kernel of its own that works in this folder."""
+    notebook = cleared(nbformat.read(NOTEBOOK, as_version=4))
+    NotebookClient(notebook, timeout=_PATIENCE, kernel_name="python3").execute(cwd=str(folder))
+    return notebook
+
+
+def cleared(notebook: Any) -> Any:
+    """The notebook as it is before its first run."""
+    for cell in code_cells(notebook):
+        cell.outputs, cell.execution_count = [], None
+    return notebook
+
+
+def for_readers(notebook: Any) -> Any:
+    """The executed notebook without what differs from run to run."""
+    for cell in notebook.cells:
+        cell.metadata = {}
+    for cell in code_cells(notebook):
+        cell.outputs = _joined(output for output in cell.outputs if output.get("name") != "stderr")
+    notebook.metadata.language_info = {"name": "python"}
+    return notebook
+
+
+def _joined(found: Iterable[Any]) -> list[Any]:
+    """What a cell printed is one output, also where something that is left out came in between."""
+    joined: list[Any] = []
+    for output in found:
+        if joined and output.get("name") == joined[-1].get("name") == "stdout":
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+def code_cells(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook: Any) -> list[Any]:
+    return [output for cell in code_cells(notebook) for output in cell.outputs]
+
+
+def pictures(notebook: Any) -> list[str]:
+    """The SVG documents that a reader sees, in their order."""
+    return [
+        output.data["image/svg+xml"]
+        for output in outputs(notebook)
+        if "image/svg+xml" in output.get("data", {})
+    ]
+
+
+if __name__ == "__main__":
+    nbformat.write(for_readers(executed(Path.cwd())), NOTEBOOK)

@@ -1,0 +1,93 @@
+"""What a reader of the committed notebook sees: the results of a run, and nothing of its machine."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import nbformat
+import pytest
+from spark_notebook import NOTEBOOK, code_cells, for_readers, outputs, pictures
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+#: What differs from machine to machine, or from run to run; and what would be found.
+_OF_A_MACHINE = {
+    "a path": (r"(?<![\w/:<.)])/\w[\w.@-]*/\w|~/|[A-Z]:\\", "wrote '/tmp/notebook-x/chk-1'"),
+    "the address of a host": (r"\b\d{1,3}(\.\d{1,3}){3}\b|localhost", "at 127.0.0.1:8265"),
+    "the address of an object": (r"\b0x[0-9a-f]{4,}", "<Smooth object at 0x7f12ab34>"),
+    "a process": (r"\bpid\b", "(Smooth pid=4711)"),
+    "the time of day": (r"\b\d{4}-\d\d-\d\d|\b\d\d:\d\d:\d\d", "12:00:01 WARN"),
+    "how long it took": (r"\d ?(ms|s|min)\b", "finished | 4 s"),
+}
+
+
+@pytest.fixture(scope="module")
+def notebook() -> Any:
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+def shown(notebook: Any) -> str:
+    """All that its outputs say."""
+    return "\n".join(
+        text
+        for output in outputs(notebook)
+        for text in ([output.text] if output.output_type == "stream" else output.data.values())
+    )
+
+
+def test_every_cell_was_executed_once_and_in_order(notebook: Any) -> None:
+    nbformat.validate(notebook)
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    results = [output for output in outputs(notebook) if output.output_type == "execute_result"]
+    of_cells = [cell.execution_count for cell in cells for o in cell.outputs if o in results]
+    assert [output.execution_count for output in results] == of_cells
+
+
+def test_it_shows_the_graph_of_the_job_and_the_day_of_a_sensor(notebook: Any) -> None:
+    graph, day = map(ElementTree.fromstring, pictures(notebook))
+    said = ["".join(text.itertext()) for text in graph.iter(f"{SVG}text")]
+    assert said.count("readings: source(SparkSource)") == said.count("smooth: process(Smooth)") == 2
+    assert {"key_group by sensor_of", "Arrow frames", "committed blocks"} < set(said)
+    assert len(list(graph.iter(f"{SVG}line"))) == 2 + 4 + 2 + 2, "to the job, in it, from it, to its master"
+
+    (curve,) = (line.attrib["points"].split() for line in day.iter(f"{SVG}polyline"))
+    dots = [(dot.attrib["cx"], dot.attrib["cy"]) for dot in day.iter(f"{SVG}circle")]
+    assert len(dots) == len(curve) > 200
+    assert [x for x, _ in dots] == [point.split(",")[0] for point in curve]
+    assert len({y for _, y in dots}) > 100, "no flat line"
+
+
+def test_it_shows_tables_and_says_that_each_reading_was_there_once(notebook: Any) -> None:
+    said = shown(notebook)
+    assert "|-- smooth: double" in said
+    assert "<th>readings</th>" in said
+    assert re.search(r"[\d,]+ readings, each of them once", said)
+
+
+@pytest.mark.parametrize("what", _OF_A_MACHINE)
+def test_it_shows_nothing_of_the_machine_or_of_the_run(notebook: Any, what: str) -> None:
+    pattern, example = _OF_A_MACHINE[what]
+    assert re.search(pattern, example)
+    assert not re.findall(f".{{0,40}}(?:{pattern}).{{0,40}}", shown(notebook))
+
+
+def test_it_shows_no_errors_and_no_logs(notebook: Any) -> None:
+    kinds = {output.get("name", output.output_type) for output in outputs(notebook)}
+    assert kinds == {"stdout", "execute_result"}
+    assert {json.dumps(cell.metadata) for cell in notebook.cells} == {"{}"}, "nothing of when it ran"
+
+
+def test_what_is_for_nobody_who_reads_is_left_out() -> None:
+    v4 = nbformat.v4
+    said = [v4.new_output("stream", name=f"std{to}", text=to) for to in ("out", "err", "out")]
+    cell = v4.new_code_cell(metadata={"execution": {"iopub.status.idle": "now"}}, outputs=said)
+    left = for_readers(
+        v4.new_notebook(cells=[cell], metadata={"language_info": {"name": "python", "version": "3"}})
+    )
+    assert [output.text for output in left.cells[0].outputs] == ["outout"]
+    assert left.cells[0].metadata == {}
+    assert left.metadata.language_info == {"name": "python"}
