@@ -10,6 +10,7 @@ READY := $(VENV)/.ready
 # session, the other one those that start their own; see `tests/conftest.py`.
 BESIDE := -n 2 --dist loadfile
 SPARK_BESIDE := -n 2 --dist loadgroup
+WITH_PROCESSES := tests/on_ray tests/on_spark tests/examples tests/docs tests/benchmarks
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
@@ -37,8 +38,8 @@ demo: $(READY)
 
 test: lint types compiled
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark"
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(SPARK_BESIDE) -m spark
+	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(SPARK_BESIDE) -m spark $(WITH_PROCESSES)
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
@@ -48,8 +49,8 @@ simulate: $(READY)
 
 test-long: $(READY) compiled
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark"
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long $(SPARK_BESIDE) -m spark
+	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long $(SPARK_BESIDE) -m spark $(WITH_PROCESSES)
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"

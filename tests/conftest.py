@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,6 +18,8 @@ settings.register_profile("busy machine", deadline=None, suppress_health_check=[
 settings.load_profile("busy machine")
 
 
+#: The only folders with tests on Ray or with Spark: `make test` collects no others for them.
+_WITH_PROCESSES: Final = ("on_ray", "on_spark", "examples", "docs", "benchmarks")
 #: Fixtures that hold a cluster which tests share.
 _CLUSTERS: Final = {"ray_cluster", "spark"}
 #: Whether the cluster of `ray_cluster` runs.
@@ -39,7 +42,14 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in item.keywords:  # half of the time is spent by tests that share a session
+        with_spark = item.get_closest_marker("spark") is not None
+        processes = with_spark or item.get_closest_marker("ray") is not None
+        if processes and _folder(item) not in _WITH_PROCESSES:
+            raise pytest.UsageError(
+                f"{item.nodeid} needs Ray or Spark: move it to one of {_WITH_PROCESSES}, "
+                "or `make test` won't run it"
+            )
+        if with_spark:
             shares = "spark" in getattr(item, "fixturenames", ())
             item.add_marker(pytest.mark.xdist_group("one session" if shares else "sessions of their own"))
     if config.getoption("--run-long"):
@@ -48,6 +58,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords:
             item.add_marker(skip)
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 @pytest.hookimpl(tryfirst=True)
