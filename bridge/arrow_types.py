@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from penstock.bridge.session_zone import is_known
 from penstock.runtime.errors import GraphError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def arrow_schema(schema: StructType, time_zone: str) -> pa.Schema:
 
     Args:
         schema: The DataFrame's schema.
-        time_zone: Spark's session time zone; timestamps carry it.
+        time_zone: Spark's session time zone; timestamps carry it, those without a zone none.
 
     Raises:
         UnsupportedTypeError: A column can't travel; the message names it and says what to do.
@@ -55,7 +56,12 @@ def arrow_schema(schema: StructType, time_zone: str) -> pa.Schema:
 
 
 def _field(field: Any, path: str, time_zone: str) -> pa.Field:
-    return pa.field(field.name, arrow_type(field.dataType, path, time_zone), field.nullable)
+    return _named(field.name, arrow_type(field.dataType, path, time_zone), nullable=field.nullable)
+
+
+def _named(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
+    """A field; Spark says of the elements of `array()` that they are not null, and Arrow that they are."""
+    return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
 def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
@@ -73,7 +79,7 @@ def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
 
     match kind:
         case types.TimestampType():
-            return pa.timestamp("us", time_zone)
+            return _timestamp(path, time_zone)
         case types.DecimalType():
             return pa.decimal128(kind.precision, kind.scale)
         case types.DayTimeIntervalType():
@@ -82,11 +88,13 @@ def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
             return pa.string()
         case types.ArrayType():
             element = arrow_type(kind.elementType, f"{path}[]", time_zone)
-            return pa.list_(pa.field("element", element, kind.containsNull))
+            return pa.list_(_named("element", element, nullable=kind.containsNull))
         case types.MapType():
             key = arrow_type(kind.keyType, f"{path}.key", time_zone)
+            if pa.types.is_null(key):
+                _refuse(path, kind, "cast it to a map whose keys have a type")
             value = arrow_type(kind.valueType, f"{path}.value", time_zone)
-            return pa.map_(key, pa.field("value", value, kind.valueContainsNull))
+            return pa.map_(key, _named("value", value, nullable=kind.valueContainsNull))
         case types.StructType():
             _refuse_doubles(kind, f"column '{path}'")
             return pa.struct([_field(field, f"{path}.{field.name}", time_zone) for field in kind])
@@ -98,6 +106,16 @@ def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
     if plain is None:
         _refuse(path, kind, "cast it to another type, or drop it")
     return plain
+
+
+def _timestamp(path: str, time_zone: str) -> pa.DataType:
+    if not is_known(time_zone):
+        msg = (
+            f"column '{path}' holds times, and Python does not know Spark's session time zone {time_zone!r}: "
+            "set spark.sql.session.timeZone to a name such as 'Europe/Berlin' or '+02:00'"
+        )
+        raise UnsupportedTypeError(msg)
+    return pa.timestamp("us", time_zone)
 
 
 def _refuse(path: str, kind: DataType, advice: str) -> Any:

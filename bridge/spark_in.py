@@ -15,6 +15,7 @@ from penstock.bridge.arrow_types import UnsupportedTypeError, arrow_schema
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.hand_over import Depots, HandOver
 from penstock.bridge.session import is_alive
+from penstock.bridge.session_zone import session_zone
 from penstock.bridge.spark_errors import spark_error_text
 from penstock.bridge.spark_reader import RecordFormat, SparkSource
 from penstock.runtime.errors import GraphError
@@ -94,7 +95,7 @@ def arrow_schema_of(df: DataFrame) -> Any:
     Raises:
         UnsupportedTypeError: A column can't travel.
     """
-    return arrow_schema(_schema_of(df), str(df.sparkSession.conf.get("spark.sql.session.timeZone")))
+    return arrow_schema(_schema_of(df), session_zone(df.sparkSession))
 
 
 def _schema_of(df: DataFrame) -> StructType:

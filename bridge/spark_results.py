@@ -54,7 +54,7 @@ class SparkResults:
 
     Args:
         schema: The rows' Arrow schema. Needed when rows are dicts whose first batch may not show all types,
-            and when there may be no rows at all.
+            and when there may be no rows at all. Only columns that it declares as `not null` stay so.
 
     Raises:
         BadRecordError: The schema has a type that Spark does not read.

@@ -3,6 +3,9 @@
 Spark's reader of Arrow takes some types for others without a word: `large_string` gives empty strings and
 `timestamp[ns]` is read as microseconds. So everything is cast to the types that Spark writes itself before it
 leaves, and what has no such type is refused by the name of the column.
+
+Arrow does not check that a column which is `not null` holds no nulls, and Spark takes its word for it. So
+only a schema that the user gives makes such columns, and their values are looked at.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ _DIGITS: Final = 38
 
 @lru_cache(maxsize=64)
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as Spark reads it right.
+    """The schema as Spark reads it right; what is nested may be null.
 
     Raises:
         BadRecordError: A column can't be read by Spark; the message names it.
@@ -61,11 +64,11 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
     if len(set(schema.names)) < len(schema.names):
         msg = f"columns {schema.names} are not all different; Spark needs a name for each"
         raise BadRecordError(msg)
-    return pa.schema([_field(field, field.name) for field in schema])
+    return pa.schema([_field(field, field.name).with_nullable(field.nullable) for field in schema])
 
 
 def _field(field: pa.Field, path: str) -> pa.Field:
-    return pa.field(field.name, readable_type(field.type, path), field.nullable)
+    return pa.field(field.name, readable_type(field.type, path))
 
 
 def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
@@ -105,7 +108,7 @@ class ReadableBatches:
     """Makes Arrow batches that Spark reads right of whatever a stream carries.
 
     Args:
-        schema: The schema of all of them; without one the first batch decides.
+        schema: The schema of all of them; without one the first batch decides, and every column may be null.
 
     Example:
         >>> from penstock.runtime import RowBatch
@@ -129,15 +132,23 @@ class ReadableBatches:
         """
         arrow = batch.batch if isinstance(batch, ArrowBatch) else self._of_rows(batch.rows)
         if self._schema is None:
-            self._schema = readable_schema(arrow.schema)
+            fields = readable_schema(arrow.schema)
+            self._schema = pa.schema([field.with_nullable(True) for field in fields])
         if arrow.schema.equals(self._schema, check_metadata=True):
-            return arrow
+            return self._without_hidden_nulls(arrow)
         try:
             if set(arrow.schema.names) != set(self._schema.names):
                 raise BadRecordError(self._misfit(f"a batch has columns {arrow.schema.names}"))
             return arrow.select(self._schema.names).cast(self._schema)
         except (pa.ArrowException, ValueError, TypeError) as error:
             raise BadRecordError(self._misfit(f"a batch can't be cast ({error})")) from error
+
+    def _without_hidden_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch; a cast finds nulls where the schema has none, and this is one that needs no cast."""
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if not field.nullable and column.null_count:
+                raise BadRecordError(self._misfit(f"column '{field.name}' is 'not null' and holds nulls"))
+        return batch
 
     def _of_rows(self, rows: Sequence[Any]) -> pa.RecordBatch:
         odd = next((row for row in rows if not isinstance(row, Mapping)), None)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.
 _OWNERS: Final = "_penstock"
+#: Old times are in today's calendar; Spark refuses them in files of others until it is told so.
+_CALENDAR: Final = {"datetimeRebaseMode": "CORRECTED"}
 #: Spark's names for: no file in the folder; no folder, which some object stores don't have without files.
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
@@ -87,7 +89,7 @@ class SparkTable:
             PenstockError: Nothing is committed, and the table was given no schema.
         """
         self._make_folder(spark)
-        return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
+        return spark.read.options(**_CALENDAR).schema(self._schema_for(spark)).parquet(str(self.path))
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
         """What is committed, and what will be, as a streaming DataFrame.
@@ -96,7 +98,8 @@ class SparkTable:
             PenstockError: Nothing is committed, and the table was given no schema.
         """
         self._make_folder(spark)
-        return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
+        reader = spark.readStream.options(**_CALENDAR)
+        return reader.schema(self._schema_for(spark)).parquet(str(self.path))
 
     def _files(self) -> FileSink:
         return FileSink.parquet(str(self.path), self.schema, compression=self.compression)

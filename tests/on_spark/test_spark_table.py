@@ -16,6 +16,7 @@ from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually
 
 from penstock import bridge
 from penstock.bridge import SparkTable
+from penstock.bridge.spark_in import arrow_schema_of
 from penstock.runtime import CommitPermit, ConnectorContext, JobFailedError, JobStatus, PenstockError
 
 if TYPE_CHECKING:
@@ -132,12 +133,19 @@ def test_a_file_that_spark_can_not_read_is_not_taken_for_an_empty_table(
 
 def test_a_table_outlives_its_job_and_keeps_its_types(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.sql(
-        "SELECT id, timestamp_micros(id) AS at, array(id) ids, CAST(id AS decimal(20,3)) AS d FROM range(5)"
+        "SELECT id, timestamp_micros(id) AS at, array(id) ids, CAST(id AS decimal(20,3)) AS d, "
+        "timestamp_seconds(-id * 10000000000) AS long_ago, DATE'0001-01-01' AS first, "
+        "TIMESTAMP_NTZ'0001-01-01 00:00:00' AS wall, INTERVAL '1 02' DAY TO HOUR AS i FROM range(5)"
     )
     env = environment(tmp_path, parallelism=1)
     table = SparkTable(tmp_path / "table")
     bridge.from_spark(env, df).sink("out", table)
     env.run(timeout=PATIENCE, progress=False)
-    again = table.read(spark)
-    assert again.dtypes == df.dtypes
-    assert sorted(again.collect()) == sorted(df.collect())
+    again = table.read(spark).drop("i")
+    assert again.dtypes == df.drop("i").dtypes
+    assert sorted(again.collect()) == sorted(df.drop("i").collect())
+    # Parquet has numbers for intervals.
+    assert table.read(spark).select("i").dtypes == [("i", "bigint")]
+    told = SparkTable(table.path, arrow_schema_of(df)).read(spark)
+    assert told.select("i").dtypes == [("i", "interval day to second")]
+    assert sorted(told.collect()) == sorted(df.collect())

@@ -10,42 +10,78 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from pipelines.jobs import PATIENCE, environment
-from pipelines.typed_frames import comparable, frames
+from pipelines.typed_frames import columns_in, columns_of, frames, schema_that_comes_back
 
 from penstock import bridge
+from penstock.bridge.spark_in import arrow_schema_of
+from penstock.bridge.spark_reader import RecordFormat
 from penstock.runtime import JobFailedError, NoRestart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize(("zone", "examples"), [("UTC", 2), ("America/St_Johns", 1)])
+def long(zone: str, format: RecordFormat, examples: int) -> Any:
+    return pytest.param(zone, format, examples, marks=[pytest.mark.long, pytest.mark.timeout(3_000)])
+
+
+@pytest.mark.parametrize(
+    ("zone", "format", "examples"),
+    [
+        ("UTC", "rows", 1),
+        ("America/St_Johns", "rows", 1),
+        ("GMT+5:45", "arrow", 1),  # no name that Python knows
+        long("UTC", "arrow", 15),
+        long("America/St_Johns", "arrow", 15),
+        long("America/St_Johns", "rows", 15),
+        long("GMT+5:45", "rows", 15),
+    ],
+)
 def test_rows_of_every_type_come_back_as_they_were(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, zone: str, examples: int
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    zone: str,
+    format: RecordFormat,
+    examples: int,
 ) -> None:
     """Every example has all types with the values at their edges; what is drawn comes on top."""
 
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), deadline=None)
-    @given(frame=frames())
+    @settings(
+        max_examples=examples,
+        phases=[Phase.reuse, Phase.generate],  # each try to make a failing one smaller would be a job
+        suppress_health_check=list(HealthCheck),
+        deadline=None,
+    )
+    @given(frame=frames(local_times=format == "rows" and zone != "UTC"))
     def there_and_back(frame: tuple[Any, list[tuple[Any, ...]]]) -> None:
         schema, rows = frame
         df = spark.createDataFrame(rows, schema)
         env = environment(tmp_path_factory.mktemp("types"), parallelism=2)
-        back = bridge.to_spark(env, bridge.from_spark(env, df), spark, timeout=PATIENCE)
-        assert [(f.name, f.dataType.simpleString()) for f in back.schema] == [
-            (f.name, f.dataType.simpleString()) for f in df.schema
-        ]
-        # A shuffle of so many columns takes longer than all the rest.
-        expected = [comparable(row) for row in sorted(df.collect(), key=lambda row: row.row)]
-        found = [comparable(row) for row in sorted(back.collect(), key=lambda row: row.row)]
+        stream = bridge.from_spark(env, df, format=format)
+        if format == "rows":
+            back = bridge.to_spark(
+                env, stream.map(itself), spark, schema=arrow_schema_of(df), timeout=PATIENCE
+            )
+        else:
+            back = bridge.to_spark(stream, spark, timeout=PATIENCE)
+        found, expected = columns_in(back), columns_of(rows, schema)
         back.unpersist()
-        assert found == expected
-        assert len(found) == len(rows)
+        changed = {
+            f"{field.name} {field.dataType.simpleString()}": (found[field.name], expected[field.name])
+            for field in schema
+            if found[field.name] != expected[field.name]
+        }
+        assert not changed
+        assert back.schema == schema_that_comes_back(schema, columns_keep_not_null=format == "rows")
 
     with session_setting(spark, "spark.sql.session.timeZone", zone):
         there_and_back()
+
+
+def itself(row: dict[str, Any]) -> dict[str, Any]:
+    return row
 
 
 @contextmanager
@@ -58,32 +94,46 @@ def session_setting(spark: SparkSession, key: str, value: str) -> Iterator[None]
         spark.conf.set(key, str(had))
 
 
-def test_char_columns_become_strings_and_one_without_a_type_is_refused_on_the_way_out(
+def test_the_zone_of_the_session_travels_by_a_name_that_python_knows(spark: SparkSession) -> None:
+    df = spark.sql("SELECT timestamp_seconds(0) AS at, TIMESTAMP_NTZ'1970-01-01 00:00:00' AS wall")
+    for zone, known in [("Asia/Kolkata", "Asia/Kolkata"), ("PST", "America/Los_Angeles"), ("Z", "UTC")]:
+        with session_setting(spark, "spark.sql.session.timeZone", zone):
+            schema = arrow_schema_of(df)
+        assert schema.field("at").type == pa.timestamp("us", known)
+        assert schema.field("wall").type == pa.timestamp("us")
+
+
+def test_char_and_far_times_travel_and_a_column_without_a_type_is_refused_on_the_way_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     spark.sql(f"CREATE TABLE chars (c CHAR(5), v VARCHAR(7)) USING parquet LOCATION '{tmp_path / 'chars'}'")
     try:
         spark.sql("INSERT INTO chars VALUES ('ab', 'cd'), (NULL, NULL)")
-        df = spark.sql("SELECT *, NULL AS nothing FROM chars")
+        far = f"timestamp_micros({2**63 - 1}) AS at, timestamp_micros({-(2**63)}) AS before"
+        df = spark.sql(
+            f"SELECT *, {far}, date_from_unix_date({2**31 - 1}) AS day, NULL AS nothing FROM chars"
+        )
         env = environment(tmp_path, parallelism=1)
-        shown = bridge.from_spark(env, df, format="rows").map(shown_nothing)
-        schema = pa.schema(
-            [(name, pa.string()) for name in ("c", "v", "nothing")]
-        )  # the nulls may come first
-        back = bridge.to_spark(env, shown, spark, schema=schema, timeout=PATIENCE)
-        assert {tuple(row) for row in back.collect()} == {("ab   ", "cd", "None"), (None, None, "None")}
+        shown = bridge.from_spark(env, df).map_batches(shown_nothing, "arrow")
+        back = bridge.to_spark(shown, spark, timeout=PATIENCE)
+        numbers = "unix_micros(at)", "unix_micros(before)", "unix_date(day)"
+        found = {tuple(row) for row in back.selectExpr("c", "v", *numbers, "nothing").collect()}
+        unchanged = (2**63 - 1, -(2**63), 2**31 - 1, "null")
+        assert found == {("ab   ", "cd", *unchanged), (None, None, *unchanged)}
         back.unpersist()
 
         env = environment(tmp_path, parallelism=1, restart=NoRestart())
         rows = bridge.from_spark(env, df)
         with pytest.raises(JobFailedError, match=r"column 'nothing' holds nothing but nulls.*: cast it, or"):
-            bridge.to_spark(env, rows, spark, timeout=PATIENCE)
+            bridge.to_spark(rows, spark, timeout=PATIENCE)
     finally:
         spark.sql("DROP TABLE chars")
 
 
-def shown_nothing(row: dict[str, Any]) -> dict[str, Any]:
-    return {"c": row["c"], "v": row["v"], "nothing": repr(row["nothing"])}
+def shown_nothing(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Its type in its place."""
+    column = batch.schema.get_field_index("nothing")
+    return batch.set_column(column, "nothing", pa.array([str(batch.schema.types[column])] * batch.num_rows))
 
 
 def test_arrow_types_that_spark_would_misread_are_cast(spark: SparkSession, tmp_path: Path) -> None:
@@ -91,7 +141,7 @@ def test_arrow_types_that_spark_would_misread_are_cast(spark: SparkSession, tmp_
     instant = datetime.fromisoformat("2024-05-06T07:08:09")
     env = environment(tmp_path, parallelism=1)
     odd = env.from_collection("rows", [{"n": 1}]).map_batches(OddTypes(instant), "arrow")
-    df = bridge.to_spark(env, odd, spark, timeout=PATIENCE)
+    df = bridge.to_spark(odd, spark, timeout=PATIENCE)
     row = df.first()
     assert row is not None
     assert row.asDict() == {

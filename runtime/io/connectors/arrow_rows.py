@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.record.elements import Batch, RowBatch
 
 #: Older ones make an object of every value on the way, and numpy is several times as fast.
@@ -16,6 +17,9 @@ _LISTS_ARE_FAST: Final = int(pa.__version__.partition(".")[0]) >= 26
 def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """One dict per row, from column name to value.
 
+    Raises:
+        BadRecordError: Python has no value for one of them; the message names the column.
+
     Example:
         >>> rows_of_arrow(pa.record_batch({"a": [1, 2], "b": ["x", None]}))
         [{'a': 1, 'b': 'x'}, {'a': 2, 'b': None}]
@@ -23,13 +27,25 @@ def rows_of_arrow(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]
     names = batch.schema.names
-    columns = [_values(column) for column in batch.columns]
+    columns = [_readable(name, column) for name, column in zip(names, batch.columns, strict=True)]
     return [dict(zip(names, values, strict=False)) for values in zip(*columns, strict=True)]
 
 
 def rows_of(batch: Batch) -> Sequence[Any]:
     """The rows of any batch."""
     return batch.rows if isinstance(batch, RowBatch) else rows_of_arrow(batch.batch)
+
+
+def _readable(name: str, column: pa.Array) -> list[Any]:
+    try:
+        return _values(column)
+    except (OverflowError, ValueError) as error:
+        msg = (
+            f"column '{name}' of type {column.type} holds what Python has no value for ({error}): its dates "
+            "and times are of the years 1 to 9999, in the zone of the column, and of whole microseconds. "
+            "Take Arrow batches instead of rows, or cast the column before"
+        )
+        raise BadRecordError(msg) from error
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -64,6 +64,13 @@ def test_only_wanted_columns_are_read(file, read_all):
     assert read_all(FileSource.parquet(file, columns=["s"])).rows == [{"s": row["s"]} for row in ROWS]
 
 
+def test_a_time_that_python_has_no_value_for_is_refused_as_a_row_by_its_column(tmp_path, read_all):
+    far = pa.array([0, 2**62]).cast(pa.timestamp("us"))
+    pq.write_table(pa.table({"i": [1, 2], "at": far}), tmp_path / "a.parquet")
+    with pytest.raises(ConnectorError, match=r"column 'at' of type timestamp\[us\] .* the years 1 to 9999"):
+        read_all(FileSource.parquet(tmp_path))
+
+
 def test_empty_row_groups_and_files_give_nothing(tmp_path, read_all):
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "a.parquet")
     assert read_all(FileSource.parquet(tmp_path)).rows == []
