@@ -42,7 +42,7 @@ _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
 @dataclass(frozen=True)
 class SparkTable:
-    """An exactly-once table; a sink.
+    """An exactly-once table; a sink. `SparkTable.of` takes one by its name in Spark's catalog.
 
     Attributes:
         path: A folder: a local path that is the same place on every node, or a URL of an object store.
@@ -66,6 +66,29 @@ class SparkTable:
         object.__setattr__(self, "path", absolute(self.path))
         if self.schema is not None:
             object.__setattr__(self, "schema", readable_schema(self.schema))
+
+    @classmethod
+    def of(cls, spark: SparkSession, name: str, *, compression: str = "snappy") -> SparkTable:
+        """The table that has a name in Spark's catalog: where its files are, with the columns that it has.
+
+        It must be there already, and be nothing but Parquet files: no view, no partitions, no buckets.
+        Batch queries by the name see new files after `REFRESH TABLE`; `read` and streams see them anyway.
+
+        Args:
+            spark: The session whose catalog is asked, now and never again.
+            name: As in SQL: `totals`, `shop.totals`.
+            compression: Of the Parquet files.
+
+        Raises:
+            ConfigurationError: There is no such table, or it is one that a job can't write.
+            UnsupportedTypeError: A column has a type that can't travel.
+        """
+        from penstock.bridge.catalog_table import find_table  # subtasks need nothing of it
+
+        path, schema = find_table(spark, name)
+        table = cls(path, schema, compression)
+        table._make_folder(spark)  # streams by the name want it, too
+        return table
 
     def writer(self, context: ConnectorContext) -> TableWriter:
         """Make the writer of one subtask.
