@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Characters of a row that is to take memory.
-WIDTH = 5_000
+WIDTH = 8_000
 
 
 def doubled(row: dict[str, Any]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def holders() -> set[str]:
 def test_results_of_a_job_are_a_data_frame_that_goes_past_the_program(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """250 MB of them."""
+    """400 MB of them."""
     env = environment(tmp_path)
     rows = bridge.from_spark(env, spark.range(0, 50_000, 1, 3))
     with driver_memory(spark) as memory:
