@@ -42,13 +42,19 @@ def dataframe_of_blocks(
     if not blocks:
         return spark.createDataFrame([], spark_schema)
     if is_raydp(spark):
-        from raydp.spark.dataset import _convert_by_rdd, get_locations
+        from raydp.spark.dataset import _convert_by_rdd
 
         references = [block.data for block in blocks.values()]
-        frame: DataFrame = _convert_by_rdd(spark, references, get_locations(references), spark_schema)
+        frame: DataFrame = _convert_by_rdd(spark, references, _owners(references), spark_schema)
         return frame
     pull = Pull(ray.get_runtime_context().gcs_address, holder, tuple(blocks))
     return spark.range(0, len(blocks), 1, len(blocks)).mapInArrow(pull, spark_schema)
+
+
+def _owners(references: Sequence[Any]) -> list[bytes]:
+    """Who owns each block; Ray warns of the way by which RayDP's own function asks for it."""
+    worker: Any = ray._private.worker.global_worker
+    return [worker.core_worker.get_owner_address(reference) for reference in references]
 
 
 def is_raydp(spark: SparkSession) -> bool:

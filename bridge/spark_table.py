@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 #: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.
 _OWNERS: Final = "_penstock"
-#: Old times are in today's calendar; Spark refuses them in files of others until it is told so.
-_CALENDAR: Final = {"datetimeRebaseMode": "CORRECTED"}
+#: Says to Spark, in each file, that old times are in today's calendar: it refuses those of unknown writers.
+_CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
 #: Spark's names for: no file in the folder; no folder, which some object stores don't have without files.
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
 
 @dataclass(frozen=True)
 class SparkTable:
-    """An exactly-once table; a sink.
+    """An exactly-once table; a sink. `SparkTable.of` takes one by its name in Spark's catalog.
 
     Attributes:
         path: A folder: a local path that is the same place on every node, or a URL of an object store.
@@ -69,6 +69,29 @@ class SparkTable:
         if self.schema is not None:
             object.__setattr__(self, "schema", readable_schema(self.schema))
 
+    @classmethod
+    def of(cls, spark: SparkSession, name: str, *, compression: str = "snappy") -> SparkTable:
+        """The table that has a name in Spark's catalog: where its files are, with the columns that it has.
+
+        It must be there already, and be nothing but Parquet files: no view, no partitions, no buckets.
+        Batch queries by the name see new files after `REFRESH TABLE`; `read` and streams see them anyway.
+
+        Args:
+            spark: The session whose catalog is asked, now and never again.
+            name: As in SQL: `totals`, `shop.totals`.
+            compression: Of the Parquet files.
+
+        Raises:
+            ConfigurationError: There is no such table, or it is one that a job can't write.
+            UnsupportedTypeError: A column has a type that can't travel.
+        """
+        from penstock.bridge.catalog_table import find_table  # subtasks need nothing of it
+
+        path, schema = find_table(spark, name)
+        table = cls(path, schema, compression)
+        table._make_folder(spark)  # streams by the name want it, too
+        return table
+
     def writer(self, context: ConnectorContext) -> TableWriter:
         """Make the writer of one subtask.
 
@@ -89,7 +112,7 @@ class SparkTable:
             PenstockError: Nothing is committed, and the table was given no schema.
         """
         self._make_folder(spark)
-        return spark.read.options(**_CALENDAR).schema(self._schema_for(spark)).parquet(str(self.path))
+        return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
         """What is committed, and what will be, as a streaming DataFrame.
@@ -98,11 +121,11 @@ class SparkTable:
             PenstockError: Nothing is committed, and the table was given no schema.
         """
         self._make_folder(spark)
-        reader = spark.readStream.options(**_CALENDAR)
-        return reader.schema(self._schema_for(spark)).parquet(str(self.path))
+        return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
 
     def _files(self) -> FileSink:
-        return FileSink.parquet(str(self.path), self.schema, compression=self.compression)
+        schema = None if self.schema is None else self.schema.with_metadata(_CALENDAR)
+        return FileSink.parquet(str(self.path), schema, compression=self.compression)
 
     def _make_folder(self, spark: SparkSession) -> None:
         """A table that nobody has written yet is empty; Spark wants its folder all the same."""
@@ -142,7 +165,8 @@ class TableWriter:
     def write(self, batch: Batch) -> None:
         """Add rows to the open file."""
         if len(batch):
-            self._files.write(ArrowBatch(self._batches.convert(batch)))
+            readable = self._batches.convert(batch)
+            self._files.write(ArrowBatch(readable.replace_schema_metadata(_CALENDAR)))
 
     def prepare_commit(self) -> Sequence[PendingFile]:
         """End the open file and make it durable."""

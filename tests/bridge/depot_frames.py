@@ -1,9 +1,9 @@
-"""Frames for a depot, and what it gives out."""
+"""Frames for a depot, what it gives out, and what a program calls of it."""
 
 from __future__ import annotations
 
 from penstock.bridge.depot import Depot
-from penstock.bridge.depot_messages import Frame
+from penstock.bridge.depot_messages import DepotStatistics, Frame
 
 
 def frame(
@@ -26,3 +26,25 @@ def closed(depot: Depot, epoch: int, run: str, expected: dict[int, tuple[int, in
     """What does not fit, or `None` and the epoch is closed."""
     problem = depot.prepare(epoch, run, expected)
     return depot.close(epoch) if problem is None else problem
+
+
+class Asked:
+    """The calls that the program makes of the actor around a depot."""
+
+    def __init__(self, depot: Depot) -> None:
+        self._depot = depot
+
+    def stage(self, epoch: int) -> str:
+        return self._depot.stage(epoch).value
+
+    def close(self, epoch: int) -> str | None:
+        return self._depot.close(epoch)
+
+    def finish(self) -> None:
+        self._depot.finish()
+
+    def fail(self, reason: str) -> None:
+        self._depot.fail(reason)
+
+    def statistics(self) -> DepotStatistics:
+        return self._depot.statistics()

@@ -5,37 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from depot_frames import frame
+from depot_frames import Asked, frame
 from unsteady import DEAD, Unsteady
 
 from penstock.bridge import hand_over
 from penstock.bridge.answers import NoAnswerError
 from penstock.bridge.depot import Depot
-from penstock.bridge.depot_messages import DepotStatistics
 from penstock.bridge.frame_store import FrameStore
 from penstock.bridge.hand_over import Depots
-
-
-class Asked:
-    """The calls that the program makes of the actor around a depot."""
-
-    def __init__(self, depot: Depot) -> None:
-        self._depot = depot
-
-    def stage(self, epoch: int) -> str:
-        return self._depot.stage(epoch).value
-
-    def close(self, epoch: int) -> str | None:
-        return self._depot.close(epoch)
-
-    def finish(self) -> None:
-        self._depot.finish()
-
-    def fail(self, reason: str) -> None:
-        self._depot.fail(reason)
-
-    def statistics(self) -> DepotStatistics:
-        return self._depot.statistics()
 
 
 @pytest.fixture

@@ -82,8 +82,8 @@ def test_a_block_runs(snippet: Snippet, tmp_path: Path, monkeypatch: pytest.Monk
         assert said.getvalue() == snippet.prints
 
 
-def run(snippet: Snippet, folder: Path) -> str:
-    """What a block prints as a program of its own, on a cluster of its own."""
+def run(snippet: Snippet, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a block as a program of its own, on a cluster of its own."""
     (folder / "snippet.py").write_text(snippet.code, encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
         environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -96,7 +96,7 @@ def run(snippet: Snippet, folder: Path) -> str:
             timeout=200,
         )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
 
 
 def programs() -> Iterator[object]:
@@ -109,9 +109,13 @@ def programs() -> Iterator[object]:
 
 @pytest.mark.parametrize("snippet", list(programs()))
 def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path) -> None:
-    printed = run(snippet, tmp_path)
+    done = run(snippet, tmp_path)
     if snippet.prints is not None:
-        assert printed == snippet.prints
+        assert done.stdout == snippet.prints
+    if "spark_session(" in snippet.code:
+        # Every JVM tells of JAVA_TOOL_OPTIONS, which whoever runs the tests may have set.
+        said = [line for line in done.stderr.splitlines() if "Picked up JAVA_TOOL_OPTIONS" not in line]
+        assert not said, "a session that goes well is quiet"
 
 
 @pytest.mark.ray

@@ -19,6 +19,7 @@ from pipelines.jobs import (
     finish,
     slow_release,
 )
+from pipelines.memory import LITTLE, driver_memory
 from pipelines.numbered import COUNT, WIDTH, numbers, wide_numbers
 
 from penstock import bridge
@@ -78,7 +79,7 @@ def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None
     assert_each_once(tmp_path, COUNT)
 
 
-def test_a_partition_larger_than_the_memory_of_its_executor_streams(
+def test_a_partition_larger_than_the_memory_of_its_executor_streams_past_the_program(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """One partition of 700 MB, from an executor with a heap of 600, through a window of 8."""
@@ -88,12 +89,14 @@ def test_a_partition_larger_than_the_memory_of_its_executor_streams(
     stream: Any = bridge.from_spark(env, wide, id="rows", window=window)
     narrow = stream.map_batches(NarrowedUntilTheLast(rows - 1, tmp_path / "go"), "arrow")
     narrow.sink("out", FileSink.parquet(tmp_path / "out"))
-    job: Any = env.submit()
-    (seen,) = bridge.wait_for_hand_over(job, PATIENCE)
-    slow_release(tmp_path)
-    finish(job)
+    with driver_memory(spark) as memory:
+        job: Any = env.submit()
+        (seen,) = bridge.wait_for_hand_over(job, PATIENCE)
+        slow_release(tmp_path)
+        finish(job)
     assert_each_once(tmp_path, rows)
     assert seen.bytes > 700_000_000
+    assert memory.most < LITTLE
     assert seen.partitions == 1
     assert seen.most_unread_bytes <= window + 5 * (5 << 20), "four frames under way, and one in hand"
 

@@ -17,7 +17,14 @@ from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually
 from penstock import bridge
 from penstock.bridge import SparkTable
 from penstock.bridge.spark_in import arrow_schema_of
-from penstock.runtime import CommitPermit, ConnectorContext, JobFailedError, JobStatus, PenstockError
+from penstock.runtime import (
+    CommitPermit,
+    ConfigurationError,
+    ConnectorContext,
+    JobFailedError,
+    JobStatus,
+    PenstockError,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,14 +55,27 @@ class DiesBeforeCommit:
         return writer
 
 
+def named_table(spark: SparkSession, folder: Path, name: str, columns: str) -> SparkTable:
+    """A new table of Spark's catalog, whose files are in the test's folder."""
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
+    spark.sql(f"CREATE TABLE {name} ({columns}) USING parquet LOCATION '{folder}/table'")
+    return SparkTable.of(spark, name)
+
+
+def by_name(spark: SparkSession, name: str) -> Counter[int]:
+    """What Spark finds in a table of its catalog."""
+    spark.catalog.refreshTable(name)
+    return Counter(row.id for row in spark.table(name).select("id").collect())
+
+
 def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
-    table = SparkTable(tmp_path / "table", SCHEMA)
+    table = named_table(spark, tmp_path, "held", "id BIGINT")
     env = environment(tmp_path, parallelism=1)
-    stream: Any = bridge.from_spark(env, spark.range(0, COUNT, 1, 3), id="rows", window=1 << 16)
+    stream: Any = bridge.from_spark(env, spark.range(0, COUNT, 1, 3), id="rows")
     slow = stream.map_batches(Slowed(4_000, tmp_path / "go"), "arrow")
     slow.sink("out", DiesBeforeCommit(table, str(tmp_path / "died")))
     query = (
-        table.read_stream(spark)
+        spark.readStream.table("held")
         .writeStream.format("memory")
         .queryName("seen")
         .outputMode("append")
@@ -64,15 +84,17 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
     )
     try:
         job: Any = env.submit()
+        bridge.wait_for_hand_over(job, PATIENCE)  # or its tasks would keep the executors from the reads
         eventually("a commit that is about to begin", (tmp_path / "died").exists)
         query.processAllAvailable()
         assert table.read(spark).count() == spark.table("seen").count() == 0, "it is prepared, not committed"
+        assert not by_name(spark, "held")
         assert [name for name in os.listdir(tmp_path / "table") if name[0] in "._"]
         (tmp_path / "looked").touch()
         wait_until(job, "the second attempt", lambda report: report.statistics.attempt == 2)
         reads = [Counter(row.id for row in table.read(spark).collect())]
         after_rows(job, 2_000)
-        reads.append(Counter(row.id for row in table.read(spark).collect()))
+        reads.append(by_name(spark, "held"))
         (tmp_path / "go").touch()
         result = finish(job)
         query.processAllAvailable()
@@ -83,7 +105,7 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
     for read in reads:
         assert set(read.values()) <= {1}, "no row twice, whatever the moment"
     assert Counter(row.id for row in table.read(spark).collect()) == Counter(range(COUNT))
-    assert streamed == Counter(range(COUNT))
+    assert streamed == by_name(spark, "held") == Counter(range(COUNT))
 
 
 def test_a_second_job_that_writes_the_same_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
@@ -137,15 +159,64 @@ def test_a_table_outlives_its_job_and_keeps_its_types(spark: SparkSession, tmp_p
         "timestamp_seconds(-id * 10000000000) AS long_ago, DATE'0001-01-01' AS first, "
         "TIMESTAMP_NTZ'0001-01-01 00:00:00' AS wall, INTERVAL '1 02' DAY TO HOUR AS i FROM range(5)"
     )
+    from pyspark.sql import functions as F
+
+    plain = df.drop("i")
+    kept = named_table(spark, tmp_path, "kept", ", ".join(f"{name} {kind}" for name, kind in plain.dtypes))
+    old = {
+        name: F.lit(None).cast(kind) for name, kind in plain.dtypes if name in ("long_ago", "first", "wall")
+    }
+    before = plain.withColumns({"id": plain.id - 5, **old})  # Spark itself asks before it writes old times
+    before.write.insertInto("kept")
+    assert spark.table("kept").count() == 5
     env = environment(tmp_path, parallelism=1)
-    table = SparkTable(tmp_path / "table")
-    bridge.from_spark(env, df).sink("out", table)
+    rows = bridge.from_spark(env, df)
+    tables = [SparkTable(tmp_path / "without a name"), kept]
+    rows.sink("out", tables[0])
+    rows.map_batches(without_interval, "arrow").sink("kept", kept)
     env.run(timeout=PATIENCE, progress=False)
-    again = table.read(spark).drop("i")
-    assert again.dtypes == df.drop("i").dtypes
-    assert sorted(again.collect()) == sorted(df.drop("i").collect())
+    for table, expected in zip(tables, [df.drop("i"), plain.union(before)], strict=True):
+        again = table.read(spark).drop("i")
+        assert again.dtypes == expected.dtypes
+        assert sorted(again.collect(), key=by_id) == sorted(expected.collect(), key=by_id)
     # Parquet has numbers for intervals.
-    assert table.read(spark).select("i").dtypes == [("i", "bigint")]
-    told = SparkTable(table.path, arrow_schema_of(df)).read(spark)
+    unnamed = tables[0]
+    assert unnamed.read(spark).select("i").dtypes == [("i", "bigint")]
+    told = SparkTable(unnamed.path, arrow_schema_of(df)).read(spark)
     assert told.select("i").dtypes == [("i", "interval day to second")]
     assert sorted(told.collect()) == sorted(df.collect())
+    assert spark.table("kept").count() == 5, "what Spark knew of it before"
+    assert by_name(spark, "kept") == Counter(range(-5, 5))
+    assert sorted(spark.table("kept").collect(), key=by_id) == sorted(expected.collect(), key=by_id)
+
+
+def without_interval(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select([name for name in batch.schema.names if name != "i"])
+
+
+def by_id(row: Any) -> int:
+    return int(row.id)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("VIEW odd AS SELECT 1 AS id", "it is a view"),
+        ("TEMPORARY VIEW odd AS SELECT 1 AS id", "it is a view"),
+        ("TABLE odd (id BIGINT) USING json LOCATION '{0}'", "its format is json"),
+        ("TABLE odd (id BIGINT, day DATE) USING parquet PARTITIONED BY (day) LOCATION '{0}'", "partitions"),
+        ("TABLE odd (id BIGINT) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS LOCATION '{0}'", "buckets"),
+        ("TABLE odd (id BIGINT, code VARCHAR(3)) USING parquet LOCATION '{0}'", r"\['code'\] are CHAR or"),
+        ("TABLE even (id BIGINT) USING parquet LOCATION '{0}'", r"finds no table 'odd'.*give SparkTable the"),
+    ],
+)
+def test_a_name_of_anything_but_plain_parquet_files_is_refused(
+    spark: SparkSession, tmp_path: Path, made: str, told: str
+) -> None:
+    what, name, *_ = made.removeprefix("TEMPORARY ").split()
+    spark.sql(f"CREATE {made.format(tmp_path)}")
+    try:
+        with pytest.raises(ConfigurationError, match=told):
+            SparkTable.of(spark, "odd")
+    finally:
+        spark.sql(f"DROP {what} {name}")

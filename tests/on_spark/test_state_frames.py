@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pipelines.jobs import PATIENCE, committed, environment
+from pipelines.jobs import committed, environment, finish
+from pipelines.streams import AN_HOUR, ROWS, arrive, watched
 
 from penstock import bridge, runtime
 from penstock.runtime import FileSink
@@ -29,7 +30,10 @@ def entries_of(url: str, operator: str, state: str = "reduce") -> dict[Any, Any]
     return dict(zip(from_arrow(table["key"]), from_arrow(table["value"]), strict=True))
 
 
-def test_a_job_goes_on_from_what_spark_has_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_job_goes_on_from_what_spark_has_counted_and_spark_reads_its_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each of two micro-batches induces a checkpoint; the second one holds what has changed since."""
     before = spark.range(0, COUNT, 1, 4).selectExpr("concat('c', id % 1000) AS customer")
     totals = before.groupBy("customer").count()
     start = bridge.write_state(
@@ -39,19 +43,38 @@ def test_a_job_goes_on_from_what_spark_has_counted(spark: SparkSession, tmp_path
         parallelism=3,
     )
 
-    env = environment(tmp_path)
-    new = env.from_collection("new", [(f"c{i % 1500}", 1) for i in range(3_000)])
+    arrive(tmp_path, 0, 1)
+    env = environment(tmp_path, every=AN_HOUR, keep_after="always")
+    new = bridge.from_structured_streaming(
+        env,
+        watched(spark, tmp_path),
+        format="rows",
+        checkpoint_location=str(tmp_path / "query"),
+        trigger={"availableNow": True},
+    ).map(lambda row: (f"c{row['id'] % 700 + 600}", 1))
     counted = new.key_by(lambda pair: pair[0]).reduce("total", lambda a, b: (a[0], a[1] + b[1]))
     rows = counted.map(lambda pair: {"customer": pair[0], "count": pair[1]})
     rows.sink("out", FileSink.parquet(tmp_path / "out"))
-    env.run(restore_from=start, timeout=PATIENCE, progress=False)
+    job: Any = env.submit(restore_from=start)
+    finish(job)
 
+    came = [f"c{i % 700 + 600}" for i in range(2 * ROWS)]
     expected = Counter({f"c{i}": COUNT // 1000 for i in range(1000)})
-    expected.update(f"c{i % 1500}" for i in range(3_000))
+    expected.update(came)
     last: dict[str, int] = {}
     for row in committed(tmp_path).to_pylist():
         last[row["customer"]] = max(last.get(row["customer"], 0), row["count"])
-    assert last == dict(expected)
+    assert last == {key: expected[key] for key in came}
+
+    (checkpoint,) = (tmp_path / "checkpoints" / job.job_id).glob("chk-*")
+    written = open_snapshot(str(checkpoint), open_location).checkpoint.operators["total"].subtasks.values()
+    assert all(len(handle.files) > 1 for subtask in written for handle in subtask.keyed), "by changes"
+    read = bridge.read_state(spark, checkpoint, "total").selectExpr(
+        "key_group", "key", "value._1", "value._2"
+    )
+    assert sorted(map(tuple, read.collect())) == sorted(
+        (key_group_of(key, 128), key, key, n) for key, n in expected.items()
+    )
 
 
 def test_state_is_read_by_the_executors(spark: SparkSession, tmp_path: Path) -> None:
@@ -120,12 +143,14 @@ def test_what_losing_attempts_have_written_is_deleted(spark: SparkSession, tmp_p
 
 
 def test_list_state_is_written_and_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a broadcast list each subtask has a copy, and one of them is read."""
     df = spark.createDataFrame([(1, "a"), (2, "b"), (3, None)], "n int, s string")
-    url = bridge.write_state(
-        df.selectExpr("struct(n, s) AS value"), tmp_path / "s", "rules", "all", kind="union", parallelism=2
-    )
-    back = bridge.read_state(spark, url, "rules", "all").selectExpr("value.n", "value.s").collect()
-    assert sorted(map(tuple, back)) == [(1, "a"), (2, "b"), (3, None)]
+    values = df.selectExpr("struct(n, s) AS value")
+    joined = bridge.write_state(values, tmp_path / "1", "rules", "all", kind="union", parallelism=2)
+    url = bridge.write_state(values, tmp_path / "2", "rules", "each", kind="broadcast", base=joined)
+    for name in ("all", "each"):
+        back = bridge.read_state(spark, url, "rules", name).selectExpr("value.n", "value.s").collect()
+        assert sorted(map(tuple, back)) == [(1, "a"), (2, "b"), (3, None)]
 
 
 def test_bad_input_is_told_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:

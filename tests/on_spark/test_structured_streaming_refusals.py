@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import ray
 from pipelines.jobs import PATIENCE, environment, eventually, finish
 from pipelines.streams import (
     AN_HOUR,
@@ -21,12 +22,14 @@ from pipelines.streams import (
     stream_into_table,
     watched,
 )
+from ray.util import list_named_actors
 
 from penstock import bridge
 from penstock.actors import RayCollector
-from penstock.bridge.depot_failures import DIED
+from penstock.actors.names import NAMESPACE
+from penstock.bridge.depot_names import depot_prefix
 from penstock.bridge.hand_over import Depots
-from penstock.bridge.spark_push import HandOverError
+from penstock.bridge.hand_over_desk import open_desk
 from penstock.bridge.spark_stream_in import StreamingQuery
 from penstock.runtime import CollectSink, GraphError, JobFailedError, StreamEnvironment
 
@@ -78,34 +81,39 @@ def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
         job, _ = stream_into_table(spark, tmp_path, df, query_restarts=0)
         with pytest.raises(
             JobFailedError,
-            match=r"operator 'rows'.*micro-batch 0 has columns \(id bigint\), .*\(id bigint not null\)",
+            match=r"'rows'.*micro-batch 0 has columns \(id bigint\), .*\(id bigint not null\); build the job",
         ):
             job.wait(PATIENCE)
     finally:
         spark.conf.unset(promise)
     assert committed_rows(tmp_path) == 0
 
-    query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "other"), {}, restarts=0)
-    nowhere = Depots("no job", (), (), "", b"")
-    with pytest.raises(
-        HandOverError, match=r"micro-batch 7 has columns \(id string not null\).*for \(id bigint\); build"
-    ):
-        query._hand_over(nowhere, spark.sql("SELECT 'not a number' AS id"), 7)
 
-
-def test_a_query_that_is_stopped_for_its_job_is_no_end_of_the_stream_and_none_is_left_running(
+def test_a_depot_that_dies_between_micro_batches_fails_the_job_and_ends_its_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The job is gone for one look and there for the next one, or a look at it fails."""
+    """The other depot lives: to its reader this is no end of the stream."""
     arrive(tmp_path, 0)
-    query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "query"), {}, restarts=0)
-    seen = Seen(False, True)
-    query.serve(seen)
-    assert seen.told == [("fail", DIED)]
-    assert not spark.streams.active
+    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), parallelism=2)
+    eventually("a micro-batch", (tmp_path / "query" / "commits" / "0").exists)
+    names = (actor["name"] for actor in list_named_actors(all_namespaces=True))
+    depot = next(name for name in names if name.startswith(depot_prefix(job.job_id)))
+    ray.kill(ray.get_actor(depot, namespace=NAMESPACE))
+    with pytest.raises(
+        JobFailedError, match="the process that holds the rows between Spark and the job died"
+    ):
+        job.wait(PATIENCE)
+    eventually("the end of the query", lambda: not spark.streams.active)
+    assert job.statistics().restarts == 0
+    assert ids(table, spark) == Counter(range(ROWS))
 
-    end = query._run_once(Seen(OSError("no luck with looks")))
-    assert end.failure == "Spark failed: no luck with looks"
+
+def test_a_query_whose_look_at_its_job_fails_does_not_run_on(spark: SparkSession, tmp_path: Path) -> None:
+    """It is given an actor that is no depot."""
+    (tmp_path / "incoming").mkdir()
+    query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "query"), {}, restarts=0)
+    end = query._run_once(Depots("no-job", ("a desk",), (open_desk("a desk", one_job=False),), "", b""))
+    assert end.failure == "Spark failed: 'ActorHandle' object has no attribute 'statistics'"
     assert not spark.streams.active
 
 
@@ -142,29 +150,3 @@ def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
         bridge.from_spark(environment(tmp_path), streaming)
     with pytest.raises(GraphError, match="is no stream; use from_spark"):
         bridge.from_structured_streaming(environment(tmp_path), spark.range(1), checkpoint_location="/tmp/x")
-
-
-class Seen:
-    """Depots of no job: the test says what is seen of them, and they keep what they are told."""
-
-    job_id = "no-job"
-    handles = ()
-
-    def __init__(self, *looks: bool | Exception) -> None:
-        self._looks = deque(looks)
-        self.told: list[tuple[str, ...]] = []
-
-    def hand_over(self, batch: Any, number: int) -> None:
-        """A checkpoint covers it at once, as there are no readers."""
-
-    def are_there(self) -> bool:
-        look = self._looks.popleft()
-        if isinstance(look, Exception):
-            raise look
-        return look
-
-    def finish(self) -> None:
-        self.told.append(("finish",))
-
-    def fail(self, reason: str) -> None:
-        self.told.append(("fail", reason))

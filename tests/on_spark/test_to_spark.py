@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually, finish, kill_subtask
+from pipelines.memory import LITTLE, driver_memory
 from pipelines.programs import run_program
 from ray.util import list_named_actors
 
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: Characters of a row that is to take memory.
+WIDTH = 8_000
+
+
 def doubled(row: dict[str, Any]) -> dict[str, Any]:
     return {"id": row["id"], "twice": row["id"] * 2}
+
+
+def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column("text", pa.repeat("-" * WIDTH, batch.num_rows))
 
 
 def holders() -> set[str]:
@@ -28,16 +37,18 @@ def holders() -> set[str]:
     return {a["name"] for a in list_named_actors(all_namespaces=True) if a["name"].startswith("blocks:")}
 
 
-def test_results_of_a_job_are_a_data_frame(spark: SparkSession, tmp_path: Path) -> None:
+def test_results_of_a_job_are_a_data_frame_that_goes_past_the_program(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """400 MB of them."""
     env = environment(tmp_path)
     rows = bridge.from_spark(env, spark.range(0, 50_000, 1, 3))
-    df = bridge.to_spark(rows.map(doubled), spark, timeout=PATIENCE)
-    assert df.dtypes == [("id", "bigint"), ("twice", "bigint")]
-    assert df.selectExpr("count(*)", "sum(id)", "sum(twice)").first() == (
-        50_000,
-        1_249_975_000,
-        2_499_950_000,
-    )
+    with driver_memory(spark) as memory:
+        df = bridge.to_spark(rows.map(doubled).map_batches(widened, "arrow"), spark, timeout=PATIENCE)
+        sums = df.selectExpr("count(*)", "sum(id)", "sum(twice)", "sum(length(text))").first()
+    assert df.dtypes == [("id", "bigint"), ("twice", "bigint"), ("text", "string")]
+    assert sums == (50_000, 1_249_975_000, 2_499_950_000, 50_000 * WIDTH)
+    assert memory.most < LITTLE
     assert df.rdd.getNumPartitions() >= 2
     (held,) = holders()
     df.unpersist()

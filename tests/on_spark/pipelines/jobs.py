@@ -36,12 +36,13 @@ def environment(
     parallelism: int = 2,
     every: float = 0.25,
     restart: RestartConfig = FixedDelay(attempts=5, delay=0.1),  # noqa: B008 # frozen
+    keep_after: str = "failure",
 ) -> StreamEnvironment:
     """An environment with checkpoints in the test's folder."""
     return StreamEnvironment(
         "hand-over",
         parallelism=parallelism,
-        checkpointing=Checkpointing(every=every, storage=str(folder / "checkpoints")),
+        checkpointing=Checkpointing(every=every, storage=str(folder / "checkpoints"), keep_after=keep_after),
         restart=restart,
     )
 
