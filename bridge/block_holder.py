@@ -11,6 +11,7 @@ committed. Both may be repeated.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import ray
@@ -50,7 +51,10 @@ class BlockHolder:
         #: The rows' schema, where it is given, by job and sink.
         self._sinks: dict[tuple[str, str], bytes | None] = {}
         self._staged: dict[TransactionKey, list[Block]] = {}
-        self._committed: dict[TransactionKey, list[Block]] = {}
+        self._committed: set[TransactionKey] = set()
+        #: Committed blocks by number; a number means the same block for ever.
+        self._blocks: dict[int, tuple[TransactionKey, Block]] = {}
+        self._numbers = count()
 
     def serve(self, job_id: str, operator: str, schema: bytes | None) -> None:
         """A subtask of this sink is going to bring rows."""
@@ -73,7 +77,8 @@ class BlockHolder:
         missing = []
         for key in keys:
             if key in self._staged:
-                self._committed[key] = self._staged.pop(key)
+                self._committed.add(key)
+                self._blocks |= {next(self._numbers): (key, block) for block in self._staged.pop(key)}
             elif key not in self._committed:
                 missing.append(key)
         return missing
@@ -91,12 +96,22 @@ class BlockHolder:
 
     def blocks(self, job_id: str | None = None, operator: str | None = None) -> dict[int, Block]:
         """Committed blocks in the order of their commits, by number; all, or those of one sink of one job."""
-        all_blocks = [(key, block) for key, blocks in self._committed.items() for block in blocks]
         return {
             number: block
-            for number, (key, block) in enumerate(all_blocks)
+            for number, (key, block) in self._blocks.items()
             if job_id is None or key[:2] == (job_id, operator)
         }
+
+    def release(self, job_id: str, operator: str) -> bool:
+        """Forget a sink and its committed blocks.
+
+        Returns:
+            Whether the holder has no other.
+        """
+        for number in self.blocks(job_id, operator):
+            del self._blocks[number]
+        self._sinks.pop((job_id, operator), None)
+        return not self._sinks
 
     def block(self, number: int) -> bytes:
         """The bytes of one committed block; Ray may have to fetch them from another node, or from its disk.
@@ -105,7 +120,7 @@ class BlockHolder:
             ray.exceptions.GetTimeoutError: That takes more than two minutes.
             ray.exceptions.ObjectLostError: The block is gone with its node.
         """
-        data: bytes = ray.get(self.blocks()[number].data, timeout=FETCH)
+        data: bytes = ray.get(self._blocks[number][1].data, timeout=FETCH)
         return data
 
 

@@ -129,6 +129,7 @@ def _dataset_of(results: SparkResults) -> ray.data.Dataset:
         raise PenstockError(msg)
     # The blocks live as long as their holder, and that as long as this object.
     dataset._penstock_results = results
+    results.let_go()
     return dataset  # type: ignore[no-any-return]
 
 

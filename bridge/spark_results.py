@@ -42,8 +42,8 @@ _OUTSTANDING: Final = 2
 
 #: What messages call the actor that has the blocks.
 _HOLDER: Final = "the holder of the job's results"
-#: Results of which there are DataFrames, by name.
-_given_out: Final[dict[str, SparkResults]] = {}
+#: Results that a job writes or of which there are DataFrames, by name: their holders end with them.
+_in_use: Final[dict[str, SparkResults]] = {}
 
 
 class SparkResults:
@@ -114,15 +114,28 @@ class SparkResults:
         return self._schema
 
     def stay(self) -> None:
-        """Keep the blocks until they are released: what is made of a DataFrame knows nothing of them."""
-        _given_out[self._name] = self
+        """Keep the blocks until they are released: neither a job nor what is made of a DataFrame does."""
+        if self._sink is None and self._holder is not None:
+            _in_use[self._name] = self
+
+    def let_go(self) -> None:
+        """Keep the blocks no longer than this object, after all."""
+        if self._sink is None:
+            _in_use.pop(self._name, None)
 
     def unpersist(self) -> None:
         """Release the blocks; DataFrames of them can't be computed any more."""
-        _given_out.pop(self._name, None)
-        if self._holder is not None:
-            ray.kill(self._holder)
-            self._holder = None
+        holder, self._holder = self._holder, None
+        if holder is None:
+            return
+        if self._sink is not None:
+            try:
+                if not answer_of(holder.release.remote(*self._sink), _HOLDER):
+                    return
+            except ray.exceptions.RayActorError:
+                return  # released already, with everything else
+        _in_use.pop(self._name, None)
+        ray.kill(holder)
 
     def __enter__(self) -> SparkResults:
         return self
@@ -133,6 +146,7 @@ class SparkResults:
         self.unpersist()
 
     def __getstate__(self) -> dict[str, Any]:
+        self.stay()  # for the job that is being submitted
         return {"_name": self._name, "_schema": self._schema, "_sink": self._sink, "_holder": None}
 
     def _found(self) -> Any:

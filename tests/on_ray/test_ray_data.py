@@ -13,6 +13,7 @@ from jobs.oracle import committed_rows
 from jobs.words import environment
 
 from penstock import bridge
+from penstock.bridge.bounded_results import results_of_job
 from penstock.runtime import FileSink, GraphError, PenstockError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -71,23 +72,26 @@ def test_arrow_batches_and_datasets_without_rows(tmp_path: Path) -> None:
 def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> None:
     env = environment(tmp_path)
     numbers = env.from_collection("numbers", [{"n": n} for n in range(10)])
-    even, large = bridge.SparkResults(), bridge.SparkResults(pa.schema({"n": pa.int64()}))
-    numbers.filter(lambda row: row["n"] % 2 == 0).sink("even", even)
+    both, large = bridge.SparkResults(), bridge.SparkResults(pa.schema({"n": pa.int64()}))
+    numbers.filter(lambda row: row["n"] % 2 == 0).sink("even", both)
+    numbers.filter(lambda row: row["n"] % 2 == 1).sink("odd", both)
     numbers.filter(lambda row: row["n"] > 99).sink("large", large)
     job = submit(env)
-    with pytest.raises(PenstockError, match="are 'even', 'large': name one of them with id="):
+    del env, numbers, both, large  # nobody but the job has them
+    with pytest.raises(PenstockError, match="are 'even', 'large', 'odd': name one of them with id="):
         bridge.to_ray_dataset(job)
     assert sorted(row["n"] for row in bridge.to_ray_dataset(job, id="even").take_all()) == [0, 2, 4, 6, 8]
     empty = bridge.to_ray_dataset(job, id="large")
     assert (empty.count(), empty.schema().names) == (0, ["n"])
 
-    even.unpersist()
-    assert bridge.to_ray_dataset(job).count() == 0
-    large.unpersist()
+    for released in ("even", "large"):
+        results_of_job(job.job_id, released).unpersist()
+    assert sorted(row["n"] for row in bridge.to_ray_dataset(job).take_all()) == [1, 3, 5, 7, 9]
+    results_of_job(job.job_id).unpersist()
     with pytest.raises(PenstockError, match="holds no rows for Spark: give it a sink"):
         bridge.to_ray_dataset(job)
     with pytest.raises(GraphError, match="give a stream or a submitted job, not StreamEnvironment"):
-        bridge.to_ray_dataset(env)  # type: ignore[arg-type]
+        bridge.to_ray_dataset(environment(tmp_path))  # type: ignore[arg-type]
 
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:

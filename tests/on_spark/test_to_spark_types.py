@@ -61,9 +61,7 @@ def test_rows_of_every_type_come_back_as_they_were(
         env = environment(tmp_path_factory.mktemp("types"), parallelism=2)
         stream = bridge.from_spark(env, df, format=format)
         if format == "rows":
-            back = bridge.to_spark(
-                env, stream.map(itself), spark, schema=arrow_schema_of(df), timeout=PATIENCE
-            )
+            back = bridge.to_spark(stream.map(itself), spark, schema=arrow_schema_of(df), timeout=PATIENCE)
         else:
             back = bridge.to_spark(stream, spark, timeout=PATIENCE)
         found, expected = columns_in(back), columns_of(rows, schema)
