@@ -72,7 +72,7 @@ class RayExecutor:
             raise DeploymentError(msg) from error
         if config.checkpointing is None:
             logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
-        return RayJobHandle(job_id, job.name)
+        return RayJobHandle(job_id, job.name, graph=job)
 
 
 def with_storage(config: JobConfig) -> JobConfig:

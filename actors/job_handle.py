@@ -25,6 +25,7 @@ from penstock.actors.urls import absolute_url
 from penstock.runtime.checkpoint.config_values import Duration
 from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
 from penstock.runtime.errors import RescaleError
+from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 
@@ -45,12 +46,17 @@ class RayJobHandle:
     Args:
         job_id: The job's id.
         name: The name that the user gave.
+        graph: Sources and sinks may hold what their job needs in this program; it stays with the handle.
     """
 
-    def __init__(self, job_id: str, name: str) -> None:
+    def __init__(self, job_id: str, name: str, graph: JobGraph | None = None) -> None:
         self._job_id = job_id
         self._name = name
+        self._graph = graph
         self._master = MasterCalls(job_id)
+
+    def __reduce__(self) -> tuple[type[RayJobHandle], tuple[str, str]]:
+        return RayJobHandle, (self._job_id, self._name)
 
     @property
     def job_id(self) -> str:

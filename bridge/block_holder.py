@@ -5,7 +5,7 @@ actor does it: subtasks may die, and the Spark session may be stopped and starte
 disk when memory gets short.
 
 Blocks come in two steps, as a transactional sink needs it: staged under the name of a transaction, then
-committed. Both may be repeated.
+committed. Every call may be repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BlockHolder:
     def __init__(self) -> None:
         #: The rows' schema, where it is given, by job and sink.
         self._sinks: dict[tuple[str, str], bytes | None] = {}
-        self._staged: dict[TransactionKey, list[Block]] = {}
+        self._staged: dict[TransactionKey, dict[int, Block]] = {}
         self._committed: set[TransactionKey] = set()
         #: Committed blocks by number; a number means the same block for ever.
         self._blocks: dict[int, tuple[TransactionKey, Block]] = {}
@@ -64,9 +64,13 @@ class BlockHolder:
         """The sinks of a job that have their rows here, and their schemas where they were given."""
         return {operator: schema for (job, operator), schema in self._sinks.items() if job == job_id}
 
-    def stage(self, key: TransactionKey, data: bytes, rows: int, schema: bytes) -> None:
-        """Keep a block of a transaction, which nobody sees yet."""
-        self._staged.setdefault(key, []).append(Block(ray.put(data), rows, len(data), schema))
+    def stage(self, key: TransactionKey, place: int, data: bytes, rows: int, schema: bytes) -> None:
+        """Keep the block at this place of a transaction, which nobody sees yet."""
+        if key in self._committed:
+            return  # said twice
+        blocks = self._staged.setdefault(key, {})
+        if place not in blocks:
+            blocks[place] = Block(ray.put(data), rows, len(data), schema)
 
     def commit(self, keys: list[TransactionKey]) -> list[TransactionKey]:
         """Show transactions; one that is shown already stays as it is.
@@ -78,7 +82,8 @@ class BlockHolder:
         for key in keys:
             if key in self._staged:
                 self._committed.add(key)
-                self._blocks |= {next(self._numbers): (key, block) for block in self._staged.pop(key)}
+                blocks = self._staged.pop(key)
+                self._blocks |= {next(self._numbers): (key, blocks[place]) for place in sorted(blocks)}
             elif key not in self._committed:
                 missing.append(key)
         return missing

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import ray
@@ -10,11 +12,12 @@ from ray.util import list_named_actors
 
 from penstock.actors.cluster import connect
 from penstock.actors.names import NAMESPACE
-from penstock.bridge.answers import answer_of
+from penstock.bridge.answers import ANSWER, no_answer
 from penstock.bridge.block_holder import HOLDER_PREFIX, find_holder
+from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.spark_results import SparkResults
 from penstock.runtime.checkpoint.config_values import Duration
-from penstock.runtime.errors import GraphError, PenstockError
+from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle
 
@@ -48,7 +51,7 @@ def results_of(
         GraphError: It is neither a job nor a stream.
     """
     if isinstance(job_or_stream, DataStream):
-        return run_and_read(job_or_stream, id or default_id, results(), read, timeout, progress)
+        return _run(method, job_or_stream, id or default_id, results(), read, timeout, progress)
     if not hasattr(job_or_stream, "job_id"):
         msg = f"{method}: give a stream or a submitted job, not {type(job_or_stream).__name__}"
         raise GraphError(msg)
@@ -56,7 +59,8 @@ def results_of(
     return read(results_of_job(job_or_stream.job_id, id))
 
 
-def run_and_read(
+def _run(
+    method: str,
     stream: DataStream[Any],
     id: str,
     results: SparkResults,
@@ -64,11 +68,27 @@ def run_and_read(
     timeout: Duration | None,
     progress: bool,
 ) -> T:
-    """Run the job with one sink more, and read what came there; if anything fails it is released."""
+    job = _submitted(stream, id, results)
     try:
-        stream.sink(id, results)
-        stream.environment.run(timeout=timeout, progress=progress)
+        job.wait(timeout, progress=progress)
         return read(results)
+    except (JobFailedError, JobCancelledError):
+        results.unpersist()
+        raise
+    except BaseException as error:  # the job goes on, or has ended well
+        error.add_note(
+            f"what job {job.job_id} gives stays until this program ends: bridge.{method}(job, ...) "
+            f"fetches it, with job = penstock.actors.job({job.job_id!r})"
+        )
+        raise
+
+
+def _submitted(stream: DataStream[Any], id: str, results: SparkResults) -> JobHandle:
+    """Start the job of a stream with one sink more, which the environment does not keep."""
+    try:
+        with stream.environment.temporarily():
+            stream.sink(id, results)
+            return stream.environment.submit()
     except BaseException:
         results.unpersist()
         raise
@@ -85,7 +105,7 @@ def results_of_job(job_id: str, sink: str | None = None) -> SparkResults:
         PenstockError: There is no such sink, or its rows have been released; or there are several.
     """
     connect()
-    found = {id: (name, schema) for name in _holders() for id, schema in _sinks_of(name, job_id).items()}
+    found = _sinks_of(job_id)
     chosen = sink if sink is not None else next(iter(found), None)
     if chosen not in found or (sink is None and len(found) > 1):
         those = ", ".join(sorted(map(repr, found)))
@@ -110,9 +130,32 @@ def _holders() -> list[str]:
     ]
 
 
-def _sinks_of(holder: str, job_id: str) -> dict[str, bytes | None]:
+def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
+    """The sinks of a job that have rows somewhere: the name of the holder, and the schema if it was given."""
+    calls = [(name, _asked(name, job_id)) for name in _holders()]
+    deadline = time.monotonic() + ANSWER
+    found: dict[str, tuple[str, bytes | None]] = {}
+    silent = False
+    for name, call in calls:
+        if call is None:
+            continue
+        if not call.wait(max(0.0, deadline - time.monotonic())):
+            silent = True  # it matters only if it is the one
+            continue
+        try:
+            found |= {sink: (name, schema) for sink, schema in call.result().items()}
+        except ray.exceptions.RayActorError:
+            continue  # it has ended since it was listed, and its rows with it
+    if silent and not found:
+        who = f"a holder of results, asked for those of job {job_id}"
+        raise no_answer(who, ANSWER)
+    return found
+
+
+def _asked(holder: str, job_id: str) -> RepeatedCall[dict[str, bytes | None]] | None:
+    """The call that asks a holder; `None` if it has ended since it was listed."""
     try:
-        sinks = answer_of(find_holder(holder).sinks.remote(job_id), "a holder of jobs' results")
-    except (ValueError, ray.exceptions.RayActorError):
-        return {}  # it has ended since it was listed, and its rows with it
-    return dict(sinks)
+        actor = find_holder(holder)
+    except ValueError:
+        return None
+    return RepeatedCall(partial(actor.sinks.remote, job_id), "a holder of results")

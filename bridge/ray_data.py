@@ -42,7 +42,7 @@ def from_ray_dataset(
 ) -> DataStream[Any]:
     """A stream of the rows of a Ray dataset, which is computed now.
 
-    Its blocks belong to this program: keep it until the job has read them.
+    Its blocks belong to this program: keep it, and the job's handle or `env`, until the job has read them.
 
     Args:
         env: The environment of the job.

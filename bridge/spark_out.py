@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.bridge.bounded_results import results_of
+from penstock.bridge.session import is_alive
 from penstock.bridge.spark_results import SparkResults
 from penstock.runtime.checkpoint.config_values import Duration
+from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle
 
@@ -46,8 +48,11 @@ def to_spark(
         GraphError: The graph can't be built.
         JobFailedError: The job failed.
         JobTimeoutError: It has not ended after `timeout`, and goes on.
-        PenstockError: There are no rows and no schema; or the job has no such sink.
+        PenstockError: There are no rows and no schema; or the job has no such sink; or Spark is stopped.
     """
+    if not is_alive(spark):
+        msg = "to_spark: the Spark session is stopped, so it can read no results; start one first"
+        raise PenstockError(msg)
 
     def read(results: SparkResults) -> DataFrame:
         frame: Any = results.to_dataframe(spark)

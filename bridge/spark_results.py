@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,13 +24,13 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.cluster import connect
-from penstock.bridge.answers import answer_of
+from penstock.bridge.answers import ANSWER
 from penstock.bridge.block_frames import dataframe_of_blocks
 from penstock.bridge.block_holder import Block, TransactionKey, find_holder, open_holder
+from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.spark_schema import ReadableBatches, readable_schema
 from penstock.runtime.checkpoint.permit import CommitPermit
-from penstock.runtime.errors import PenstockError
-from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.errors import LostOutputError
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
 
@@ -81,7 +83,7 @@ class SparkResults:
         """Make the writer of one subtask.
 
         Raises:
-            ConnectorError: The program that holds the blocks has ended, or has released them.
+            LostOutputError: The program that holds the blocks has ended, or has released them.
         """
         return BlockWriter(self._found(), self._schema, context)
 
@@ -103,7 +105,7 @@ class SparkResults:
             PenstockError: They have been released.
         """
         try:
-            found: dict[int, Block] = answer_of(self._found().blocks.remote(*self._sink or ()), _HOLDER)
+            found: dict[int, Block] = _ask(self._found().blocks, *self._sink or ())
         except ray.exceptions.RayActorError as error:
             raise self._gone() from error
         return found
@@ -130,7 +132,7 @@ class SparkResults:
             return
         if self._sink is not None:
             try:
-                if not answer_of(holder.release.remote(*self._sink), _HOLDER):
+                if not _ask(holder.release, *self._sink):
                     return
             except ray.exceptions.RayActorError:
                 return  # released already, with everything else
@@ -157,8 +159,8 @@ class SparkResults:
         except ValueError as error:
             raise self._gone() from error
 
-    def _gone(self) -> PenstockError:
-        return ConnectorError(
+    def _gone(self) -> LostOutputError:
+        return LostOutputError(
             f"the results {self._name} are gone: the program that made them has ended or has released them. "
             "Keep it until the job has ended and Spark has read them, or write to a SparkTable"
         )
@@ -173,7 +175,7 @@ class BlockWriter:
         context: Where it runs.
 
     Raises:
-        ConnectorError: The holder has ended.
+        LostOutputError: The holder has ended.
     """
 
     def __init__(self, holder: Any, schema: pa.Schema | None, context: ConnectorContext) -> None:
@@ -182,10 +184,10 @@ class BlockWriter:
         self._batches = ReadableBatches(schema)
         self._block = _OpenBlock()
         #: Blocks on their way to the holder.
-        self._calls: deque[Any] = deque()
+        self._calls: deque[RepeatedCall[None]] = deque()
         self._number = self._staged = 0
         given = None if schema is None else schema.serialize().to_pybytes()
-        self._ask(holder.serve.remote(context.job_id, context.operator_id, given))
+        self._ask(holder.serve, context.job_id, context.operator_id, given)
 
     def write(self, batch: Batch) -> None:
         """Add rows to the open block."""
@@ -210,21 +212,21 @@ class BlockWriter:
         """Show transactions.
 
         Raises:
-            ConnectorError: They are gone, with the actor that held them.
+            LostOutputError: They are gone, with the actor that held them.
         """
         # Keys come back from checkpoints as whatever sequence the codec makes of tuples.
-        missing = self._ask(self._holder.commit.remote([tuple(key) for key in committables]))
+        missing = self._ask(self._holder.commit, [tuple(key) for key in committables])
         if missing:
             raise _blocks_lost()
 
     def abort(self, committables: Sequence[TransactionKey]) -> None:
         """Drop transactions that no checkpoint covers."""
-        self._ask(self._holder.drop.remote([tuple(key) for key in committables]))
+        self._ask(self._holder.drop, [tuple(key) for key in committables])
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Drop what earlier attempts staged and no checkpoint covers."""
         job_id, operator, _, attempt = self._of
-        self._ask(self._holder.drop_before.remote(job_id, operator, attempt))
+        self._ask(self._holder.drop_before, job_id, operator, attempt)
 
     def close(self) -> None:
         """Drop what is open."""
@@ -237,7 +239,8 @@ class BlockWriter:
             return
         self._settle(_OUTSTANDING - 1)
         schema: bytes = block.schema.serialize().to_pybytes()
-        self._calls.append(self._holder.stage.remote(self._key, block.close(), block.rows, schema))
+        stage = partial(self._holder.stage.remote, self._key, self._staged, block.close(), block.rows, schema)
+        self._calls.append(RepeatedCall(stage, _HOLDER, ANSWER))
         self._staged += 1
 
     @property
@@ -248,13 +251,12 @@ class BlockWriter:
     def _settle(self, left: int) -> None:
         """Wait until at most so many blocks are on their way."""
         while len(self._calls) > left:
-            self._ask(self._calls.popleft())
+            with _losses_told():
+                self._calls.popleft().answer(2 * ANSWER)
 
-    def _ask(self, call: Any) -> Any:
-        try:
-            return answer_of(call, _HOLDER)
-        except ray.exceptions.RayActorError as error:
-            raise _blocks_lost() from error
+    def _ask(self, method: Any, *arguments: Any) -> Any:
+        with _losses_told():
+            return _ask(method, *arguments)
 
 
 class _OpenBlock:
@@ -286,8 +288,21 @@ class _OpenBlock:
         return data
 
 
-def _blocks_lost() -> ConnectorError:
-    return ConnectorError(
+def _ask(method: Any, *arguments: Any) -> Any:
+    """The answer of a holder, which may be asked twice."""
+    return RepeatedCall[Any](partial(method.remote, *arguments), _HOLDER, ANSWER).answer(2 * ANSWER)
+
+
+@contextmanager
+def _losses_told() -> Iterator[None]:
+    try:
+        yield
+    except ray.exceptions.RayActorError as error:
+        raise _blocks_lost() from error
+
+
+def _blocks_lost() -> LostOutputError:
+    return LostOutputError(
         "the actor that holds the rows for Spark has ended, and committed rows with it: the program that "
         "made the SparkResults must live until Spark has read them. Start the job again, or write to a "
         "SparkTable"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.runtime.errors import JobFailedError as JobFailedError
     from penstock.runtime.errors import JobTimeoutError as JobTimeoutError
     from penstock.runtime.errors import LostInputError as LostInputError
+    from penstock.runtime.errors import LostOutputError as LostOutputError
     from penstock.runtime.errors import OperatorError as OperatorError
     from penstock.runtime.errors import PenstockError as PenstockError
     from penstock.runtime.errors import RescaleError as RescaleError
@@ -127,6 +128,7 @@ _HOME: Final = {
     "KeyedProcessFunction": "operators.process_function",
     "KeyedStream": "graph.keyed_stream",
     "LostInputError": "errors",
+    "LostOutputError": "errors",
     "NoRestart": "job.restart",
     "OnRequest": "operators.on_request",
     "OperatorError": "errors",
@@ -201,6 +203,7 @@ __all__ = [
     "KeyedProcessFunction",
     "KeyedStream",
     "LostInputError",
+    "LostOutputError",
     "NoRestart",
     "OnRequest",
     "OperatorError",

@@ -119,6 +119,10 @@ class LostInputError(PenstockError):
     """Input is gone that was read and that no checkpoint covers: a restart would fail again."""
 
 
+class LostOutputError(PenstockError):
+    """Output is gone that was written and that nobody will write again: a restart would fail again."""
+
+
 class StreamCorruptError(PenstockError):
     """The elements of a channel break the protocol (a repeated barrier, an unknown kind)."""
 

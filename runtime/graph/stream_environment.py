@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
@@ -135,6 +136,27 @@ class StreamEnvironment:
         if not isinstance(values, Iterable):
             refuse(f"from_collection: can't iterate over {values!r:.80}")
         return self.from_source(id, CollectionSource(values), **options)
+
+    @contextmanager
+    def temporarily(self) -> Iterator[None]:
+        """What is added to the graph in this block is in the jobs that are submitted in it, in no others.
+
+        Streams that are made in it are of no use behind it.
+
+        Example:
+            >>> env = StreamEnvironment()
+            >>> numbers = env.from_collection("numbers", [1])
+            >>> with env.temporarily():
+            ...     small = numbers.filter(lambda n: n < 10, id="small")
+            >>> numbers.filter(lambda n: n > 10, id="small")
+            DataStream(small)
+        """
+        graph = self._builder.graph
+        before = len(graph.nodes)
+        try:
+            yield
+        finally:
+            graph.shrink_to(before)
 
     def build(self) -> JobGraph:
         """Chain the operators into the job graph that would be deployed.

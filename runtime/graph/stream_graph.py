@@ -1,7 +1,8 @@
 """The stream graph: the operators and connections exactly as the user wrote them.
 
-It only grows, and a stream can only be made from operators that are already there, so the order of its nodes
-is a topological order (Flink: `StreamGraph`). Chaining turns it into the job graph.
+It grows, or goes back to what it was before, and a stream can only be made from operators that are already
+there, so the order of its nodes is a topological order (Flink: `StreamGraph`). Chaining turns it into the job
+graph.
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ class StreamGraph:
                 raise GraphError(msg)
         self._nodes.append(node)
         return len(self._nodes) - 1
+
+    def shrink_to(self, count: int) -> None:
+        """Take out the nodes that were added last, so that this many are left."""
+        del self._nodes[count:]
+        self._by_id = {node.id: node for node in self._nodes if node.id is not None}
 
     def operator_ids(self) -> list[str]:
         """The id of each node, the user's or a made one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from jobs.oracle import committed_rows
 from jobs.words import environment
 
 from penstock import bridge
+from penstock.actors import job
 from penstock.bridge.bounded_results import results_of_job
-from penstock.runtime import FileSink, GraphError, PenstockError
+from penstock.runtime import FileSink, GraphError, JobFailedError, JobTimeoutError, PenstockError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -41,13 +43,13 @@ def test_blocks_are_read_again_from_where_the_checkpoint_was(tmp_path: Path) -> 
     stream = bridge.from_ray_dataset(env, dataset, id="rows", format="rows")
     held = stream.map(Held(COUNT // 5, tmp_path / "go"))
     held.sink("out", FileSink.json(tmp_path / "out"))
-    job = submit(env)
-    when_records_flow(job, "rows", COUNT // 4)
-    after_checkpoints(job, 2)
-    kill_subtask(job, "rows", 0)
+    running = submit(env)
+    when_records_flow(running, "rows", COUNT // 4)
+    after_checkpoints(running, 2)
+    kill_subtask(running, "rows", 0)
     (tmp_path / "go").touch()
 
-    assert finish(job).statistics.restarts == 1
+    assert finish(running).statistics.restarts == 1
     assert Counter(row["id"] for row in committed_rows(tmp_path / "out")) == Counter(range(COUNT))
 
 
@@ -76,22 +78,46 @@ def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> N
     numbers.filter(lambda row: row["n"] % 2 == 0).sink("even", both)
     numbers.filter(lambda row: row["n"] % 2 == 1).sink("odd", both)
     numbers.filter(lambda row: row["n"] > 99).sink("large", large)
-    job = submit(env)
+    running = submit(env)
     del env, numbers, both, large  # nobody but the job has them
     with pytest.raises(PenstockError, match="are 'even', 'large', 'odd': name one of them with id="):
-        bridge.to_ray_dataset(job)
-    assert sorted(row["n"] for row in bridge.to_ray_dataset(job, id="even").take_all()) == [0, 2, 4, 6, 8]
-    empty = bridge.to_ray_dataset(job, id="large")
+        bridge.to_ray_dataset(running)
+    assert sorted(row["n"] for row in bridge.to_ray_dataset(running, id="even").take_all()) == [0, 2, 4, 6, 8]
+    empty = bridge.to_ray_dataset(running, id="large")
     assert (empty.count(), empty.schema().names) == (0, ["n"])
 
     for released in ("even", "large"):
-        results_of_job(job.job_id, released).unpersist()
-    assert sorted(row["n"] for row in bridge.to_ray_dataset(job).take_all()) == [1, 3, 5, 7, 9]
-    results_of_job(job.job_id).unpersist()
+        results_of_job(running.job_id, released).unpersist()
+    assert sorted(row["n"] for row in bridge.to_ray_dataset(running).take_all()) == [1, 3, 5, 7, 9]
+    results_of_job(running.job_id).unpersist()
     with pytest.raises(PenstockError, match="holds no rows for Spark: give it a sink"):
-        bridge.to_ray_dataset(job)
+        bridge.to_ray_dataset(running)
     with pytest.raises(GraphError, match="give a stream or a submitted job, not StreamEnvironment"):
         bridge.to_ray_dataset(environment(tmp_path))  # type: ignore[arg-type]
+
+
+def test_a_wait_for_results_that_ends_too_early_costs_nothing(tmp_path: Path) -> None:
+    rows = environment(tmp_path).from_collection("rows", [{"n": n} for n in range(10)])
+    held = rows.map(Held(3, tmp_path / "go"))
+    with pytest.raises(JobTimeoutError) as late:
+        bridge.to_ray_dataset(held, timeout=1.0)
+    (tmp_path / "go").touch()
+    (job_id,) = re.findall(r"job = penstock\.actors\.job\('(.+)'\)", "".join(late.value.__notes__))
+    assert sorted(row["n"] for row in bridge.to_ray_dataset(job(job_id)).take_all()) == list(range(10))
+    assert bridge.to_ray_dataset(held).count() == 10, "the environment can be used again"
+
+
+def test_a_job_whose_results_are_released_fails_without_restarts(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    rows = env.from_collection("rows", [{"n": n} for n in range(1_000)])
+    with bridge.SparkResults() as results:
+        rows.map(Held(100, tmp_path / "go")).sink("out", results)
+        running = submit(env)
+        when_records_flow(running, "rows", 100)
+    (tmp_path / "go").touch()
+    with pytest.raises(JobFailedError, match=r"operator 'out'.*has ended, and committed rows with it"):
+        finish(running)
+    assert running.statistics().restarts == 0
 
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:

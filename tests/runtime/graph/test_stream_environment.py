@@ -36,6 +36,23 @@ def test_every_stream_knows_its_environment() -> None:
     assert numbers.map(abs).filter(bool).environment is env
 
 
+def test_what_is_added_temporarily_is_in_the_jobs_of_its_block_alone() -> None:
+    env = StreamEnvironment()
+    numbers = env.from_collection("numbers", [1, 2])
+    for _ in range(2):
+        with env.temporarily():
+            numbers.sink("out", FileSink.json("/data/out"))
+            assert len(env.build().vertices) == 1
+        with pytest.raises(GraphError, match="has no sink"):
+            env.build()
+    numbers.sink("out", FileSink.json("/data/out"))
+    with env.temporarily():
+        numbers.sink("other", FileSink.json("/data/out"))
+        with pytest.raises(GraphError, match=r"'out' .*already taken"):
+            numbers.sink("out", FileSink.json("/data/out"))
+    numbers.sink("other", FileSink.json("/data/out"))
+
+
 def test_word_count_reads_as_in_the_documentation() -> None:
     env = StreamEnvironment(
         "word-count", parallelism=2, checkpointing=Checkpointing(every=1, storage="file:///tmp/wc")
