@@ -34,11 +34,10 @@ from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import (
     CorruptSnapshotError,
-    LostInputError,
-    LostOutputError,
     OperatorError,
     PenstockError,
     RestoreError,
+    SuppressRestartsError,
 )
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
@@ -174,7 +173,7 @@ class Attempt:
 def describe_failure(error: BaseException) -> SubtaskFailed:
     """A failure as plain data: the exception itself may not survive the way to another process."""
     if isinstance(error, OperatorError):
-        recoverable = not isinstance(error.__cause__, LostInputError | LostOutputError | RestoreError)
+        recoverable = not isinstance(error.__cause__, SuppressRestartsError | RestoreError)
         return SubtaskFailed(str(error), failure_details(error), error.location, recoverable)
     text = "".join(traceback.format_exception(error))
     what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"

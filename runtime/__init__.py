@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.runtime.errors import SavepointError as SavepointError
     from penstock.runtime.errors import SavepointStillNeededWarning as SavepointStillNeededWarning
     from penstock.runtime.errors import StorageError as StorageError
+    from penstock.runtime.errors import SuppressRestartsError as SuppressRestartsError
     from penstock.runtime.graph.collection_source import CollectionSource as CollectionSource
     from penstock.runtime.graph.data_stream import DataStream as DataStream
     from penstock.runtime.graph.executor import Executor as Executor
@@ -152,6 +153,7 @@ _HOME: Final = {
     "SplitEnumeratorContext": "operators.split_enumerator",
     "StorageError": "errors",
     "StreamEnvironment": "graph.stream_environment",
+    "SuppressRestartsError": "errors",
     "TimeWindow": "time.windows",
     "TumblingEventTimeWindows": "time.windows",
     "ValueState": "state.state_table",
@@ -227,6 +229,7 @@ __all__ = [
     "SplitEnumeratorContext",
     "StorageError",
     "StreamEnvironment",
+    "SuppressRestartsError",
     "TimeWindow",
     "TumblingEventTimeWindows",
     "ValueState",

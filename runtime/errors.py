@@ -115,12 +115,16 @@ class CorruptSnapshotError(StorageError):
     """A snapshot's file is damaged; the message names the file."""
 
 
-class LostInputError(PenstockError):
-    """Input is gone that was read and that no checkpoint covers: a restart would fail again."""
+class SuppressRestartsError(PenstockError):
+    """A failure that a restart would only repeat: the job fails at once. Connectors raise kinds of it."""
 
 
-class LostOutputError(PenstockError):
-    """Output is gone that was written and that nobody will write again: a restart would fail again."""
+class LostInputError(SuppressRestartsError):
+    """Input is gone that was read and that no checkpoint covers."""
+
+
+class LostOutputError(SuppressRestartsError):
+    """Output is gone that was written and that nobody will write again."""
 
 
 class StreamCorruptError(PenstockError):
