@@ -200,6 +200,10 @@ class DepotActor:
         """The value of an `EpochStage`."""
         return str(self._depot.stage(epoch).value)
 
+    async def newest(self) -> int:
+        """The newest epoch that is closed; -1 for none."""
+        return self._depot.epochs.newest
+
     async def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
         """Spark has computed an epoch; see `Depot.prepare`."""
         return self._depot.prepare(epoch, run, expected)

@@ -31,6 +31,7 @@ from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.depot_failures import DIED, NO_PROGRAM
 from penstock.bridge.hand_over import Depots, HandOver, program_ends
 from penstock.bridge.induced_checkpoint import wait_until_covered
+from penstock.bridge.query_place import MisplacedQueryError
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_errors import spark_error_text
 from penstock.bridge.spark_in import arrow_schema_of, check_arguments
@@ -124,10 +125,12 @@ class QueryEnd:
     Attributes:
         failure: Why it failed; `None` when it did not.
         stopped_here: It was stopped since its job or its program ends. That is no end of the stream.
+        is_final: Another run would fail in the same way.
     """
 
     failure: str | None = None
     stopped_here: bool = False
+    is_final: bool = False
 
 
 class StreamingQuery:
@@ -161,6 +164,8 @@ class StreamingQuery:
         #: Spark may give a query up while its function still runs here; the next run waits for that one.
         self._one_batch = threading.Lock()
         self._batches = 0
+        #: The query and the job do not go on at the same place.
+        self._misplaced: MisplacedQueryError | None = None
 
     def serve(self, depots: Depots) -> None:
         """Run the query until it ends or fails for good."""
@@ -179,6 +184,8 @@ class StreamingQuery:
             left = self._restarts if self._batches > before else left - 1
             if not is_alive(self._df.sparkSession):
                 reason, left = _STOPPED, -1
+            elif end.is_final:
+                left = -1
             elif left < 0:
                 reason = _FAILED.format(reason)
             if left < 0:
@@ -198,6 +205,8 @@ class StreamingQuery:
             with self._one_batch:
                 if stopped_here:
                     return QueryEnd(stopped_here=True)
+                if self._misplaced is not None:
+                    return QueryEnd(str(self._misplaced), is_final=True)
                 return QueryEnd(None if error is None else spark_error_text(error, session))
         except Exception as error:  # Spark's and Py4J's many kinds: the text is the answer
             return QueryEnd(spark_error_text(error, session))
@@ -223,7 +232,11 @@ class StreamingQuery:
                     f"{_told(self._df.schema)}; build the job again"
                 )
                 raise HandOverError(msg)
-            depots.hand_over(batch, number)
+            try:
+                depots.hand_over(batch, number)
+            except MisplacedQueryError as error:
+                self._misplaced = error
+                raise
             wait_until_covered(depots, number, induce=self._induce)
             self._batches += 1
 
