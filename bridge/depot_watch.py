@@ -59,6 +59,6 @@ class OtherReaders:
             desk = ray.get_actor(self._desk, namespace=NAMESPACE)
             self._have_come = await asyncio.wait_for(desk.has_all.remote(self._job_id, self._of), _PATIENCE)
         except (TimeoutError, ValueError, ray.exceptions.RayActorError) as error:
-            logger.warning("can't ask %s for the readers of job %s: %s", self._desk, self._job_id, error)
+            logger.warning("can't ask %s for the readers of job %s: %r", self._desk, self._job_id, error)
             return False
         return not self._have_come

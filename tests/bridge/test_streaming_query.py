@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from depot_frames import Asked
-from unsteady import Unsteady
+from unsteady import DEAD, Unsteady
 
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_failures import DIED
@@ -43,8 +44,19 @@ class Ended(StreamingQuery):
 
     def __init__(self, *ends: QueryEnd, restarts: int = 0) -> None:
         rows: Any = Rows()
-        super().__init__(rows, "rows", "", {}, restarts)
+        super().__init__(rows, "rows", "", {}, restarts, rest=self._rests)
         self.ends = list(ends)
+        self.pauses: list[float] = []
+        #: What happens while it rests.
+        self.meanwhile: Callable[[], None] = list
+
+    def _rests(self, seconds: float, is_wanted: Callable[[], bool]) -> bool:
+        self.pauses.append(seconds)
+        self.meanwhile()
+        return is_wanted()
+
+    def stop_session(self) -> None:
+        self._df.sparkSession.stopped = True
 
     def _run_once(self, depots: Depots) -> QueryEnd:
         return self.ends.pop(0)
@@ -110,3 +122,39 @@ def test_a_query_that_leaves_a_micro_batch_out_fails_for_good(depot: Depot) -> N
     assert depot.failure.startswith(
         "the query goes on with micro-batch 2, and the job's snapshot ends behind"
     )
+
+
+AWAY = QueryEnd("the storage is away")
+
+
+def test_a_query_rests_longer_before_each_restart_until_it_is_not_started_again(depot: Depot) -> None:
+    query = Ended(*[AWAY] * 5, restarts=3)
+    query.serve(around(depot))
+    assert query.pauses == [1, 2, 4]
+    assert len(query.ends) == 1
+    assert depot.failure is not None
+    assert depot.failure.startswith("the storage is away. The micro-batches before that are committed")
+
+
+def test_a_query_that_gets_on_when_it_is_started_again_does_not_fail(depot: Depot) -> None:
+    query = Ended(AWAY, AWAY, QueryEnd(), restarts=3)
+    query.serve(around(depot))
+    assert (depot.is_complete, depot.failure) == (True, None)
+
+
+def test_a_query_does_not_start_again_when_its_job_ends_while_it_rests(depot: Depot) -> None:
+    handle = Unsteady(Asked(depot), lost := {"statistics": 0}, error=DEAD)
+    query = Ended(AWAY, QueryEnd(), restarts=3)
+    query.meanwhile = lambda: lost.update(statistics=1)
+    query.serve(Depots("the-job", ("a",), (handle,), "", b""))
+    assert len(query.ends) == 1
+    assert (depot.is_complete, depot.failure) == (False, DIED)
+
+
+def test_a_query_whose_session_is_stopped_while_it_rests_says_so(depot: Depot) -> None:
+    query = Ended(AWAY, QueryEnd("no session"), restarts=3)
+    query.meanwhile = query.stop_session
+    query.serve(around(depot))
+    assert depot.failure is not None
+    assert depot.failure.startswith("the Spark session was stopped while its query ran")
+    assert query.pauses == [1]
