@@ -46,13 +46,13 @@ def begins_later(job_id: str, epoch: int) -> str:
 
     Example:
         >>> print(begins_later("totals", 1).partition(":")[0])
-        job totals has no snapshot, and begins with micro-batch 1 of its query
+        job totals was started without a snapshot of its query, and begins with micro-batch 1
     """
     return (
-        f"job {job_id} has no snapshot, and begins with micro-batch {epoch} of its query: Spark has "
-        f"committed {_between(0, epoch - 1)}, whose rows are not in the state of this job. If they are to "
-        "be, start it with restore_from= the last checkpoint of the job that they were committed for; or, to "
-        "read everything again, with another checkpoint_location"
+        f"job {job_id} was started without a snapshot of its query, and begins with micro-batch {epoch}: "
+        f"Spark has committed {_between(0, epoch - 1)}, whose rows are not in the state of this job. If they "
+        "are to be, start it with restore_from= the last checkpoint of the job that they were committed for; "
+        "or, to read everything again, with another checkpoint_location"
     )
 
 

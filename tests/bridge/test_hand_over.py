@@ -107,6 +107,7 @@ def test_a_job_without_a_snapshot_is_told_what_it_does_not_have(
     assert over(fresh, {}).hand_over(no_rows, 4)
     (said,) = caplog.messages
     assert said.startswith(
-        "job the-job has no snapshot, and begins with micro-batch 3 of its query: Spark has committed "
-        "micro-batches 0 to 2, whose rows are not in the state of this job. If they are to be, start it with"
+        "job the-job was started without a snapshot of its query, and begins with micro-batch 3: Spark has "
+        "committed micro-batches 0 to 2, whose rows are not in the state of this job. If they "
+        "are to be, start it with restore_from="
     )
