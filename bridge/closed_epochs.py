@@ -13,6 +13,7 @@ class ClosedEpochs:
         covered: The newest epoch of which a completed checkpoint covers all rows; -1 for none.
         passed: The newest epoch of which the reader has given all rows on to the job; an earlier one again
             after a restore.
+        begins: It has no epoch, and goes on behind none.
 
     Example:
         >>> epochs = ClosedEpochs()
@@ -27,16 +28,19 @@ class ClosedEpochs:
 
     def __init__(self) -> None:
         self.newest = self.covered = self.passed = -1
+        self.begins = True
         #: Those that no checkpoint covers.
         self._ends: deque[tuple[int, int]] = deque()
 
     def resume(self, epoch: int) -> None:
-        """A snapshot of another job covers all up to this epoch."""
+        """A snapshot of another job covers all up to this epoch; -1 when it was taken before the first."""
         self.newest = self.covered = self.passed = epoch
+        self.begins = False
 
     def add(self, epoch: int, end: int) -> None:
         """An epoch is closed, and ends behind so many frames."""
         self.newest = epoch
+        self.begins = False
         self._ends.append((epoch, end))
 
     def confirm(self, position: int, epoch: int) -> None:

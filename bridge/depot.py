@@ -200,8 +200,11 @@ class Depot:
         if epoch <= self.epochs.newest:
             return EpochStage.CLOSED if epoch == self.epochs.newest else EpochStage.PAST
         opened = self._epoch
-        prepared = opened is not None and opened.number == epoch and opened.is_prepared
-        return EpochStage.PREPARED if prepared else EpochStage.OPEN
+        if opened is not None and opened.number == epoch and opened.is_prepared:
+            return EpochStage.PREPARED
+        if epoch == self.epochs.newest + 1:
+            return EpochStage.OPEN
+        return EpochStage.AHEAD if self.epochs.begins else EpochStage.GAP
 
     def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
         """Spark has computed an epoch: for each partition, how many frames and rows it has.

@@ -27,7 +27,7 @@ from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT, HandOv
 from penstock.bridge.depot_loads import DepotLoads
 from penstock.bridge.depot_messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.depot_names import depot_name, desk_name
-from penstock.bridge.depot_watch import have_all_come, is_there
+from penstock.bridge.depot_watch import OtherReaders, is_there
 from penstock.bridge.frame_store import FrameStore
 from penstock.bridge.partition_dealer import PartitionDealer
 from penstock.bridge.spark_push import different_rows
@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 _WATCH: Final = 2.0
 #: Looks in a row that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
-#: Looks after which all readers of a job must have come.
-_LOOKS_FOR_OTHERS: Final = 150
 
 
 class DepotActor:
@@ -200,6 +198,10 @@ class DepotActor:
         """The value of an `EpochStage`."""
         return str(self._depot.stage(epoch).value)
 
+    async def newest(self) -> int:
+        """The newest epoch that is closed; -1 for none."""
+        return self._depot.epochs.newest
+
     async def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
         """Spark has computed an epoch; see `Depot.prepare`."""
         return self._depot.prepare(epoch, run, expected)
@@ -263,7 +265,7 @@ class DepotActor:
             self._room = asyncio.Event()
 
     async def _watch_others(self) -> None:
-        misses = looks = 0
+        misses, others = 0, OtherReaders(self._hand_over, self._job_id, self._of)
         while True:
             await asyncio.sleep(_WATCH)
             misses = 0 if await is_there(master_name(self._job_id)) else misses + 1
@@ -275,12 +277,7 @@ class DepotActor:
             waiting = self._announced and not self._depot.is_complete and self._depot.failure is None
             if waiting and not await is_there(desk_name(self._hand_over)):
                 await self.fail(NO_PROGRAM)
-            looks += 1
-            if (
-                waiting
-                and looks == _LOOKS_FOR_OTHERS
-                and not await have_all_come(self._hand_over, self._job_id, self._of)
-            ):
+            if waiting and await others.are_missing():
                 await self.fail(OTHER_DEPOT)
 
 

@@ -62,6 +62,10 @@ class EpochStage(Enum):
     CLOSED = "closed"
     #: A later one is closed.
     PAST = "past"
+    #: One between the newest closed one and it is missing.
+    GAP = "gap"
+    #: It has not begun, and would be the first one here, though it is not number 0.
+    AHEAD = "ahead"
 
 
 @dataclass(frozen=True, slots=True)

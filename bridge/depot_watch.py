@@ -13,6 +13,8 @@ from penstock.bridge.depot_names import actor_exists, desk_name
 
 logger = logging.getLogger(__name__)
 
+#: Looks of a waiting reader until all readers of its job must have come.
+LOOKS: Final = 150
 #: Seconds for the desk to answer.
 _PATIENCE: Final = 60.0
 
@@ -26,7 +28,7 @@ async def is_there(name: str) -> bool:
         return True
 
 
-async def have_all_come(hand_over: str, job_id: str, of: int) -> bool:
+class OtherReaders:
     """Whether all readers of a job have come to the desk of a hand-over.
 
     Readers that had ended in a snapshot do not come again, and without them nothing is handed over.
@@ -36,8 +38,27 @@ async def have_all_come(hand_over: str, job_id: str, of: int) -> bool:
         job_id: The job.
         of: How many readers it has.
     """
-    try:
-        desk = ray.get_actor(desk_name(hand_over), namespace=NAMESPACE)
-        return bool(await asyncio.wait_for(desk.has_all.remote(job_id, of), _PATIENCE))
-    except (TimeoutError, ValueError, ray.exceptions.RayActorError):
-        return True  # the next look for the desk says more
+
+    def __init__(self, hand_over: str, job_id: str, of: int) -> None:
+        self._desk = desk_name(hand_over)
+        self._job_id = job_id
+        self._of = of
+        self._looks = 0
+        self._have_come = False
+
+    async def are_missing(self) -> bool:
+        """A look of a reader that waits: whether others that must have come by now have not.
+
+        The desk is asked at one look of many, until it has said once that all are there. A desk that gives no
+        answer says nothing: it is asked again, as many looks later.
+        """
+        self._looks += 1
+        if self._have_come or self._looks % LOOKS:
+            return False
+        try:
+            desk = ray.get_actor(self._desk, namespace=NAMESPACE)
+            self._have_come = await asyncio.wait_for(desk.has_all.remote(self._job_id, self._of), _PATIENCE)
+        except (TimeoutError, ValueError, ray.exceptions.RayActorError) as error:
+            logger.warning("can't ask %s for the readers of job %s: %r", self._desk, self._job_id, error)
+            return False
+        return not self._have_come

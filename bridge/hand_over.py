@@ -25,6 +25,7 @@ from penstock.bridge.depot_failures import OTHER_DEPOT
 from penstock.bridge.depot_messages import EpochStage
 from penstock.bridge.depot_names import depot_name
 from penstock.bridge.hand_over_desk import Order, open_desk
+from penstock.bridge.query_place import begins_later, left_out, went_back
 from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_push import SUMMARY, HandOverError, PushOrder
@@ -74,15 +75,11 @@ class Depots:
 
         Raises:
             HandOverError: What came is not what Spark counted.
+            MisplacedQueryError: The job does not end where this epoch begins.
             Exception: Spark's, when its job fails.
         """
         stages: list[str] = self._ask([partial(depot.stage.remote, epoch) for depot in self.handles])
-        if EpochStage.PAST.value in stages:
-            msg = (
-                f"the query hands over micro-batch {epoch}, and the job has later ones: it has lost its "
-                "checkpoint location, or was given another one than the job's snapshot was taken with"
-            )
-            raise HandOverError(msg)
+        self._check_place(epoch, stages)
         if EpochStage.CLOSED.value in stages:
             self._close(epoch)
             return False
@@ -100,6 +97,14 @@ class Depots:
         _raise_problems(self._ask(calls))
         self._close(epoch)
         return True
+
+    def _check_place(self, epoch: int, stages: Sequence[str]) -> None:
+        if EpochStage.PAST.value in stages:
+            raise went_back(epoch)
+        if EpochStage.GAP.value in stages:
+            raise left_out(epoch, min(self._ask([depot.newest.remote for depot in self.handles])))
+        if EpochStage.AHEAD.value in stages:
+            logger.warning("%s", begins_later(self.job_id, epoch))
 
     def _close(self, epoch: int) -> None:
         """All depots have prepared an epoch; some may have closed it already."""

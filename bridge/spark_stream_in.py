@@ -13,8 +13,9 @@ The number of a micro-batch is the replayable offset. A snapshot of the job that
 one has its number, so a job that starts from it has depots that have closed all up to it: Spark may give the
 last one again, and it is left out.
 
-A query that fails is started again from its own checkpoint location, a few times. A query that ends (its
-trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job with it.
+A query that fails is started again from its own checkpoint location, a few times, after pauses that grow. A
+query that ends (its trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job
+with it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -31,6 +32,8 @@ from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.depot_failures import DIED, NO_PROGRAM
 from penstock.bridge.hand_over import Depots, HandOver, program_ends
 from penstock.bridge.induced_checkpoint import wait_until_covered
+from penstock.bridge.query_place import MisplacedQueryError
+from penstock.bridge.query_restarts import QueryRestarts, rest
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_errors import spark_error_text
 from penstock.bridge.spark_in import arrow_schema_of, check_arguments
@@ -88,7 +91,8 @@ def from_structured_streaming(
         trigger: The arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
             `{"availableNow": True}`; by default a micro-batch begins when the last one is done.
         format: As in `from_spark`.
-        query_restarts: How often a query that fails without progress is started again.
+        query_restarts: How often a query that fails without progress is started again, after pauses of 1, 2,
+            4 and up to 30 seconds.
         induce: Whether the end of a micro-batch induces a checkpoint. Without it a micro-batch waits for the
             next periodic one.
         **options: See `OperatorOptions`.
@@ -124,10 +128,12 @@ class QueryEnd:
     Attributes:
         failure: Why it failed; `None` when it did not.
         stopped_here: It was stopped since its job or its program ends. That is no end of the stream.
+        is_final: Another run would fail in the same way.
     """
 
     failure: str | None = None
     stopped_here: bool = False
+    is_final: bool = False
 
 
 class StreamingQuery:
@@ -140,6 +146,7 @@ class StreamingQuery:
         trigger: Arguments of Spark's `trigger`.
         restarts: How often it is started again without progress.
         induce: The end of a micro-batch induces a checkpoint.
+        rest: Waits between two runs; see `query_restarts.rest`.
     """
 
     def __init__(
@@ -151,6 +158,7 @@ class StreamingQuery:
         restarts: int,
         *,
         induce: bool = True,
+        rest: Callable[[float, Callable[[], bool]], bool] = rest,
     ) -> None:
         self._df = df
         self._name = name
@@ -158,34 +166,44 @@ class StreamingQuery:
         self._trigger = trigger
         self._restarts = restarts
         self._induce = induce
+        self._rest = rest
         #: Spark may give a query up while its function still runs here; the next run waits for that one.
         self._one_batch = threading.Lock()
         self._batches = 0
+        #: The query and the job do not go on at the same place.
+        self._misplaced: MisplacedQueryError | None = None
 
     def serve(self, depots: Depots) -> None:
         """Run the query until it ends or fails for good."""
-        left = self._restarts
+        session, restarts = self._df.sparkSession, QueryRestarts(self._restarts)
         while True:
             before = self._batches
             end = self._run_once(depots)
             if end.stopped_here or not depots.are_there():
-                logger.info("the query for job %s ends, as its job or its program does", depots.job_id)
-                depots.fail(NO_PROGRAM if program_ends.is_set() else DIED)
-                return
+                break
             if end.failure is None:
                 depots.finish()
                 return
-            reason = end.failure
-            left = self._restarts if self._batches > before else left - 1
-            if not is_alive(self._df.sparkSession):
-                reason, left = _STOPPED, -1
-            elif left < 0:
-                reason = _FAILED.format(reason)
-            if left < 0:
+            pause = restarts.pause(progress=self._batches > before)
+            reason = self._for_good(end, restarts)
+            if reason is not None:
                 logger.error("the query for job %s has failed: %s", depots.job_id, reason)
                 depots.fail(reason)
                 return
-            logger.warning("the query for job %s starts again: %s", depots.job_id, reason)
+            logger.warning("the query for job %s starts again in %g s: %s", depots.job_id, pause, end.failure)
+            rested = self._rest(pause, lambda: is_alive(session) and depots.are_there())
+            if not rested and is_alive(session):  # of one that is stopped the next run tells
+                break
+        logger.info("the query for job %s ends, as its job or its program does", depots.job_id)
+        depots.fail(NO_PROGRAM if program_ends.is_set() else DIED)
+
+    def _for_good(self, end: QueryEnd, restarts: QueryRestarts) -> str | None:
+        """Why a query that has failed is not started again, or `None`."""
+        if not is_alive(self._df.sparkSession):
+            return _STOPPED
+        if end.is_final:
+            return end.failure
+        return _FAILED.format(end.failure) if restarts.are_used_up else None
 
     def _run_once(self, depots: Depots) -> QueryEnd:
         """Run the query to its end; however that comes, the query does not run any more."""
@@ -198,6 +216,8 @@ class StreamingQuery:
             with self._one_batch:
                 if stopped_here:
                     return QueryEnd(stopped_here=True)
+                if self._misplaced is not None:
+                    return QueryEnd(str(self._misplaced), is_final=True)
                 return QueryEnd(None if error is None else spark_error_text(error, session))
         except Exception as error:  # Spark's and Py4J's many kinds: the text is the answer
             return QueryEnd(spark_error_text(error, session))
@@ -223,7 +243,11 @@ class StreamingQuery:
                     f"{_told(self._df.schema)}; build the job again"
                 )
                 raise HandOverError(msg)
-            depots.hand_over(batch, number)
+            try:
+                depots.hand_over(batch, number)
+            except MisplacedQueryError as error:
+                self._misplaced = error
+                raise
             wait_until_covered(depots, number, induce=self._induce)
             self._batches += 1
 

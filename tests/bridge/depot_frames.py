@@ -37,6 +37,15 @@ class Asked:
     def stage(self, epoch: int) -> str:
         return self._depot.stage(epoch).value
 
+    def newest(self) -> int:
+        return self._depot.epochs.newest
+
+    def begin(self, epoch: int, run: str) -> bool:
+        return self._depot.begin(epoch, run)
+
+    def prepare(self, epoch: int, run: str, expected: dict[int, tuple[int, int]]) -> str | None:
+        return self._depot.prepare(epoch, run, expected)
+
     def close(self, epoch: int) -> str | None:
         return self._depot.close(epoch)
 

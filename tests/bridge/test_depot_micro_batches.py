@@ -155,6 +155,30 @@ def test_what_a_snapshot_of_another_job_covers_is_not_taken_again(staged: Depot)
     assert [f.ends for f in staged.read(0, 100).frames] == [5]
 
 
+@pytest.mark.parametrize("snapshot", [-1, 0, 4])
+def test_behind_a_snapshot_no_micro_batch_may_be_left_out(staged: Depot, snapshot: int) -> None:
+    staged.epochs.resume(snapshot)
+    stages = [staged.stage(snapshot + further) for further in (1, 2, 9)]
+    assert stages == [EpochStage.OPEN, EpochStage.GAP, EpochStage.GAP]
+
+
+def test_a_job_without_a_snapshot_may_begin_anywhere_and_leaves_nothing_out_from_there(
+    staged: Depot,
+) -> None:
+    assert [staged.stage(epoch) for epoch in (0, 1)] == [EpochStage.OPEN, EpochStage.AHEAD]
+    staged.begin(3, "a")
+    assert staged.stage(3) is EpochStage.AHEAD, "its query may try again"
+    staged.prepare(3, "a", {})
+    assert staged.stage(3) is EpochStage.PREPARED
+    assert staged.close(3) is None
+    assert [staged.stage(epoch) for epoch in (2, 3, 4, 5)] == [
+        EpochStage.PAST,
+        EpochStage.CLOSED,
+        EpochStage.OPEN,
+        EpochStage.GAP,
+    ]
+
+
 def test_a_micro_batch_that_is_open_at_the_end_is_dropped(staged: Depot) -> None:
     staged.begin(0, "a")
     staged.push(frame(0, 0, epoch=0, run="a"))

@@ -13,6 +13,7 @@ from penstock.bridge.answers import NoAnswerError
 from penstock.bridge.depot import Depot
 from penstock.bridge.frame_store import FrameStore
 from penstock.bridge.hand_over import Depots
+from penstock.bridge.query_place import MisplacedQueryError
 
 
 @pytest.fixture
@@ -25,6 +26,21 @@ def two(files: FrameStore) -> list[Depot]:
         assert depot.prepare(0, "run", {0: (1, 1)}) is None
     opened[0].close(0)
     return opened
+
+
+@pytest.fixture
+def fresh(files: FrameStore) -> list[Depot]:
+    return [Depot(index, files, staged=True) for index in (0, 1)]
+
+
+class NoRows:
+    """A DataFrame whose partitions are all empty."""
+
+    def mapInArrow(self, function: Any, schema: str) -> NoRows:  # Spark's name
+        return self
+
+    def collect(self) -> list[Any]:
+        return []
 
 
 def over(depots: list[Depot], lost: dict[str, int], **options: Any) -> Depots:
@@ -62,3 +78,36 @@ def test_a_failure_reaches_every_depot_that_lives(two: list[Depot]) -> None:
     alive = Unsteady(Asked(two[1]), {"fail": 1})
     Depots("the-job", ("a", "b"), (dead, alive), "", b"").fail("no luck")
     assert two[1].failure == "no luck"
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "what"),
+    [
+        (0, r"with micro-batch 2, and the job's snapshot ends behind micro-batch 0: Spark .* micro-batch 1,"),
+        (-1, r"the job's snapshot ends before micro-batch 0: Spark has committed micro-batches 0 to 1, and"),
+        (4, r"hands over micro-batch 2, and the job has later ones"),
+    ],
+)
+def test_a_query_that_goes_on_elsewhere_than_the_snapshot_ends_hands_nothing_over(
+    fresh: list[Depot], snapshot: int, what: str
+) -> None:
+    for depot in fresh:
+        depot.epochs.resume(snapshot)
+    not_computed: Any = None
+    with pytest.raises(MisplacedQueryError, match=what):
+        over(fresh, {}).hand_over(not_computed, 2)
+    assert [depot.epochs.newest for depot in fresh] == [snapshot, snapshot]
+
+
+def test_a_job_without_a_snapshot_is_told_what_it_does_not_have(
+    fresh: list[Depot], caplog: pytest.LogCaptureFixture
+) -> None:
+    no_rows: Any = NoRows()
+    assert over(fresh, {}).hand_over(no_rows, 3)
+    assert over(fresh, {}).hand_over(no_rows, 4)
+    (said,) = caplog.messages
+    assert said.startswith(
+        "job the-job was started without a snapshot of its query, and begins with micro-batch 3: Spark has "
+        "committed micro-batches 0 to 2, whose rows are not in the state of this job. If they "
+        "are to be, start it with restore_from="
+    )

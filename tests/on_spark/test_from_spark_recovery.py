@@ -81,19 +81,6 @@ def test_a_kill_before_the_first_checkpoint_reads_everything_again(
     assert result.statistics.restarts == 1
 
 
-def test_spark_may_be_gone_after_the_hand_over(spark: SparkSession, tmp_path: Path) -> None:
-    """What a stopped session leaves is tried in test_session.py; here nobody takes orders any more."""
-    job = copied(tmp_path, numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 30)
-    done = bridge.wait_for_hand_over(job, PATIENCE)
-    assert sum(d.rows for d in done) == COUNT
-    after_rows(job, 5_000)
-    kill_subtask(job, "rows", 1)
-    slow_release(tmp_path)
-    result = finish(job)
-    assert_each_once(tmp_path, COUNT)
-    assert result.statistics.restarts == 1
-
-
 def test_a_depot_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: Path) -> None:
     job = copied(tmp_path, numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 18)
     after_rows(job, 5_000)

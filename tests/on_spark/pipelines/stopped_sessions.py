@@ -52,7 +52,8 @@ def stopped_after_the_hand_over(folder: Path) -> None:
     stream = streamed(folder, spark)
     eventually("two micro-batches", (folder / "query" / "commits" / "1").exists)
     job = copied(folder, spark.range(0, COUNT, 1, 4), slow=Slowed(10_000, folder / "go"), window=1 << 30)
-    bridge.wait_for_hand_over(job, PATIENCE)
+    done = bridge.wait_for_hand_over(job, PATIENCE)
+    assert sum(depot.rows for depot in done) == COUNT
     spark.stop()
     after_rows(job, 5_000)
     kill_subtask(job, "rows", 0)
