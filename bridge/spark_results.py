@@ -25,7 +25,8 @@ from penstock.actors.cluster import connect
 from penstock.bridge.answers import answer_of
 from penstock.bridge.block_frames import dataframe_of_blocks
 from penstock.bridge.block_holder import Block, TransactionKey, find_holder, open_holder
-from penstock.bridge.spark_schema import ReadableBatches, readable_schema
+from penstock.bridge.readable_batches import ReadableBatches
+from penstock.bridge.spark_schema import readable_schema
 from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.io.connectors.errors import ConnectorError

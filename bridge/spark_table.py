@@ -20,7 +20,8 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.names import master_name
 from penstock.bridge.block_frames import spark_schema_of
 from penstock.bridge.depot_names import actor_exists
-from penstock.bridge.spark_schema import ReadableBatches, readable_schema
+from penstock.bridge.readable_batches import ReadableBatches
+from penstock.bridge.spark_schema import readable_schema
 from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import ObjectExistsError, PenstockError
 from penstock.runtime.io.connectors.errors import ConnectorError
