@@ -83,7 +83,8 @@ class ReadableBatches:
             )
             raise BadRecordError(msg)
         names = list(dict.fromkeys(chain.from_iterable(rows))) if self._schema is None else self._schema.names
-        unknown = next((row for row in rows if any(name not in names for name in row)), None)
+        has_all = set(names).issuperset
+        unknown = next((row for row in rows if not has_all(row)), None)
         if unknown is not None:
             extra = next(name for name in unknown if name not in names)
             raise BadRecordError(self._misfit(f"a row has a column {extra!r}; the row is {shown(unknown)}"))

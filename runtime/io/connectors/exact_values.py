@@ -8,11 +8,12 @@ digits, integers that no float holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
-from typing import Any, Final
+from types import NoneType
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -78,23 +79,52 @@ def exact_column(
     return column
 
 
-def _refuse_misfits(values: Iterable[Any], kind: pa.DataType, path: str, rounds: bool) -> None:
-    if kinds.is_struct(kind):
-        names = [field.name for field in kind]
-        rows = [_members(value, names, kind, path) for value in values if value is not None]
-        for index, field in enumerate(kind):
-            _refuse_misfits([row[index] for row in rows], field.type, f"{path}.{field.name}", rounds)
-    elif kinds.is_map(kind):
-        pairs = list(chain.from_iterable(_pairs(value, kind, path) for value in values if value is not None))
-        _refuse_misfits([key for key, _ in pairs], kind.key_type, f"{path}.key", rounds)
-        _refuse_misfits([item for _, item in pairs], kind.item_type, f"{path}.value", rounds)
-    elif kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
-        parts = chain.from_iterable(_elements(value, kind, path) for value in values if value is not None)
-        _refuse_misfits(list(parts), kind.value_type, f"{path}[]", rounds)
+def _refuse_misfits(values: Sequence[Any], kind: pa.DataType, path: str, rounds: bool) -> None:
+    nested = _NESTED.get(kind.id)
+    if nested is not None:
+        present = [value for value in values if value is not None]
+        for part, part_kind, part_path in nested(present, kind, path):
+            _refuse_misfits(part, part_kind, part_path, rounds)
     elif kinds.is_dictionary(kind):
         _refuse_misfits(values, kind.value_type, path, rounds)
     else:
         _refuse_leaves(values, kind, path, rounds)
+
+
+_Parts: TypeAlias = Iterator[tuple[Sequence[Any], pa.DataType, str]]
+
+
+def _parts_of_structs(values: Sequence[Any], kind: pa.DataType, path: str) -> _Parts:
+    names = [field.name for field in kind]
+    if set(map(type, values)) <= {dict} and all(map(set(names).issuperset, values)):
+        for field in kind:
+            yield [value.get(field.name) for value in values], field.type, f"{path}.{field.name}"
+        return
+    rows = [_members(value, names, kind, path) for value in values]
+    for index, field in enumerate(kind):
+        yield [row[index] for row in rows], field.type, f"{path}.{field.name}"
+
+
+def _parts_of_maps(values: Sequence[Any], kind: pa.DataType, path: str) -> _Parts:
+    pairs = list(chain.from_iterable(_pairs(value, kind, path) for value in values))
+    yield [key for key, _ in pairs], kind.key_type, f"{path}.key"
+    yield [item for _, item in pairs], kind.item_type, f"{path}.value"
+
+
+def _parts_of_lists(values: Sequence[Any], kind: pa.DataType, path: str) -> _Parts:
+    if not set(map(type, values)) <= {list}:
+        values = [_elements(value, kind, path) for value in values]
+    yield list(chain.from_iterable(values)), kind.value_type, f"{path}[]"
+
+
+#: What makes of nested values those of their parts.
+_NESTED: Final = {
+    pa.struct([]).id: _parts_of_structs,
+    pa.map_(pa.int8(), pa.int8()).id: _parts_of_maps,
+    pa.list_(pa.int8()).id: _parts_of_lists,
+    pa.large_list(pa.int8()).id: _parts_of_lists,
+    pa.list_(pa.int8(), 1).id: _parts_of_lists,
+}
 
 
 def _members(value: Any, names: Sequence[str], kind: pa.DataType, path: str) -> Sequence[Any]:
@@ -115,7 +145,7 @@ def _members(value: Any, names: Sequence[str], kind: pa.DataType, path: str) -> 
 
 
 def _pairs(value: Any, kind: pa.DataType, path: str) -> Iterable[tuple[Any, Any]]:
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return value.items()
     pairs: list[Any] = list(value) if isinstance(value, Iterable) else [()]
     if all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
@@ -132,23 +162,22 @@ def _elements(value: Any, kind: pa.DataType, path: str) -> Iterable[Any]:
     return value
 
 
-def _refuse_leaves(values: Iterable[Any], kind: pa.DataType, path: str, rounds: bool) -> None:
+def _refuse_leaves(values: Sequence[Any], kind: pa.DataType, path: str, rounds: bool) -> None:
     taken = next((types for is_so, types in _TAKEN if is_so(kind)), None)
     if taken is None:
         return
-    present = [value for value in values if value is not None]
-    odd = {found for found in set(map(type, present)) if not _is_taken(found, taken)}
-    wrong: Any = next((value for value in present if type(value) in odd), None)
+    odd = {found for found in set(map(type, values)) if not _is_taken(found, taken)}
+    wrong: Any = next((value for value in values if type(value) in odd), None)
     if wrong is None and kinds.is_temporal(kind) and not kinds.is_date(kind):
-        wrong = next((value for value in present if not _keeps_time(value, kind)), None)
+        wrong = next((v for v in values if v is not None and not _keeps_time(v, kind)), None)
     if wrong is None and kinds.is_floating(kind) and kind != pa.float64():
-        wrong = _not_kept(present, kind, rounds)
+        wrong = _not_kept(values, kind, rounds)
     if wrong is not None:
         raise misfit(wrong, kind, path)
 
 
 def _is_taken(found: type, taken: tuple[type, ...]) -> bool:
-    if found in taken:
+    if found in taken or found is NoneType:
         return True
     refused = any(base in taken and issubclass(found, other) for base, other in _NOT_TAKEN)
     return issubclass(found, taken) and not refused
