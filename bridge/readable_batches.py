@@ -30,6 +30,8 @@ class ReadableBatches:
     Args:
         schema: The schema of all of them; without one the first batch decides, and every column may be null.
         of: What errors say behind "which does not fit", whose schema and what to do; `{known}` is the schema.
+        rounds: Python's floats, which have 64 bits, are rounded where the schema has 32. By default they are
+            when there is a schema: who declares such a column wants that.
 
     Example:
         >>> from penstock.runtime import RowBatch
@@ -37,10 +39,11 @@ class ReadableBatches:
         ['a', 'b']
     """
 
-    def __init__(self, schema: pa.Schema | None = None, of: str = _OF_SINK) -> None:
+    def __init__(
+        self, schema: pa.Schema | None = None, of: str = _OF_SINK, *, rounds: bool | None = None
+    ) -> None:
         self._schema = None if schema is None else readable_schema(schema)
-        #: Somebody who wants 32 bits wants Python's floats rounded; they have 64.
-        self._rounds = schema is not None
+        self._rounds = schema is not None if rounds is None else rounds
         self._of = of
 
     @property
@@ -100,4 +103,5 @@ class ReadableBatches:
 
     def _misfit(self, what: str) -> str:
         known = "" if self._schema is None else f" {shown(str(self._schema))}"
-        return f"{what}, which does not fit {self._of.format(known=known)}"
+        of = self._of.replace("{known}", known)
+        return f"{what}, which does not fit {of}"
