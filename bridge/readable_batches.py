@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from penstock.bridge.spark_schema import readable_schema
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
-from penstock.runtime.io.connectors.exact_casts import exact_batch
-from penstock.runtime.io.connectors.exact_values import MisfitError, exact_column
 from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.exact_casts import exact_batch
+from penstock.runtime.record.exact_values import MisfitError, exact_column
 
 _OF_SINK: Final = "the schema{known} of this sink: give schema=, or map the rows before"
 

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from penstock.runtime.io.connectors.encoder import CountingOutput
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
-from penstock.runtime.io.connectors.exact_casts import exact_batch
-from penstock.runtime.io.connectors.exact_values import MisfitError, exact_column
 from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.exact_casts import exact_batch
+from penstock.runtime.record.exact_values import MisfitError, exact_column
 
 #: Rows of a row group.
 GROUP_ROWS: Final = 64 * 1024

@@ -19,8 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from penstock.runtime.io.connectors.errors import shown
-
 #: What pyarrow raises of values that it can't take.
 ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: Python types of a column's values, by a test of its type; numpy's are behind them.
@@ -136,7 +134,9 @@ def _members(value: Any, names: Sequence[str], kind: pa.DataType, path: str) -> 
     if isinstance(value, Mapping):
         unknown = [name for name in value if name not in names]
         if unknown:
-            msg = f"column '{path}' of type {kind} has no field {unknown[0]!r}, and a value is {shown(value)}"
+            msg = (
+                f"column '{path}' of type {kind} has no field {unknown[0]!r}, and a value is {_shown(value)}"
+            )
             raise MisfitError(msg)
         return [value.get(name) for name in names]
     if isinstance(value, tuple) and len(value) == len(names):
@@ -210,5 +210,9 @@ def _not_kept(values: Sequence[Any], kind: pa.DataType, rounds: bool) -> Any:
 def misfit(value: Any, kind: pa.DataType, path: str) -> MisfitError:
     """The error of a value that a column can't have unchanged."""
     return MisfitError(
-        f"column '{path}' of type {kind} can't hold {shown(value)} of type {type(value).__name__} unchanged"
+        f"column '{path}' of type {kind} can't hold {_shown(value)} of type {type(value).__name__} unchanged"
     )
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.80}"

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.io.connectors.exact_values import MisfitError, exact_column
+from penstock.runtime.record.arrow_inference import NoArrowTypeError
+from penstock.runtime.record.arrow_values import to_arrow
+from penstock.runtime.record.exact_values import MisfitError, exact_column
 
 WALL = datetime.fromisoformat("2024-05-06T07:08:09")
 NUMBERS = pa.map_(pa.string(), pa.int64())
@@ -132,6 +134,14 @@ def test_types_that_arrow_finds_are_not_trusted_where_it_drops_something() -> No
             exact_column(mixed, None, "c")
     assert exact_column([1, 2.5], None, "c").to_pylist() == [1.0, 2.5]
     assert exact_column([1, Decimal("2.5")], None, "c").to_pylist() == [1, Decimal("2.5")]
+
+
+def test_columns_of_state_take_a_type_that_is_given_by_the_same_rule() -> None:
+    assert (
+        to_arrow([(1, 2), None], "value", pa.struct({"_1": pa.int64(), "_2": pa.float64()})).null_count == 1
+    )
+    with pytest.raises(NoArrowTypeError, match=r"column 'value' .* can't hold 10\.9 of type float unchanged"):
+        to_arrow([10, 10.9], "value", pa.int64())
 
 
 def test_floats_are_rounded_only_where_that_is_wanted_and_never_become_infinite() -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-from penstock.runtime.io.connectors.exact_values import ARROW_ERRORS, MisfitError
+from penstock.runtime.record.exact_values import ARROW_ERRORS, MisfitError
 
 #: The most digits of a decimal of 128 bits.
 _DIGITS: Final = 38
