@@ -19,7 +19,7 @@ from penstock.runtime.errors import ObjectExistsError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.filesystem import filesystem_for
 from penstock.runtime.io.connectors.part_names import IN_PROGRESS
-from penstock.runtime.io.storage import ObjectStorage, open_location, open_storage
+from penstock.runtime.io.storage import ObjectStorage, open_location
 
 #: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.
 PRIVATE_FOLDER: Final = "_penstock"
@@ -39,7 +39,7 @@ class TableColumns:
         #: Of the table.
         self.path = path
         self._job = job_id
-        self._storage = open_storage(f"{path}/{PRIVATE_FOLDER}")
+        self._storage = open_location(f"{path}/{PRIVATE_FOLDER}")  # which its owner has made
 
     def decided(self) -> pa.Schema | None:
         """The table's columns; `None` while this job may still decide them."""
