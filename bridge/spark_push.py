@@ -23,6 +23,7 @@ import ray
 from penstock.actors.cluster import join_existing
 from penstock.actors.names import NAMESPACE
 from penstock.bridge.answers import answer_of
+from penstock.bridge.batch_pieces import cut, row_size
 from penstock.bridge.depot_messages import Frame, PushOutcome
 from penstock.runtime.errors import PenstockError
 
@@ -164,7 +165,7 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
     for whole in batches:
         fitted = _fitted(whole, schema)
         bytes_a_row = row_size(fitted)
-        for batch in cut(fitted):
+        for batch in cut(fitted, FRAME_BYTES, FRAME_ROWS):
             more = batch.num_rows * bytes_a_row
             if gathered and (size + more > FRAME_BYTES or rows + batch.num_rows > FRAME_ROWS):
                 yield gathered
@@ -174,33 +175,6 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
             rows += batch.num_rows
     if gathered:
         yield gathered
-
-
-def cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces that fit a frame; rows are never cut.
-
-    Example:
-        >>> [piece.num_rows for piece in cut(pa.record_batch({"a": ["x" * 3_000_000] * 3}))]
-        [1, 1, 1]
-    """
-    if not batch.num_rows:
-        return
-    step = max(1, min(FRAME_ROWS, int(FRAME_BYTES / row_size(batch))))
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
-
-
-def row_size(batch: pa.RecordBatch) -> float:
-    """Bytes of a row of a whole batch, on average; at least one.
-
-    `nbytes` would do, but it crashes on the empty maps that Spark writes (Arrow 26).
-
-    Example:
-        >>> row_size(pa.record_batch({"a": [1, 2]}))
-        8.0
-    """
-    size, rows = int(batch.get_total_buffer_size()), int(batch.num_rows)
-    return max(1.0, size / max(1, rows))
 
 
 def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:

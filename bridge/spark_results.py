@@ -27,8 +27,10 @@ from penstock.actors.cluster import connect
 from penstock.bridge.answers import ANSWER
 from penstock.bridge.block_frames import dataframe_of_blocks
 from penstock.bridge.block_holder import Block, TransactionKey, find_holder, open_holder
+from penstock.bridge.open_block import GatheredBlocks, OpenBlock
+from penstock.bridge.readable_batches import ReadableBatches
 from penstock.bridge.repeated_call import RepeatedCall
-from penstock.bridge.spark_schema import ReadableBatches, readable_schema
+from penstock.bridge.spark_schema import readable_schema
 from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.operators.protocols import ConnectorContext
@@ -37,8 +39,6 @@ from penstock.runtime.record.elements import Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: A block is closed when it has this many bytes: each becomes a partition, and Spark copies it to its heap.
-BLOCK_BYTES: Final = 16 * 1024 * 1024
 #: Blocks of a subtask that are on their way to their holder.
 _OUTSTANDING: Final = 2
 
@@ -182,7 +182,7 @@ class BlockWriter:
         self._holder = holder
         self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._batches = ReadableBatches(schema)
-        self._block = _OpenBlock()
+        self._blocks = GatheredBlocks()
         #: Blocks on their way to the holder.
         self._calls: deque[RepeatedCall[None]] = deque()
         self._number = self._staged = 0
@@ -193,13 +193,14 @@ class BlockWriter:
         """Add rows to the open block."""
         if not len(batch):
             return
-        self._block.add(self._batches.convert(batch))
-        if self._block.size >= BLOCK_BYTES:
-            self._close_block()
+        for block in self._blocks.add(self._batches.convert(batch)):
+            self._stage(block)
 
     def prepare_commit(self) -> Sequence[TransactionKey]:
         """Stage the blocks of this transaction."""
-        self._close_block()
+        block = self._blocks.rest()
+        if block is not None:
+            self._stage(block)
         if not self._staged:
             return []
         self._settle(0)
@@ -230,13 +231,10 @@ class BlockWriter:
 
     def close(self) -> None:
         """Drop what is open."""
-        self._block = _OpenBlock()
+        self._blocks = GatheredBlocks()
         self._calls.clear()
 
-    def _close_block(self) -> None:
-        block, self._block = self._block, _OpenBlock()
-        if block.schema is None:
-            return
+    def _stage(self, block: OpenBlock) -> None:
         self._settle(_OUTSTANDING - 1)
         schema: bytes = block.schema.serialize().to_pybytes()
         stage = partial(self._holder.stage.remote, self._key, self._staged, block.close(), block.rows, schema)
@@ -257,35 +255,6 @@ class BlockWriter:
     def _ask(self, method: Any, *arguments: Any) -> Any:
         with _losses_told():
             return _ask(method, *arguments)
-
-
-class _OpenBlock:
-    """An Arrow IPC stream that is being written."""
-
-    def __init__(self) -> None:
-        self.schema: pa.Schema | None = None
-        self.rows = 0
-        self._sink = pa.BufferOutputStream()
-        self._stream: Any = None
-
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return int(self._sink.tell())
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
-        if self._stream is None:
-            self.schema = batch.schema
-            self._stream = pa.ipc.new_stream(self._sink, batch.schema)
-        self._stream.write_batch(batch)
-        self.rows += batch.num_rows
-
-    def close(self) -> bytes:
-        """End it; the whole of it."""
-        self._stream.close()
-        data: bytes = self._sink.getvalue().to_pybytes()
-        return data
 
 
 def _ask(method: Any, *arguments: Any) -> Any:

@@ -2,24 +2,20 @@
 
 Spark's reader of Arrow takes some types for others without a word: `large_string` gives empty strings and
 `timestamp[ns]` is read as microseconds. So everything is cast to the types that Spark writes itself before it
-leaves, and what has no such type is refused by the name of the column.
-
-Arrow does not check that a column which is `not null` holds no nulls, and Spark takes its word for it. So
-only a schema that the user gives makes such columns, and their values are looked at.
+leaves, and what has no such type is refused by the name of the column. So are names that differ
+only in upper and lower case: for Spark they are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
-from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from penstock.runtime.io.connectors.errors import BadRecordError, shown
-from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.io.connectors.errors import BadRecordError
 
 _SAME: Final = (
     pa.bool_(),
@@ -61,9 +57,7 @@ def readable_schema(schema: pa.Schema) -> pa.Schema:
         a: string
         b: timestamp[us]
     """
-    if len(set(schema.names)) < len(schema.names):
-        msg = f"columns {schema.names} are not all different; Spark needs a name for each"
-        raise BadRecordError(msg)
+    _refuse_twins(schema.names, "columns")
     return pa.schema([_field(field, field.name).with_nullable(field.nullable) for field in schema])
 
 
@@ -96,6 +90,7 @@ def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
     if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
         return pa.list_(_field(kind.value_field, f"{path}[]"))
     if kinds.is_struct(kind):
+        _refuse_twins([field.name for field in kind], f"fields of column '{path}'")
         return pa.struct(
             [_field(kind.field(i), f"{path}.{kind.field(i).name}") for i in range(kind.num_fields)]
         )
@@ -104,76 +99,14 @@ def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
     raise BadRecordError(msg)
 
 
-class ReadableBatches:
-    """Makes Arrow batches that Spark reads right of whatever a stream carries.
-
-    Args:
-        schema: The schema of all of them; without one the first batch decides, and every column may be null.
-
-    Example:
-        >>> from penstock.runtime import RowBatch
-        >>> ReadableBatches().convert(RowBatch([{"a": 1, "b": "x"}])).schema.names
-        ['a', 'b']
-    """
-
-    def __init__(self, schema: pa.Schema | None = None) -> None:
-        self._schema = None if schema is None else readable_schema(schema)
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """The schema; `None` before the first batch."""
-        return self._schema
-
-    def convert(self, batch: Batch) -> pa.RecordBatch:
-        """Convert one batch.
-
-        Raises:
-            BadRecordError: It does not fit the schema, or Spark could not read it.
-        """
-        arrow = batch.batch if isinstance(batch, ArrowBatch) else self._of_rows(batch.rows)
-        if self._schema is None:
-            fields = readable_schema(arrow.schema)
-            self._schema = pa.schema([field.with_nullable(True) for field in fields])
-        if arrow.schema.equals(self._schema, check_metadata=True):
-            return self._without_hidden_nulls(arrow)
-        try:
-            if set(arrow.schema.names) != set(self._schema.names):
-                raise BadRecordError(self._misfit(f"a batch has columns {arrow.schema.names}"))
-            return arrow.select(self._schema.names).cast(self._schema)
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            raise BadRecordError(self._misfit(f"a batch can't be cast ({error})")) from error
-
-    def _without_hidden_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch; a cast finds nulls where the schema has none, and this is one that needs no cast."""
-        for field, column in zip(batch.schema, batch.columns, strict=True):
-            if not field.nullable and column.null_count:
-                raise BadRecordError(self._misfit(f"column '{field.name}' is 'not null' and holds nulls"))
-        return batch
-
-    def _of_rows(self, rows: Sequence[Any]) -> pa.RecordBatch:
-        odd = next((row for row in rows if not isinstance(row, Mapping)), None)
-        if odd is not None:
+def _refuse_twins(names: Iterable[str], what: str) -> None:
+    """Refuse names that Spark takes for one; it looks at the case of letters only when it is told to."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.lower() in seen:
+            twin = seen[name.lower()]
             msg = (
-                f"a row of type {type(odd).__name__} can't become a row of a DataFrame: rows are dicts from "
-                f"column name to value; the row is {shown(odd)}. Map the rows before the sink"
+                f"{what} are called {twin!r} and {name!r}, which Spark takes for one: give each its own name"
             )
             raise BadRecordError(msg)
-        names = list(dict.fromkeys(chain.from_iterable(rows))) if self._schema is None else self._schema.names
-        unknown = next((row for row in rows if any(name not in names for name in row)), None)
-        if unknown is not None:
-            raise BadRecordError(self._misfit(f"a row has other columns; the row is {shown(unknown)}"))
-        try:
-            columns = [self._column(name, rows) for name in names]
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise BadRecordError(self._misfit(f"a row can't be converted ({error})")) from error
-        return pa.RecordBatch.from_arrays(columns, names)
-
-    def _column(self, name: str, rows: Sequence[Any]) -> pa.Array:
-        kind = None if self._schema is None else self._schema.field(name).type
-        return pa.array([row.get(name) for row in rows], kind)
-
-    def _misfit(self, what: str) -> str:
-        known = "" if self._schema is None else f" {shown(str(self._schema))}"
-        return (
-            f"{what}, which does not fit the schema{known} of this sink: give schema=, or map the rows before"
-        )
+        seen[name.lower()] = name

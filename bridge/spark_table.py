@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,7 +20,9 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.names import master_name
 from penstock.bridge.block_frames import spark_schema_of
 from penstock.bridge.depot_names import actor_exists
-from penstock.bridge.spark_schema import ReadableBatches, readable_schema
+from penstock.bridge.readable_batches import ReadableBatches
+from penstock.bridge.spark_schema import readable_schema
+from penstock.bridge.table_columns import PRIVATE_FOLDER, TableColumns, columns_of
 from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import ObjectExistsError, PenstockError
 from penstock.runtime.io.connectors.errors import ConnectorError
@@ -34,10 +36,10 @@ from penstock.runtime.record.elements import ArrowBatch, Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.
-_OWNERS: Final = "_penstock"
 #: Says to Spark, in each file, that old times are in today's calendar: it refuses those of unknown writers.
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
+#: What to do about rows that do not fit a table.
+_ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
 #: Spark's names for: no file in the folder; no folder, which some object stores don't have without files.
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
@@ -48,8 +50,8 @@ class SparkTable:
 
     Attributes:
         path: A folder: a local path that is the same place on every node, or a URL of an object store.
-        schema: The rows' Arrow schema. Needed for dicts whose first batch may not show all types, and to read
-            a table as a stream before anything is committed.
+        schema: The rows' Arrow schema; by default that of the first rows, or of the table when it is there.
+            Needed for dicts whose first batch may not show all types, and to read a table before any row.
         compression: Of the Parquet files.
 
     Raises:
@@ -63,6 +65,8 @@ class SparkTable:
     path: str | os.PathLike[str]
     schema: pa.Schema | None = None
     compression: str = "snappy"
+    #: The catalog has the last word on its columns.
+    _is_named: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", absolute(self.path))
@@ -89,6 +93,7 @@ class SparkTable:
 
         path, schema = find_table(spark, name)
         table = cls(path, schema, compression)
+        object.__setattr__(table, "_is_named", True)
         table._make_folder(spark)  # streams by the name want it, too
         return table
 
@@ -97,9 +102,13 @@ class SparkTable:
 
         Raises:
             ConnectorError: Another job writes this table, or it can't be written.
+            BadRecordError: The table has other columns than `schema`.
         """
         claim_table(str(self.path), context)
-        return TableWriter(self._files().writer(context), self.schema)
+        columns = TableColumns(str(self.path), context.job_id)
+        if self.schema is not None:
+            (columns.replace if self._is_named else columns.require)(self.schema)
+        return TableWriter(self._files().writer(context), columns, self.schema)
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
         """Delete the files of an ended job that are not committed and not covered."""
@@ -109,7 +118,7 @@ class SparkTable:
         """What is committed by now.
 
         Raises:
-            PenstockError: Nothing is committed, and the table was given no schema.
+            PenstockError: Nothing is written, and the table was given no schema.
         """
         self._make_folder(spark)
         return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
@@ -118,7 +127,7 @@ class SparkTable:
         """What is committed, and what will be, as a streaming DataFrame.
 
         Raises:
-            PenstockError: Nothing is committed, and the table was given no schema.
+            PenstockError: Nothing is written, and the table was given no schema.
         """
         self._make_folder(spark)
         return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
@@ -136,6 +145,9 @@ class SparkTable:
     def _schema_for(self, spark: SparkSession) -> Any:
         if self.schema is not None:
             return spark_schema_of(self.schema)
+        decided = columns_of(str(self.path))
+        if decided is not None:
+            return spark_schema_of(decided)
         from pyspark.errors import AnalysisException
 
         try:
@@ -155,18 +167,33 @@ class TableWriter:
 
     Args:
         files: Writes the Parquet files.
-        schema: The rows' Arrow schema; that of the first rows when left out.
+        columns: Of the table.
+        schema: They, where the user has given them; else those of the table, or the first rows decide.
     """
 
-    def __init__(self, files: FileSinkWriter, schema: pa.Schema | None) -> None:
+    def __init__(self, files: FileSinkWriter, columns: TableColumns, schema: pa.Schema | None) -> None:
         self._files = files
-        self._batches = ReadableBatches(schema)
+        self._columns = columns
+        self._rounds = schema is not None
+        known = columns.decided() if schema is None else schema
+        #: `None` until the columns are known.
+        self._batches = None if known is None else self._to(known)
 
     def write(self, batch: Batch) -> None:
         """Add rows to the open file."""
         if len(batch):
-            readable = self._batches.convert(batch)
+            readable = self._converted(batch)
             self._files.write(ArrowBatch(readable.replace_schema_metadata(_CALENDAR)))
+
+    def _converted(self, batch: Batch) -> pa.RecordBatch:
+        if self._batches is None:
+            known = self._columns.decided()  # meanwhile, by another subtask
+            self._batches = self._to(known or self._columns.decide(ReadableBatches().convert(batch).schema))
+        return self._batches.convert(batch)
+
+    def _to(self, schema: pa.Schema) -> ReadableBatches:
+        of = f"the schema{{known}} of table {self._columns.path}: {_ADVICE}"
+        return ReadableBatches(schema, of, rounds=self._rounds)
 
     def prepare_commit(self) -> Sequence[PendingFile]:
         """End the open file and make it durable."""
@@ -197,7 +224,7 @@ def claim_table(path: str, context: ConnectorContext) -> None:
     Raises:
         ConnectorError: Another job that lives writes it, or it can't be written.
     """
-    storage = open_storage(f"{path}/{_OWNERS}")
+    storage = open_storage(f"{path}/{PRIVATE_FOLDER}")
     mine = {"job": context.job_id, "operator": context.operator_id}
     while True:
         owners = storage.list("owners/")

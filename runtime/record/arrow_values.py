@@ -29,6 +29,7 @@ import pyarrow.types as kinds
 
 from penstock.runtime.record.arrow_inference import NoArrowTypeError as NoArrowTypeError
 from penstock.runtime.record.arrow_inference import are_of_tuple, arrow_type_of, names_of
+from penstock.runtime.record.exact_values import exact_column
 
 
 def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) -> pa.Array:
@@ -40,18 +41,20 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
         kind: Its type; by default the one that `arrow_type_of` finds.
 
     Raises:
-        NoArrowTypeError: No Arrow type carries them exactly, or `kind` does not carry them at all.
+        NoArrowTypeError: No Arrow type carries them exactly, or `kind` does not.
 
     Example:
         >>> to_arrow([("a", 1)], "value").type
         StructType(struct<_1: string, _2: int64>)
     """
-    kind = arrow_type_of(values, name) if kind is None else kind
-    plain = _to_plain(kind)
+    found = arrow_type_of(values, name) if kind is None else kind
+    plain = _to_plain(found)
     try:
-        return pa.array(values if plain is None else list(map(plain, values)), kind)
+        members = values if plain is None else list(map(plain, values))
+        # A type that was found carries them; one that somebody has given is looked at.
+        return pa.array(members, found) if kind is None else exact_column(members, kind, name, rounds=True)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
-        msg = f"column {name!r} of type {kind} can't carry its values: {error}"
+        msg = f"column {name!r} of type {found} can't carry its values: {error}"
         raise NoArrowTypeError(msg) from error
 
 

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
-from penstock.bridge.spark_schema import ReadableBatches, readable_schema
-from penstock.bridge.spark_table import SparkTable
-from penstock.runtime.errors import OperatorError
+from penstock.bridge.spark_schema import readable_schema
 from penstock.runtime.io.connectors.errors import BadRecordError
-from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.record.elements import ArrowBatch
-from penstock.runtime.testing.harness import OperatorHarness
 
 
 @pytest.mark.parametrize(
@@ -39,53 +32,13 @@ def test_what_it_would_misread_becomes_what_it_reads() -> None:
     )
 
 
-def test_only_a_schema_that_is_given_makes_columns_without_nulls_and_none_in_others() -> None:
-    inner = pa.struct([pa.field("b", pa.int8(), nullable=False)])
-    map_type = pa.map_(inner, pa.field("value", pa.int8(), nullable=False))
-    strict = pa.schema(
-        [
-            pa.field("id", pa.int64(), nullable=False),
-            pa.field("parts", pa.list_(pa.field("element", inner, nullable=False))),
-            pa.field("by", map_type),
-        ]
-    )
-    batch = pa.RecordBatch.from_pylist([{"id": 1, "parts": [{"b": 2}], "by": [({"b": 3}, 4)]}], strict)
-    found, declared = ReadableBatches(), ReadableBatches(strict)
-    for batches in (found, declared):
-        converted = batches.convert(ArrowBatch(batch))
-        assert converted.to_pylist() == batch.to_pylist()
-        assert is_nullable(converted.schema.field("parts").type)
-        assert is_nullable(converted.schema.field("by").type)
-    assert found.schema is not None
-    assert found.schema.field("id").nullable
-    assert declared.schema is not None
-    assert not declared.schema.field("id").nullable
-
-
-def is_nullable(kind: pa.DataType) -> bool:
-    """All that is nested in a type may be null, but the keys of maps."""
-    fields = [kind.field(i) for i in range(kind.num_fields)]
-    if pa.types.is_map(kind):
-        fields = [kind.item_field, *kind.key_type]
-    return all(field.nullable and is_nullable(field.type) for field in fields)
-
-
-@pytest.mark.parametrize("is_cast", [False, True])
-def test_nulls_in_a_column_that_is_declared_to_have_none_are_refused(is_cast: bool) -> None:
-    """Arrow lets such a batch pass."""
-    strict = pa.schema([pa.field("id", pa.int64(), nullable=False)])
-    batch = pa.RecordBatch.from_pydict(
-        {"id": [1, None]}, pa.schema({"id": pa.int64()}) if is_cast else strict
-    )
-    with pytest.raises(BadRecordError, match=r"'id'.* null.*does not fit the schema"):
-        ReadableBatches(strict).convert(ArrowBatch(batch))
-    assert ReadableBatches().convert(ArrowBatch(batch)).num_rows == 2
-
-
-def test_a_batch_that_a_table_can_not_hold_fails_and_what_was_committed_stays(tmp_path: Path) -> None:
-    with OperatorHarness(SinkOperator(SparkTable(tmp_path, pa.schema({"id": pa.int64()})))) as harness:
-        harness.push([{"id": 1}])
-        harness.complete_checkpoint(harness.snapshot())
-        with pytest.raises(OperatorError, match="which does not fit the schema"):
-            harness.push([{"id": "one"}])
-    assert len(list(tmp_path.glob("part-*"))) == 1
+def test_names_that_differ_only_in_case_are_refused_also_in_structs() -> None:
+    """Spark reads neither: for it they are one."""
+    twins = [("a", pa.int64()), ("A", pa.int64())]
+    with pytest.raises(BadRecordError, match="columns are called 'a' and 'A', which Spark takes for one"):
+        readable_schema(pa.schema(twins))
+    with pytest.raises(BadRecordError, match="columns are called 'a' and 'a', which Spark takes for one"):
+        readable_schema(pa.schema([twins[0], twins[0]]))
+    nested = pa.list_(pa.struct(twins))
+    with pytest.raises(BadRecordError, match=r"fields of column 'c\[\]' are called 'a' and 'A'"):
+        readable_schema(pa.schema([("c", nested)]))

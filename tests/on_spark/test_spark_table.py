@@ -17,12 +17,14 @@ from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually
 from penstock import bridge
 from penstock.bridge import SparkTable
 from penstock.bridge.spark_in import arrow_schema_of
+from penstock.bridge.spark_table import job_lives
 from penstock.runtime import (
     CommitPermit,
     ConfigurationError,
     ConnectorContext,
     JobFailedError,
     JobStatus,
+    NoRestart,
     PenstockError,
 )
 
@@ -174,17 +176,22 @@ def test_a_table_outlives_its_job_and_keeps_its_types(spark: SparkSession, tmp_p
     tables = [SparkTable(tmp_path / "without a name"), kept]
     rows.sink("out", tables[0])
     rows.map_batches(without_interval, "arrow").sink("kept", kept)
-    env.run(timeout=PATIENCE, progress=False)
+    result = env.run(timeout=PATIENCE, progress=False)
     for table, expected in zip(tables, [df.drop("i"), plain.union(before)], strict=True):
         again = table.read(spark).drop("i")
         assert again.dtypes == expected.dtypes
         assert sorted(again.collect(), key=by_id) == sorted(expected.collect(), key=by_id)
-    # Parquet has numbers for intervals.
+    # Parquet has numbers for intervals; the table knows its columns, and keeps to them.
     unnamed = tables[0]
-    assert unnamed.read(spark).select("i").dtypes == [("i", "bigint")]
-    told = SparkTable(unnamed.path, arrow_schema_of(df)).read(spark)
-    assert told.select("i").dtypes == [("i", "interval day to second")]
-    assert sorted(told.collect()) == sorted(df.collect())
+    assert spark.read.parquet(str(unnamed.path)).select("i").dtypes == [("i", "bigint")]
+    for told in (unnamed, SparkTable(unnamed.path, arrow_schema_of(df))):
+        assert told.read(spark).select("i").dtypes == [("i", "interval day to second")]
+        assert sorted(told.read(spark).collect()) == sorted(df.collect())
+    again = environment(tmp_path, parallelism=1, restart=NoRestart())
+    again.from_collection("rows", [{"id": "x"}]).sink("out", unnamed)
+    eventually("the end of the first job's master", lambda: not job_lives(result.job_id))
+    with pytest.raises(JobFailedError, match="column 'id' of type int64 can't hold 'x' of type str"):
+        again.run(timeout=PATIENCE, progress=False)
     assert spark.table("kept").count() == 5, "what Spark knew of it before"
     assert by_name(spark, "kept") == Counter(range(-5, 5))
     assert sorted(spark.table("kept").collect(), key=by_id) == sorted(expected.collect(), key=by_id)

@@ -1,7 +1,7 @@
 """Writes Parquet: rows that are dicts, or Arrow batches, all with one schema.
 
 Rows are gathered into row groups. Without a given schema the first group (or the first Arrow batch) decides
-it; what does not fit it later is an error, because readers of a folder expect one schema.
+it; what does not fit it later unchanged is an error, because readers of a folder expect one schema.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 from penstock.runtime.io.connectors.encoder import CountingOutput
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.exact_casts import exact_batch
+from penstock.runtime.record.exact_values import MisfitError, exact_column
 
 #: Rows of a row group.
 GROUP_ROWS: Final = 64 * 1024
@@ -54,6 +56,7 @@ class ParquetEncoder:
 
     def __init__(self, schema: pa.Schema | None, compression: str) -> None:
         self._schema = schema
+        self._rounds = schema is not None
         self._compression = compression
         self._output: CountingOutput | None = None
         self._writer: pq.ParquetWriter | None = None
@@ -106,12 +109,12 @@ class ParquetEncoder:
             self._schema = batch.schema
         if batch.schema.equals(self._schema):
             return batch
+        if set(batch.schema.names) != set(self._schema.names):
+            raise BadRecordError(self._misfit(f"an Arrow batch has columns {batch.schema.names}"))
         try:
-            if set(batch.schema.names) != set(self._schema.names):
-                raise BadRecordError(self._misfit(f"an Arrow batch has columns {batch.schema.names}"))
-            return batch.select(self._schema.names).cast(self._schema)
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            raise BadRecordError(self._misfit(f"an Arrow batch can't be cast ({error})")) from error
+            return exact_batch(batch, self._schema)
+        except (MisfitError, pa.ArrowException) as error:
+            raise BadRecordError(self._misfit(f"an Arrow batch can't be cast: {error}")) from error
 
     def _converted(self, rows: Sequence[Any]) -> pa.RecordBatch:
         odd = next((row for row in rows if not isinstance(row, Mapping)), None)
@@ -137,10 +140,10 @@ class ParquetEncoder:
         kind = None if self._schema is None else self._schema.field(name).type
         values = [row.get(name) for row in rows]
         try:
-            return pa.array(values, kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            return exact_column(values, kind, name, rounds=self._rounds)
+        except MisfitError as error:
             row = _first_misfit(name, rows, kind)
-            what = f"column {name!r} can't be made of its values ({error}); one of the rows is {shown(row)}"
+            what = f"{error}; one of the rows is {shown(row)}"
             raise BadRecordError(self._misfit(what)) from error
 
     def _misfit(self, what: str) -> str:
@@ -159,8 +162,8 @@ def _first_misfit(name: str, rows: Sequence[Any], kind: pa.DataType | None) -> A
     """The first row whose value does not go together with those before it."""
     for row in rows:
         try:
-            value = pa.array([row.get(name)], kind)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            value = exact_column([row.get(name)], kind, name)
+        except MisfitError:
             return row
         if kind is None and value.type != pa.null():
             kind = value.type

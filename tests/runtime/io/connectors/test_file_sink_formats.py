@@ -137,7 +137,8 @@ def test_parquet_rows_go_into_row_groups_of_one_schema(tmp_path, context, permit
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"i": "x"}, "column 'i' can't be made of its values.*int64"),
+        ({"i": "x"}, r"column 'i' of type int64 can't hold 'x' of type str.*one of the rows is {'i': 'x'}"),
+        ({"i": 1.5}, r"column 'i' of type int64 can't hold 1\.5 of type float unchanged"),
         ({"i": 1, "new": 2}, r"a row has columns \['new'\]"),
         ((1, 2), "a row of type tuple can't be written as Parquet"),
     ],
@@ -150,6 +151,13 @@ def test_parquet_rows_of_another_schema_are_shown(tmp_path, context, row, messag
     with pytest.raises(BadRecordError, match=message):
         writer.prepare_commit()
     writer.close()
+
+
+def test_parquet_drops_no_field_that_the_first_batch_did_not_have(tmp_path, context):
+    writer = FileSink.parquet(tmp_path).writer(context())
+    writer.write(ArrowBatch(pa.record_batch({"s": [{"x": 1}]})))
+    with pytest.raises(BadRecordError, match=r"column 's' of type struct<x: int64> has no field 'y'"):
+        writer.write(ArrowBatch(pa.record_batch({"s": [{"x": 1, "y": 2}]})))
 
 
 def test_a_parquet_schema_can_be_given_and_arrow_batches_are_cast_to_it(tmp_path, context, permit):

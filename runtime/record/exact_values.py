@@ -1,0 +1,218 @@
+"""Python values as an Arrow column that has them unchanged; what would change is refused.
+
+`pa.array` makes 10 of `10.9` in a column of integers, drops the fields that a struct lacks, the time of a
+`datetime` among dates and the zone of one among those that have none, and takes 5 for 5 microseconds. So the
+Python types are compared with the column's type, in nested values too, and Arrow checks the rest: ranges,
+digits, integers that no float holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain
+from types import NoneType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+#: What pyarrow raises of values that it can't take.
+ARROW_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
+#: Python types of a column's values, by a test of its type; numpy's are behind them.
+_TAKEN: Final = (
+    (kinds.is_boolean, (bool, np.bool_)),
+    (kinds.is_integer, (int, np.integer)),
+    (kinds.is_floating, (float, int, np.floating, np.integer)),
+    (kinds.is_decimal, (Decimal, int, np.integer)),
+    (kinds.is_string, (str,)),
+    (kinds.is_large_string, (str,)),
+    (kinds.is_binary, (bytes, bytearray, memoryview)),
+    (kinds.is_large_binary, (bytes, bytearray, memoryview)),
+    (kinds.is_fixed_size_binary, (bytes, bytearray, memoryview)),
+    (kinds.is_date, (date,)),
+    (kinds.is_timestamp, (datetime, np.datetime64)),
+    (kinds.is_duration, (timedelta, np.timedelta64)),
+    (kinds.is_time, (time,)),
+)
+#: Subclasses that are no values of their base: `True` is an `int`, a `datetime` is a `date`.
+_NOT_TAKEN: Final = ((int, bool), (date, datetime), (np.integer, np.timedelta64))
+#: Microseconds of the units that are coarser.
+_UNITS: Final = {"s": 1_000_000, "ms": 1_000}
+
+
+class MisfitError(ValueError):
+    """A value or a column can't be had unchanged in another type; names the column and both types."""
+
+
+def exact_column(
+    values: Sequence[Any], kind: pa.DataType | None, name: str, *, rounds: bool = False
+) -> pa.Array:
+    """A column of values.
+
+    Args:
+        values: They, and `None`.
+        kind: The column's type; found by Arrow when left out.
+        name: Of the column, for messages.
+        rounds: Python's floats may be rounded to a type of fewer bits, as somebody has asked for it.
+
+    Raises:
+        MisfitError: A value does not fit.
+
+    Example:
+        >>> exact_column([1, None], pa.float64(), "price").to_pylist()
+        [1.0, None]
+    """
+    try:
+        column = pa.array(values, kind)
+    except ARROW_ERRORS as error:
+        if kind is not None:
+            _refuse_misfits(values, kind, name, rounds)
+        of = "" if kind is None else f" of type {kind}"
+        msg = f"column '{name}'{of} can't be made of its values ({error})"
+        raise MisfitError(msg) from error
+    _refuse_misfits(values, column.type, name, rounds)
+    return column
+
+
+def _refuse_misfits(values: Sequence[Any], kind: pa.DataType, path: str, rounds: bool) -> None:
+    nested = _NESTED.get(kind.id)
+    if nested is not None:
+        present = [value for value in values if value is not None]
+        for part, part_kind, part_path in nested(present, kind, path):
+            _refuse_misfits(part, part_kind, part_path, rounds)
+    elif kinds.is_dictionary(kind):
+        _refuse_misfits(values, kind.value_type, path, rounds)
+    else:
+        _refuse_leaves(values, kind, path, rounds)
+
+
+_Parts: TypeAlias = Iterator[tuple[Sequence[Any], pa.DataType, str]]
+
+
+def _parts_of_structs(values: Sequence[Any], kind: pa.DataType, path: str) -> _Parts:
+    names = [field.name for field in kind]
+    if set(map(type, values)) <= {dict} and all(map(set(names).issuperset, values)):
+        for field in kind:
+            yield [value.get(field.name) for value in values], field.type, f"{path}.{field.name}"
+        return
+    rows = [_members(value, names, kind, path) for value in values]
+    for index, field in enumerate(kind):
+        yield [row[index] for row in rows], field.type, f"{path}.{field.name}"
+
+
+def _parts_of_maps(values: Sequence[Any], kind: pa.DataType, path: str) -> _Parts:
+    pairs = list(chain.from_iterable(_pairs(value, kind, path) for value in values))
+    yield [key for key, _ in pairs], kind.key_type, f"{path}.key"
+    yield [item for _, item in pairs], kind.item_type, f"{path}.value"
+
+
+def _parts_of_lists(values: Sequence[Any], kind: pa.DataType, path: str) -> _Parts:
+    if not set(map(type, values)) <= {list}:
+        values = [_elements(value, kind, path) for value in values]
+    yield list(chain.from_iterable(values)), kind.value_type, f"{path}[]"
+
+
+#: What makes of nested values those of their parts.
+_NESTED: Final = {
+    pa.struct([]).id: _parts_of_structs,
+    pa.map_(pa.int8(), pa.int8()).id: _parts_of_maps,
+    pa.list_(pa.int8()).id: _parts_of_lists,
+    pa.large_list(pa.int8()).id: _parts_of_lists,
+    pa.list_(pa.int8(), 1).id: _parts_of_lists,
+}
+
+
+def _members(value: Any, names: Sequence[str], kind: pa.DataType, path: str) -> Sequence[Any]:
+    """The values of a struct's fields."""
+    if isinstance(value, list) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value
+    ):
+        value = dict(value)
+    if isinstance(value, Mapping):
+        unknown = [name for name in value if name not in names]
+        if unknown:
+            msg = (
+                f"column '{path}' of type {kind} has no field {unknown[0]!r}, and a value is {_shown(value)}"
+            )
+            raise MisfitError(msg)
+        return [value.get(name) for name in names]
+    if isinstance(value, tuple) and len(value) == len(names):
+        return value
+    raise misfit(value, kind, path)
+
+
+def _pairs(value: Any, kind: pa.DataType, path: str) -> Iterable[tuple[Any, Any]]:
+    if type(value) is dict or isinstance(value, Mapping):
+        return value.items()
+    pairs: list[Any] = list(value) if isinstance(value, Iterable) else [()]
+    if all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        return pairs
+    raise misfit(value, kind, path)
+
+
+def _elements(value: Any, kind: pa.DataType, path: str) -> Iterable[Any]:
+    """What a list holds; of an array of numpy that has the right type its first element will do."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | Mapping):
+        raise misfit(value, kind, path)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iufb":
+        return value[:1] if kind.value_type == pa.from_numpy_dtype(value.dtype) else value
+    return value
+
+
+def _refuse_leaves(values: Sequence[Any], kind: pa.DataType, path: str, rounds: bool) -> None:
+    taken = next((types for is_so, types in _TAKEN if is_so(kind)), None)
+    if taken is None:
+        return
+    odd = {found for found in set(map(type, values)) if not _is_taken(found, taken)}
+    wrong: Any = next((value for value in values if type(value) in odd), None)
+    if wrong is None and kinds.is_temporal(kind) and not kinds.is_date(kind):
+        wrong = next((v for v in values if v is not None and not _keeps_time(v, kind)), None)
+    if wrong is None and kinds.is_floating(kind) and kind != pa.float64():
+        wrong = _not_kept(values, kind, rounds)
+    if wrong is not None:
+        raise misfit(wrong, kind, path)
+
+
+def _is_taken(found: type, taken: tuple[type, ...]) -> bool:
+    if found in taken or found is NoneType:
+        return True
+    refused = any(base in taken and issubclass(found, other) for base, other in _NOT_TAKEN)
+    return issubclass(found, taken) and not refused
+
+
+def _keeps_time(value: Any, kind: pa.DataType) -> bool:
+    """Whether a time has a zone where the column has one, and no more digits than the column."""
+    is_span = kinds.is_duration(kind)
+    if not is_span and (getattr(value, "tzinfo", None) is None) is not (getattr(kind, "tz", None) is None):
+        return False
+    below: int = getattr(value, "nanoseconds" if is_span else "nanosecond", 0)
+    if below:
+        return False  # pandas has them, and Arrow takes its times for those of Python
+    rest: int = getattr(value, "microseconds" if is_span else "microsecond", 0)
+    return kind.unit not in _UNITS or not rest % _UNITS[kind.unit]
+
+
+def _not_kept(values: Sequence[Any], kind: pa.DataType, rounds: bool) -> Any:
+    """A float that is another one in a type of fewer bits; when it may be rounded, one that is too large."""
+    floats = [value for value in values if isinstance(value, float | np.floating)]
+    wide = np.array(floats, np.float64)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(kind.to_pandas_dtype())
+    lost = (narrow != wide) & ~np.isnan(wide)
+    if rounds:
+        lost &= np.isinf(narrow)
+    return floats[int(np.argmax(lost))] if lost.any() else None
+
+
+def misfit(value: Any, kind: pa.DataType, path: str) -> MisfitError:
+    """The error of a value that a column can't have unchanged."""
+    return MisfitError(
+        f"column '{path}' of type {kind} can't hold {_shown(value)} of type {type(value).__name__} unchanged"
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.80}"
