@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.actors.archive import load_from_cluster
-from penstock.actors.job_report import JobReport
+from penstock.actors.job_handle import RayJobHandle
 from penstock.actors.names import master_name
 from penstock.bridge.block_frames import spark_schema_of
 from penstock.bridge.depot_names import actor_exists
@@ -24,7 +23,13 @@ from penstock.bridge.readable_batches import ReadableBatches
 from penstock.bridge.spark_schema import readable_schema
 from penstock.bridge.table_columns import PRIVATE_FOLDER, TableColumns, columns_of
 from penstock.runtime.checkpoint.permit import CommitPermit
-from penstock.runtime.errors import ObjectExistsError, PenstockError
+from penstock.runtime.errors import (
+    DeploymentError,
+    JobTimeoutError,
+    ObjectExistsError,
+    PenstockError,
+    SuppressRestartsError,
+)
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.file_sink import FileSink
 from penstock.runtime.io.connectors.file_sink_writer import FileSinkWriter, PendingFile
@@ -42,6 +47,10 @@ _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
 _ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
 #: Spark's names for: no file in the folder; no folder, which some object stores don't have without files.
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
+
+
+class OwnedTableError(ConnectorError, SuppressRestartsError):
+    """Another job that lives writes the table."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class SparkTable:
         """Make the writer of one subtask.
 
         Raises:
-            ConnectorError: Another job writes this table, or it can't be written.
+            OwnedTableError: Another job writes this table.
             BadRecordError: The table has other columns than `schema`.
         """
         claim_table(str(self.path), context)
@@ -222,7 +231,8 @@ def claim_table(path: str, context: ConnectorContext) -> None:
     Owners are numbered; the newest counts, and a number is taken by exactly one job.
 
     Raises:
-        ConnectorError: Another job that lives writes it, or it can't be written.
+        OwnedTableError: Another job that lives writes it.
+        StorageError: It can't be written.
     """
     storage = open_storage(f"{path}/{PRIVATE_FOLDER}")
     mine = {"job": context.job_id, "operator": context.operator_id}
@@ -237,7 +247,7 @@ def claim_table(path: str, context: ConnectorContext) -> None:
                     f"table {path} is written by operator '{owner['operator']}' of job {owner['job']}, which "
                     "lives; end that job first, or write to another path"
                 )
-                raise ConnectorError(msg)
+                raise OwnedTableError(msg)
         try:
             storage.put(f"owners/{len(owners):08d}", json.dumps(mine).encode(), create=True)
         except ObjectExistsError:
@@ -246,8 +256,12 @@ def claim_table(path: str, context: ConnectorContext) -> None:
 
 
 def job_lives(job_id: str) -> bool:
-    """Whether a job of this cluster has not ended; its JobMaster still answers for a while when it has."""
+    """Whether a job of this cluster has not ended, by its JobMaster's own word."""
     if not actor_exists(master_name(job_id)):
         return False
-    record = load_from_cluster(job_id)
-    return record is None or not JobReport.from_record(record).status.is_terminal
+    try:
+        return not RayJobHandle(job_id, job_id).status().is_terminal
+    except JobTimeoutError:
+        return True  # it is there, and too busy to answer
+    except DeploymentError:
+        return False  # it has gone meanwhile, and for good

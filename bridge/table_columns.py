@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from penstock.runtime.errors import ObjectExistsError
+from penstock.runtime.errors import ObjectExistsError, SuppressRestartsError
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.io.connectors.filesystem import filesystem_for
 from penstock.runtime.io.connectors.part_names import IN_PROGRESS
@@ -25,6 +25,10 @@ from penstock.runtime.io.storage import ObjectStorage, open_location
 PRIVATE_FOLDER: Final = "_penstock"
 _SCHEMAS: Final = "schemas/"
 _JOB: Final = b"penstock.job"
+
+
+class OtherColumnsError(BadRecordError, SuppressRestartsError):
+    """A table has other columns than the schema that was given."""
 
 
 class TableColumns:
@@ -58,7 +62,7 @@ class TableColumns:
         """Decide that the columns are these.
 
         Raises:
-            BadRecordError: They are decided, and others.
+            OtherColumnsError: They are decided, and others.
         """
         found = self.decide(schema)
         differences = differences_of(found, schema)
@@ -67,7 +71,7 @@ class TableColumns:
                 f"table {self.path} has other columns than the schema= of this sink: {differences}. Leave "
                 "schema= out, give the one that the table has, or write to another path"
             )
-            raise BadRecordError(msg)
+            raise OtherColumnsError(msg)
 
     def replace(self, schema: pa.Schema) -> None:
         """Write down that the columns are these, as somebody else has decided."""
