@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 # Two processes share the test files. Tests without processes of their own come first: they fail soonest. Those on
-# Ray follow each other, because they share a cluster. Of those with Spark one process has the ones that share a
-# session, the other one those that start their own; see `tests/conftest.py`.
+# Ray follow each other, because they share a cluster; those with Spark in the order of their folders, because those
+# of the first one share a session.
 BESIDE := -n 2 --dist loadfile
-SPARK_BESIDE := -n 2 --dist loadgroup
+SPARK_BESIDE := $(BESIDE) --no-loadscope-reorder
 WITH_PROCESSES := tests/on_ray tests/on_spark tests/examples tests/docs tests/benchmarks
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.

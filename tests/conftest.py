@@ -42,16 +42,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        with_spark = item.get_closest_marker("spark") is not None
-        processes = with_spark or item.get_closest_marker("ray") is not None
-        if processes and _folder(item) not in _WITH_PROCESSES:
+        processes = item.get_closest_marker("ray") or item.get_closest_marker("spark")
+        if processes is not None and _folder(item) not in _WITH_PROCESSES:
             raise pytest.UsageError(
                 f"{item.nodeid} needs Ray or Spark: move it to one of {_WITH_PROCESSES}, "
                 "or `make test` won't run it"
             )
-        if with_spark:
-            shares = "spark" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("one session" if shares else "sessions of their own"))
     if config.getoption("--run-long"):
         return
     skip = pytest.mark.skip(reason="takes long: give --run-long")
