@@ -25,7 +25,7 @@ from penstock.bridge.depot_failures import OTHER_DEPOT
 from penstock.bridge.depot_messages import EpochStage
 from penstock.bridge.depot_names import depot_name
 from penstock.bridge.hand_over_desk import Order, open_desk
-from penstock.bridge.query_place import begins_later, left_out, went_back
+from penstock.bridge.query_place import amidst, begins_later, left_out, went_back
 from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_push import SUMMARY, HandOverError, PushOrder
@@ -103,6 +103,8 @@ class Depots:
             raise went_back(epoch)
         if EpochStage.GAP.value in stages:
             raise left_out(epoch, min(self._ask([depot.newest.remote for depot in self.handles])))
+        if {EpochStage.CLOSED.value, EpochStage.OPEN.value} <= set(stages):
+            raise amidst(epoch)  # in one job those that have not closed it have prepared it
         if EpochStage.AHEAD.value in stages:
             logger.warning("%s", begins_later(self.job_id, epoch))
 

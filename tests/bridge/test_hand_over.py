@@ -99,6 +99,15 @@ def test_a_query_that_goes_on_elsewhere_than_the_snapshot_ends_hands_nothing_ove
     assert [depot.epochs.newest for depot in fresh] == [snapshot, snapshot]
 
 
+def test_a_snapshot_between_two_readers_of_a_micro_batch_is_refused(fresh: list[Depot]) -> None:
+    first, second = fresh
+    first.epochs.resume(5)
+    second.epochs.resume(4)
+    not_computed: Any = None
+    with pytest.raises(MisplacedQueryError, match="was taken amidst micro-batch 5: some readers are"):
+        over(fresh, {}).hand_over(not_computed, 5)
+
+
 def test_a_job_without_a_snapshot_is_told_what_it_does_not_have(
     fresh: list[Depot], caplog: pytest.LogCaptureFixture
 ) -> None:
