@@ -45,8 +45,8 @@ def amidst(epoch: int) -> MisplacedQueryError:
     """Some readers of the job's snapshot have passed the end of a micro-batch that others have not begun."""
     return MisplacedQueryError(
         f"the job's snapshot was taken amidst micro-batch {epoch}: some readers are behind its end, others "
-        "before its beginning. Start the job with restore_from= another snapshot: the checkpoint that the end of a "
-        "micro-batch induces is never amidst one"
+        "before its beginning. Start the job with restore_from= another snapshot: the checkpoint that "
+        "the end of a micro-batch induces is never amidst one"
     )
 
 
