@@ -6,11 +6,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 # Two processes share the test files. Tests without processes of their own come first: they fail soonest. Those on
-# Ray follow each other, because they share a cluster; those with Spark in the order of their folders, because those
-# of the first one share a session.
+# Ray follow each other, because they share a cluster, and those with Spark, because they share a session; the
+# files of the other folders come before them, as few tests that take long make a bad end.
 BESIDE := -n 2 --dist loadfile
-SPARK_BESIDE := $(BESIDE) --no-loadscope-reorder
-WITH_PROCESSES := tests/on_ray tests/on_spark tests/examples tests/docs tests/benchmarks
+IN_ORDER := $(BESIDE) --no-loadscope-reorder
+WITH_PROCESSES := tests/examples tests/docs tests/benchmarks tests/on_ray tests/on_spark
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
@@ -38,8 +38,8 @@ demo: $(READY)
 
 test: lint types compiled
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(SPARK_BESIDE) -m spark $(WITH_PROCESSES)
+	$(BIN)/python -m pytest -q $(IN_ORDER) -m "ray and not spark" $(WITH_PROCESSES)
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(IN_ORDER) -m spark $(WITH_PROCESSES)
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
@@ -49,8 +49,8 @@ simulate: $(READY)
 
 test-long: $(READY) compiled
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long $(SPARK_BESIDE) -m spark $(WITH_PROCESSES)
+	$(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m "ray and not spark" $(WITH_PROCESSES)
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m spark $(WITH_PROCESSES)
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"
