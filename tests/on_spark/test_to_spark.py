@@ -85,6 +85,7 @@ def test_a_plain_session_gives_rows_and_has_results_without_raydp(tmp_path: Path
     assert "lost or changed: 0" in said
     assert "refused: Spark did not start on Ray: a node of the cluster has no `java` on its PATH" in said
     assert "outlived the cluster: 1000" in said, "the plain session is none of the refused one's business"
+    assert "told: to_spark: the Spark session is stopped" in said
 
 
 def test_released_results_are_named_as_such(spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ from pipelines.jobs import PATIENCE, environment
 from penstock import bridge
 from penstock.actors import start_local
 from penstock.bridge.java import find_java, use_java
-from penstock.runtime import DeploymentError, NoRestart
+from penstock.runtime import DeploymentError, NoRestart, PenstockError
 
 COUNT = 1_000
 
@@ -83,6 +83,10 @@ def main(folder: Path) -> None:
     ray.shutdown()
     print("outlived the cluster:", table.read(spark).distinct().count())
     spark.stop()
+    try:
+        bridge.to_spark(rows, spark)
+    except PenstockError as error:
+        print("told:", error)
 
 
 def differing(one: Any, other: Any) -> list[Any]:
