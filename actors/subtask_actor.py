@@ -19,12 +19,11 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.attempt import Attempt, describe_failure
 from penstock.actors.cycle_collector import spare_long_lived_objects
 from penstock.actors.deliveries import DeliveryAnswer
 from penstock.actors.lease import Lease
@@ -34,6 +33,9 @@ from penstock.actors.output_capture import capture_subtask
 from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
+
+if TYPE_CHECKING:
+    from penstock.actors.attempt import Attempt
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +66,9 @@ class SubtaskActor:
 
     async def deploy(self, descriptor: TaskDescriptor, master: ActorHandle[Any]) -> SubtaskFailed | None:
         """Build and restore the subtask of a new attempt; what went wrong, if anything did."""
+        # The JobMaster, too, loads this module, and has no use for all that runs a subtask.
+        from penstock.actors.attempt import Attempt, describe_failure
+
         self._lease.renew()
         past = SubtaskFailed(f"attempt {descriptor.attempt} of {descriptor.id} is past", "")
         if descriptor.attempt <= self._past:

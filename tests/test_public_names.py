@@ -13,8 +13,9 @@ import pytest
 import penstock.actors as actors
 import penstock.bridge as bridge
 import penstock.runtime as runtime
+import penstock.runtime.io.connectors as connectors
 
-PACKAGES = [runtime, actors, bridge]
+PACKAGES = [runtime, actors, bridge, connectors]
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -84,3 +85,25 @@ def test_building_a_graph_loads_no_input_and_output() -> None:
     loaded = loaded_after("from penstock.runtime import StreamEnvironment; StreamEnvironment('a')")
     assert "penstock.runtime.graph.stream_environment" in loaded
     assert not [name for name in loaded if name.startswith("penstock.runtime.io")]
+
+
+def test_a_handle_of_a_job_master_loads_nothing_of_what_the_job_master_does() -> None:
+    """Ray loads an actor's class where its handle comes to; each subtask has this one."""
+    loaded = loaded_after("import penstock.actors.job_master")
+    assert loaded == {"penstock.actors.job_master", *loaded_after("import penstock.actors")}
+
+
+def test_a_handle_of_a_subtask_loads_nothing_that_runs_one() -> None:
+    loaded = loaded_after("import penstock.actors.subtask_actor")
+    assert "penstock.runtime.task.descriptor" in loaded
+    assert (
+        not {"penstock.actors.attempt", "penstock.runtime.task.subtask", "penstock.runtime.io.storage"}
+        & loaded
+    )
+
+
+def test_a_sink_of_json_lines_loads_no_source_and_no_parquet() -> None:
+    statement = "from penstock.runtime import FileSink; FileSink.json('/out'); import sys"
+    loaded = loaded_after(f"{statement}; assert 'pyarrow.parquet' not in sys.modules")
+    assert "penstock.runtime.io.connectors.file_sink" in loaded
+    assert "penstock.runtime.io.connectors.file_source" not in loaded

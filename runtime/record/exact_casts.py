@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from penstock.runtime.record.exact_values import ARROW_ERRORS, MisfitError
@@ -59,6 +58,8 @@ def exact_cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
         msg = f"column '{name}' of type {column.type} can't be had as {kind} unchanged ({error})"
         raise MisfitError(msg) from error
     if _is_narrower(column.type, kind):
+        import pyarrow.compute as pc  # takes longer to load than all else here
+
         same = pc.or_(pc.equal(cast.cast(column.type), column), pc.is_nan(column))
         if not pc.all(same).as_py():
             raise _misfit(column.type, kind, name)

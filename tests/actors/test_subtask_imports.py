@@ -9,15 +9,15 @@ import sys
 def test_a_subtask_loads_nothing_of_the_job_master_of_programs_or_of_the_command_line() -> None:
     show = "import sys; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", f"import penstock.actors.subtask_actor\n{show}"],
+        [sys.executable, "-c", f"import penstock.actors.subtask_actor, penstock.actors.attempt\n{show}"],
         capture_output=True,
         text=True,
         check=True,
     )
     loaded = set(done.stdout.split())
-    assert "penstock.actors.attempt" in loaded
+    assert "penstock.runtime.task.subtask" in loaded
     for part in (
-        "actors.job_master",
+        "actors.job_life",
         "actors.executor",
         "runtime.job.scheduler",
         "runtime.graph.data_stream",

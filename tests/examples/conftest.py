@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,23 +32,37 @@ def ray_folder() -> Iterator[str]:
         yield folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
     """A head node on loopback; ended afterwards, and only it."""
     with head_node() as started:
         yield started
 
 
-@pytest.fixture
-def run_example(tmp_path: Path, ray_folder: str) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs an example in the test's own folder and gives how it ended, with all that it said in `stdout`."""
+RunExample = Callable[..., subprocess.CompletedProcess[str]]
 
+
+@pytest.fixture
+def run_example(tmp_path: Path, cluster: Cluster) -> RunExample:
+    """Runs an example in the test's own folder, on a cluster that runs already, as `RAY_ADDRESS` names it.
+
+    It gives how the example ended, with all that it said in `stdout`.
+    """
+    return _runs_in(tmp_path, cluster.environment | {"RAY_ADDRESS": cluster.address})
+
+
+@pytest.fixture
+def run_example_alone(tmp_path: Path, ray_folder: str) -> RunExample:
+    """Like `run_example`, but there is no cluster before, so that the example starts its own."""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return _runs_in(tmp_path, environment | {"RAY_TMPDIR": ray_folder})
+
+
+def _runs_in(folder: Path, environment: Mapping[str, str]) -> RunExample:
     def run(program: str, *arguments: str | Path | float) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        environment["RAY_TMPDIR"] = ray_folder
         process = subprocess.Popen(
             [sys.executable, EXAMPLES / program, *map(str, arguments)],
-            cwd=tmp_path,
+            cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sqlite3
 import subprocess
 from collections import Counter
@@ -81,8 +82,8 @@ def test_word_count_names_what_is_missing(run_example: RunExample, tmp_path: Pat
 
 
 @pytest.mark.ray
-def test_the_demo_is_exact(run_example: RunExample) -> None:
-    run = run_example("demo.py", "--megabytes", 0.5)
+def test_the_demo_is_exact(run_example_alone: RunExample) -> None:
+    run = run_example_alone("demo.py", "--megabytes", 0.5)
 
     assert run.returncode == 0, run.stdout
     for told in ("reduce(add)", "SIGKILL of count[", "recovered", "1 restart(s)", "0 missing, 0 too many"):
@@ -139,4 +140,5 @@ def test_every_example_is_run_or_is_a_part_of_one() -> None:
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 imported.add(f"{node.module}.py")
     for example in EXAMPLES.glob("*.py"):
-        assert example.name in imported or f'run_example("{example.name}"' in tests, example.name
+        is_run = re.search(rf'run_example(_alone)?\("{example.name}"', tests)
+        assert example.name in imported or is_run, example.name

@@ -21,8 +21,8 @@ def _needs_spark() -> None:
 
 
 @pytest.mark.long  # as part of `ray job submit` it runs every time, and the next one, too
-def test_rows_go_from_spark_into_a_job_and_back_while_a_subtask_dies(run_example: RunExample) -> None:
-    run = run_example("spark_in_out.py", "--kill", "--orders", 100_000)
+def test_rows_go_from_spark_into_a_job_and_back_while_a_subtask_dies(run_example_alone: RunExample) -> None:
+    run = run_example_alone("spark_in_out.py", "--kill", "--orders", 100_000)
 
     assert run.returncode == 0, run.stdout
     assert "every order was counted once" in run.stdout
@@ -31,8 +31,8 @@ def test_rows_go_from_spark_into_a_job_and_back_while_a_subtask_dies(run_example
 
 
 @pytest.mark.long
-def test_a_stream_goes_from_spark_into_a_job_and_back(run_example: RunExample) -> None:
-    run = run_example("structured_streaming.py", "--files", 2)
+def test_a_stream_goes_from_spark_into_a_job_and_back(run_example_alone: RunExample) -> None:
+    run = run_example_alone("structured_streaming.py", "--files", 2)
 
     assert run.returncode == 0, run.stdout
     assert "every reading was counted once" in run.stdout

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 PROGRAM = """
-import os, socket, sys
+import contextlib, os, sys
 import ray
 import psutil
 from penstock.actors import RayCollector
@@ -28,9 +28,10 @@ print("gcs", ray.get_runtime_context().gcs_address)
 print("auth", os.environ.get("RAY_AUTH_MODE"))
 processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
 for process in processes:
-    for connection in process.net_connections(kind="inet"):
-        if connection.status == psutil.CONN_LISTEN:
-            print("listens", connection.laddr.ip, process.name())
+    with contextlib.suppress(psutil.NoSuchProcess):  # those of the job that has ended are ending
+        for connection in process.net_connections(kind="inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                print("listens", connection.laddr.ip, process.name())
 print("ready", flush=True)
 sys.stdin.readline()
 """
@@ -67,6 +68,8 @@ def test_a_local_cluster_listens_on_loopback_only_and_is_joined_with_its_token(
         lines.append(line.rstrip("\n"))
         if line == "ready\n":
             break
+    if lines[-1:] != ["ready"]:
+        pytest.fail(program.communicate(timeout=60)[1])
     try:
         said = dict(line.split(" ", 1) for line in lines if not line.startswith(("listens", "ready")))
         assert said["rows"] == "['1', '2', '3']"

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
 from penstock.runtime.io.connectors.errors import ConnectorError
@@ -22,6 +21,9 @@ from penstock.runtime.io.connectors.opening import open_listed
 from penstock.runtime.io.connectors.splitting import RowGroupSplit
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 RecordFormat: TypeAlias = Literal["rows", "arrow"]
 
@@ -141,6 +143,8 @@ def _row_groups(info: FileInfo, filesystem: FileSystem, columns: Sequence[str] |
 
 
 def _parquet_file(handle: InputFile, path: str) -> pq.ParquetFile:
+    import pyarrow.parquet as pq  # slow to load, and not for sources of other formats
+
     try:
         return pq.ParquetFile(handle)
     except (pa.ArrowException, OSError) as error:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.runtime.io.connectors.encoder import CountingOutput
 from penstock.runtime.io.connectors.errors import BadRecordError, shown
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.record.exact_casts import exact_batch
 from penstock.runtime.record.exact_values import MisfitError, exact_column
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 #: Rows of a row group.
 GROUP_ROWS: Final = 64 * 1024
@@ -90,6 +92,8 @@ class ParquetEncoder:
         if not self._batches or self._output is None:
             return
         if self._writer is None:
+            import pyarrow.parquet as pq  # slow to load, and not for sinks of other formats
+
             self._writer = pq.ParquetWriter(self._output, self._schema, compression=self._compression)
         table = pa.Table.from_batches(self._batches, self._schema)
         self._writer.write_table(table, row_group_size=max(GROUP_ROWS, table.num_rows))
