@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 
 #: Neither the start of a Ray node nor a generated test fails because the machine is busy with something else.
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
+#: Ray looks for new log files ten times a second, and in the logs of hundreds of processes that takes time.
+os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "1")
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 

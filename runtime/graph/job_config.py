@@ -54,7 +54,8 @@ class JobConfig:
         failover: What restarts after a failure: `region`, the part of the job that is joined to the failed
             subtask by exchanges, or `full`, always everything.
         buffer_timeout: The longest that a record waits in a buffer that is not full. Where its channel is
-            idle it does not wait, or at most a tenth of this, and 10 ms, when the channel has just sent.
+            idle it does not wait, or at most a tenth of this when the channel has just sent: a slow stream
+            leaves in ten frames per timeout and channel, and each costs its two ends processor time.
         buffer_rows: Most records of a buffer.
         buffer_bytes: Encoded size that a buffer of rows is meant to have.
         arrow_buffer_rows: Most records of a buffer that holds an Arrow batch.

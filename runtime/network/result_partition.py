@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.network.buffer_budget import BufferBudget
@@ -18,10 +18,6 @@ from penstock.runtime.record.elements import ArrowBatch, Batch, CheckpointBarrie
 
 #: Encoded elements that a barrier has overtaken on a channel, first one first.
 Overtaken: TypeAlias = tuple[OutputChannelSpec, list[bytes]]
-
-
-#: Seconds that an idle channel rests at most: a longer rest saves little.
-MOST_IDLE_REST: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class NetworkConfig:
     @property
     def idle_rest(self) -> float:
         """Seconds between two buffers that leave a channel because nothing is outstanding on it."""
-        return min(self.buffer_timeout / 10, MOST_IDLE_REST)
+        return self.buffer_timeout / 10
 
 
 class ResultPartition:

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from head_node import Cluster, head_node
-from spark_notebook import NOTEBOOK, pictures
+from spark_notebook import NOTEBOOK, for_readers, pictures
 
 from penstock.bridge.java import find_java, use_java
 
@@ -46,12 +46,14 @@ def test_a_stream_goes_from_spark_into_a_job_and_back(cluster: Cluster, tmp_path
     assert "every reading was counted once" in run.stdout
 
 
-def test_the_notebook_is_executed_as_a_job(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_notebook_is_executed_as_a_job_and_shows_what_is_committed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     done = tmp_path / "done.ipynb"
     notebook = "notebooks/spark_to_ray_and_back.ipynb"
     run = cluster.submit(EXAMPLES, "jupyter", "execute", f"--output={done}", notebook, outside=tmp_path)
     assert run.returncode == 0, run.stdout
-    shown = pictures(nbformat.read(done, as_version=4))
-    assert len(shown) == 2
-    assert all(shown)
-    assert shown == pictures(nbformat.read(NOTEBOOK, as_version=4)), "those that are committed"
+    notebook = nbformat.read(done, as_version=4)
+    assert len(pictures(notebook)) == 2
+    assert all(pictures(notebook))
+    assert for_readers(notebook) == nbformat.read(NOTEBOOK, as_version=4), "`make notebook` renews it"

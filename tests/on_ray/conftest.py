@@ -21,6 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(_HERE) in item.path.parents:
             item.add_marker(pytest.mark.ray)
+    # The shared cluster ends before a test that has a cluster of its own: such tests come before all others.
+    items.sort(key=lambda item: Path(_HERE) in item.path.parents and "ray_cluster" in item.fixturenames)
 
 
 @pytest.fixture(scope="module")

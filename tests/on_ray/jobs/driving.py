@@ -18,7 +18,7 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 #: Seconds for anything that a test waits for; far more than it takes.
 PATIENCE = 90.0
 #: Each look is a call that its job answers, in time that it lacks elsewhere.
-_POLL = 0.05
+_POLL = 0.1
 
 
 def submit(env: StreamEnvironment) -> RayJobHandle:

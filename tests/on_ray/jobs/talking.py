@@ -64,6 +64,7 @@ def talking_job(
     env = StreamEnvironment(
         name,
         parallelism=2,
+        buffer_timeout=1.0,  # few frames: see `words`
         checkpointing=Checkpointing(every=0.3, storage=str(tmp_path / "checkpoints")),
         restart=FixedDelay(attempts=restarts, delay=0.1),
     )

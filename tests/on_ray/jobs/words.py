@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ from penstock.runtime.job.restart import RestartConfig
 
 #: What a job does after a failure unless a test says otherwise.
 RESTART = FixedDelay(attempts=5, delay=0.1)
+
+#: Seconds that a record may wait in a buffer. By default a slow stream leaves in a hundred frames a second
+#: and channel, which keeps the processes of a small job as busy as a fast one.
+_BUFFER_TIMEOUT = 1.0
 
 #: An attempt that no job of these tests begins: its source ends only when it is released.
 NEVER = 1_000
@@ -107,7 +112,7 @@ def environment(
         if every is None
         else Checkpointing(every=every, storage=str(tmp_path / "checkpoints"), **checkpointing),
         restart=restart if every is not None else None,
-        config=config,
+        config=replace(config or JobConfig(), buffer_timeout=_BUFFER_TIMEOUT),
     )
 
 

@@ -110,6 +110,11 @@ def test_event_reaches_every_channel_behind_its_rows() -> None:
     assert edge.sent == [[RowBatch(["a"]), EndOfData()], [EndOfData()]]
 
 
+@pytest.mark.parametrize(("timeout", "rest"), [(0.0, 0.0), (0.1, 0.01), (1.0, 0.1)])
+def test_an_idle_channel_rests_for_a_tenth_of_the_buffer_timeout(timeout: float, rest: float) -> None:
+    assert NetworkConfig(buffer_timeout=timeout).idle_rest == pytest.approx(rest)
+
+
 def test_idle_channels_are_flushed_one_by_one() -> None:
     edge = Edge(Partitioning.REBALANCE, 2)
     edge.partition.emit(RowBatch(["a"]))
