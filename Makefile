@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 # Two processes share the test files. Tests without processes of their own come first: they fail soonest. Those on
-# Ray follow each other, because they share a cluster; the files of the other folders come before them, as few tests
-# that take long make a bad end. Those with Spark share a session in one process: two of them are no faster.
+# Ray and with Spark follow each other, because they share a cluster or a session; the files of the other folders come
+# before them, as few tests that take long make a bad end.
 BESIDE := -n 2 --dist loadfile
 IN_ORDER := $(BESIDE) --no-loadscope-reorder
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks tests/on_ray tests/on_spark
@@ -39,7 +39,7 @@ demo: $(READY)
 test: lint types compiled
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q $(IN_ORDER) -m "ray and not spark" $(WITH_PROCESSES)
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q -m spark $(WITH_PROCESSES)
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(IN_ORDER) -m spark $(WITH_PROCESSES)
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
@@ -50,7 +50,7 @@ simulate: $(READY)
 test-long: $(READY) compiled
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m "ray and not spark" $(WITH_PROCESSES)
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long -m spark $(WITH_PROCESSES)
+	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m spark $(WITH_PROCESSES)
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"

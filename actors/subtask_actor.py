@@ -49,6 +49,10 @@ class SubtaskActor:
     """
 
     def __init__(self, job_id: str, lease_timeout: float) -> None:
+        # For `deploy`: loaded here, while other actors are being started, and not above, because the
+        # JobMaster loads this module, too, and has no use for all that runs a subtask.
+        import penstock.actors.attempt  # noqa: F401
+
         self._job_id = job_id
         self._lease = Lease(lease_timeout, time.monotonic())
         self._attempt: Attempt | None = None
@@ -66,7 +70,6 @@ class SubtaskActor:
 
     async def deploy(self, descriptor: TaskDescriptor, master: ActorHandle[Any]) -> SubtaskFailed | None:
         """Build and restore the subtask of a new attempt; what went wrong, if anything did."""
-        # The JobMaster, too, loads this module, and has no use for all that runs a subtask.
         from penstock.actors.attempt import Attempt, describe_failure
 
         self._lease.renew()

@@ -40,7 +40,7 @@ class StreamEnvironment:
         restart: What to do when the job fails. By default it is restarted with growing delays when it takes
             checkpoints, and fails for good when it doesn't: without them a restart begins from nothing.
         buffer_timeout: The longest that a record waits for others before it is sent on: a `timedelta` or
-            seconds, 0.1 by default. On idle channels none waits longer than a tenth of it.
+            seconds, 0.1 by default. Where the receiver keeps up none waits longer than a tenth of it.
         allow_pickle: Whether values without a codec of their own may be pickled; true by default.
         chaining: `False` gives every operator subtasks of its own, to see or to measure it alone.
         config: Further settings; those given here win over it.

@@ -4,9 +4,9 @@ Records gather in an *open* buffer. It is closed (encoded) when it is full, befo
 outstanding on the channel, and at the latest when the buffer timeout has run out. Closed buffers and events
 wait in one queue, so their order is the order of emission, and leave it as frames.
 
-A channel on which nothing is outstanding sends at once, and then *rests* for some milliseconds before it does
-so again. A frame costs its sender and its receiver about a millisecond each, whatever it holds: without the
-rest, a few records at a time keep both of them busy. A record that comes alone finds the channel rested.
+A channel on which nothing is outstanding sends at once, and then *rests* for a tenth of the timeout before it
+does so again. A frame costs its sender and its receiver about a millisecond each, whatever it holds: without
+the rest, a few records at a time keep both of them busy. A record that comes alone finds the channel rested.
 
 A sequence number is given when an element leaves in a frame, never while it waits: what waits belongs to the
 sender, what left belongs to the receiver, and a checkpoint that captures in-flight data can tell them apart.

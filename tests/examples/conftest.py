@@ -32,7 +32,7 @@ def ray_folder() -> Iterator[str]:
         yield folder
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A head node on loopback; ended afterwards, and only it."""
     with head_node() as started:

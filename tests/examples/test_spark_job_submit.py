@@ -50,8 +50,8 @@ def test_the_notebook_is_executed_as_a_job_and_shows_what_is_committed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     done = tmp_path / "done.ipynb"
-    notebook = "notebooks/spark_to_ray_and_back.ipynb"
-    run = cluster.submit(EXAMPLES, "jupyter", "execute", f"--output={done}", notebook, outside=tmp_path)
+    path = NOTEBOOK.relative_to(EXAMPLES)
+    run = cluster.submit(EXAMPLES, "jupyter", "execute", f"--output={done}", path, outside=tmp_path)
     assert run.returncode == 0, run.stdout
     notebook = nbformat.read(done, as_version=4)
     assert len(pictures(notebook)) == 2

@@ -17,12 +17,15 @@ if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if Path(_HERE) in item.path.parents:
             item.add_marker(pytest.mark.ray)
-    # The shared cluster ends before a test that has a cluster of its own: such tests come before all others.
-    items.sort(key=lambda item: Path(_HERE) in item.path.parents and "ray_cluster" in item.fixturenames)
+    # The shared cluster ends before a test that has a cluster of its own: here, such tests come first.
+    here = [index for index, item in enumerate(items) if Path(_HERE) in item.path.parents]
+    ordered = sorted((items[index] for index in here), key=lambda item: "ray_cluster" in item.fixturenames)
+    for index, item in zip(here, ordered, strict=True):
+        items[index] = item
 
 
 @pytest.fixture(scope="module")

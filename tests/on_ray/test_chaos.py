@@ -25,7 +25,8 @@ def test_any_process_may_die_at_any_moment(tmp_path: Path, seed: int) -> None:
     """Two sources, a union, two keyed subtasks, a sink of its own, and a JobMaster: all of them mortal."""
     chance = random.Random(seed)
     restart = FixedDelay(attempts=10 * KILLS, delay=0.05)
-    env = environment(tmp_path, every=chance.choice([0.05, 0.3]), restart=restart, parallelism=2)
+    every, timeout = chance.choice([0.05, 0.3]), chance.choice([0.1, 1.0])
+    env = environment(tmp_path, every=every, buffer_timeout=timeout, restart=restart, parallelism=2)
     first = env.from_source("first", paced_lines(COUNT, 1_000.0), parallelism=1)
     second = env.from_source("second", paced_lines(COUNT // 2, 1_000.0))
     counted(first.union(second), FileSink.json(tmp_path / "out"), sink_parallelism=2)

@@ -69,7 +69,8 @@ def test_a_local_cluster_listens_on_loopback_only_and_is_joined_with_its_token(
         if line == "ready\n":
             break
     if lines[-1:] != ["ready"]:
-        pytest.fail(program.communicate(timeout=60)[1])
+        program.kill()
+        pytest.fail(program.communicate()[1])
     try:
         said = dict(line.split(" ", 1) for line in lines if not line.startswith(("listens", "ready")))
         assert said["rows"] == "['1', '2', '3']"

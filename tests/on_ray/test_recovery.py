@@ -109,7 +109,8 @@ def test_a_kill_while_the_job_is_deployed_is_survived(tmp_path: Path, victim: st
 
 def test_kills_at_odd_moments_of_many_checkpoints_cost_nothing(tmp_path: Path) -> None:
     """Checkpoints follow each other without a pause, so every kill meets one."""
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=4), every=0.02, parallelism=2))
+    source = paced_lines(COUNT, RATE, attempt=4)
+    job = submit(word_count(tmp_path, source, every=0.02, buffer_timeout=0.1, parallelism=2))
     for kill, vertex in enumerate(["count", "lines", "count"]):
         seen = wait_until(job, "the attempt", lambda r, kill=kill: r.statistics.attempt == kill + 1)
         done = seen.statistics.completed_checkpoints

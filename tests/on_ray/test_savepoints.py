@@ -62,7 +62,7 @@ def resume(env: StreamEnvironment, path: str | Path, *, allow: bool = False) -> 
     return job
 
 
-@pytest.mark.parametrize(("old", "new", "drain"), [(2, 3, False), (3, 1, True)])
+@pytest.mark.parametrize(("old", "new", "drain"), [(1, 2, False), (2, 1, True)])
 def test_a_job_goes_on_from_the_savepoint_that_another_was_stopped_with(
     tmp_path: Path, old: int, new: int, drain: bool
 ) -> None:

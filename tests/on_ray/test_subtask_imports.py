@@ -14,13 +14,16 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parquet(tmp_path: Path) -> None:
-    storage = Checkpointing(every=10.0, storage=str(tmp_path / "checkpoints"))
+    storage = Checkpointing(every=0.2, storage=str(tmp_path / "checkpoints"))
     env = StreamEnvironment("imports", checkpointing=storage)
-    env.from_source("in", GeneratorSource(modules, count=1)).sink("out", FileSink.json(tmp_path / "out"))
-    env.run(progress=False)
+    env.from_source("in", GeneratorSource(modules, count=60, rate=60.0)).sink(
+        "out", FileSink.json(tmp_path / "out")
+    )
+    result = env.run(progress=False)
 
-    [line] = [line for file in (tmp_path / "out").iterdir() for line in file.read_text().splitlines()]
-    loaded = set(json.loads(line)["loaded"])
+    lines = [line for file in (tmp_path / "out").iterdir() for line in file.read_text().splitlines()]
+    assert result.statistics.completed_checkpoints >= 2
+    loaded = {module for line in lines for module in json.loads(line)["loaded"]}
     assert {"penstock.actors.job_master", "penstock.runtime.task.subtask"} <= loaded
     for part in ("actors.job_life", "actors.executor", "runtime.job.scheduler", "runtime.graph.data_stream"):
         assert f"penstock.{part}" not in loaded

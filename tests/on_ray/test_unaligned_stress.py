@@ -33,6 +33,7 @@ PATIENCE = 300.0
 CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=PATIENCE)
 
 
+# With several inputs the simulation runs it each time (`tests/simulation/test_stress.py`).
 @pytest.mark.parametrize(
     ("topology", "parallelism", "how"),
     [

@@ -101,6 +101,7 @@ def environment(
     every: float | timedelta | None = 0.25,
     parallelism: int = 1,
     config: JobConfig | None = None,
+    buffer_timeout: float = _BUFFER_TIMEOUT,
     restart: RestartConfig = RESTART,
     **checkpointing: Any,
 ) -> StreamEnvironment:
@@ -112,7 +113,7 @@ def environment(
         if every is None
         else Checkpointing(every=every, storage=str(tmp_path / "checkpoints"), **checkpointing),
         restart=restart if every is not None else None,
-        config=replace(config or JobConfig(), buffer_timeout=_BUFFER_TIMEOUT),
+        config=replace(config or JobConfig(), buffer_timeout=buffer_timeout),
     )
 
 
