@@ -8,6 +8,7 @@ Each benchmark's part of `RESULTS.md` stands between two marks and is replaced; 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -37,10 +38,24 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
+#: What Ray says on the standard output of a program whose processes are killed.
+_OF_RAY = re.compile(r"^(\x1b\[\d+m)?\(raylet\).*\n?", re.MULTILINE)
+
+
 def run(name: str, arguments: Sequence[str], figures: Path) -> str:
     """Run one benchmark as a program of its own; what it printed."""
     command = [sys.executable, str(_HERE / f"{name}.py"), "--json", str(figures), *arguments]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return own_words(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def own_words(said: str) -> str:
+    r"""What a benchmark itself has printed.
+
+    Example:
+        >>> own_words("\x1b[33m(raylet)\x1b[0m A worker died\n| state |\n")
+        '| state |'
+    """
+    return _OF_RAY.sub("", said).strip()
 
 
 def replace_part(text: str, name: str, printed: str) -> str:
