@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import os
 import threading
@@ -48,8 +50,7 @@ def grown(pids: Sequence[int]) -> Iterator[Grown]:
     What this process has freed and not given back is given back first: else the work after a large one
     would seem to take nothing.
     """
-    gc.collect()
-    pa.default_memory_pool().release_unused()
+    _give_back()
     seen, done = Grown(pids), threading.Event()
 
     def watch() -> None:
@@ -64,6 +65,13 @@ def grown(pids: Sequence[int]) -> Iterator[Grown]:
         seen.look()
         done.set()
         thread.join()
+
+
+def _give_back() -> None:
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError):  # only the GNU library keeps up to 64 MB, and has this
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def private_bytes(pid: int) -> int:

@@ -158,6 +158,22 @@ def test_memory_is_measured_for_each_piece_of_work_also_after_a_larger_one() -> 
     assert small // 2 < most[1] < large // 2
 
 
+def test_memory_that_was_freed_and_kept_by_the_process_is_measured_when_it_is_used_again() -> None:
+    grown = importlib.import_module("grown_memory").grown
+    largest_block = bytes(31 << 20)
+    del largest_block  # from now on the GNU library keeps twice as much of what is freed
+    freed = [b"x" * 5_000 for _ in range(12_000)]
+    del freed
+
+    size = 40 << 20
+    with grown([os.getpid()]) as seen:
+        held = b"x" * size
+        seen.look()
+        del held
+
+    assert seen.most > size // 2
+
+
 def test_results_have_a_place_for_every_benchmark() -> None:
     text = run_all.RESULTS.read_text()
 
