@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 import ray
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.actors.control_lanes import ControlLanes
 from penstock.actors.deployment import Deployment
@@ -28,15 +29,14 @@ from penstock.actors.messages import (
     TriggerCheckpoint,
 )
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.operators.operator_coordinator import EventAnswer
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 
 logger = logging.getLogger(__name__)
 

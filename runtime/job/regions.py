@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 
 Region: TypeAlias = frozenset[SubtaskId]

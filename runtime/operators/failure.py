@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError, UserLocation
-from penstock.runtime.graph.user_location import _file_of
 from penstock.runtime.operators.record_cursor import CurrentRecord
+from penstock.runtime.user_location import _file_of
 
 #: Longest text of a record in a message, in characters.
 RECORD_LIMIT: Final = 200

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.checkpoint.snapshot import ChannelStateHandle, KeyedStateHandle, SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionSubtask
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.snapshot.handles import ChannelStateHandle, KeyedStateHandle
 
 
 @dataclass(frozen=True, slots=True)

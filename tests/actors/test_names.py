@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.actors.log_names import JOB_MASTER, log_file_name, log_file_pattern
 from penstock.actors.names import (
@@ -10,7 +11,6 @@ from penstock.actors.names import (
     subtask_name,
     subtask_prefix,
 )
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import ConfigurationError
 
 

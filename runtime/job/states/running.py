@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.final_checkpoint import FinalCheckpoint

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import (
