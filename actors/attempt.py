@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from ray.actor import ActorHandle
 
 from penstock.actors.background import BackgroundRunner
@@ -42,6 +41,7 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.closing import failure_details
 from penstock.runtime.task.descriptor import TaskDescriptor

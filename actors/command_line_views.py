@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -16,6 +15,7 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.jobs import KnownJob
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
 
 _COLOURS: Final = {

@@ -11,9 +11,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.actors.messages import SubtaskControl
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Sends one message and says whether it arrived.
 SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl], Coroutine[Any, Any, bool]]

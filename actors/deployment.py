@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from ray.actor import ActorHandle
 
 from penstock.actors.failure_causes import cause_of, for_first_attempt
@@ -22,6 +21,7 @@ from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 logger = logging.getLogger(__name__)

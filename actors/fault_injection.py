@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import ray
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Seconds within which another node must have sent the signal.
 _KILL_TIMEOUT: Final = 60.0

@@ -7,8 +7,6 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.actors.failure_text import failure_text
 from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
 from penstock.actors.job_report import JobReport, OperatorInfo, operators_of
@@ -22,6 +20,7 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)

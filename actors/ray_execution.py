@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 import ray
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.actors.control_lanes import ControlLanes
 from penstock.actors.deployment import Deployment
@@ -37,6 +36,7 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.operator_coordinator import EventAnswer
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 logger = logging.getLogger(__name__)
 

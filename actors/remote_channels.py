@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from ray.actor import ActorHandle
 
 from penstock.actors.background import Post
 from penstock.actors.deliveries import DeliveryAnswer
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Seconds before a frame is sent again.
 RESEND_DELAY = 0.2

@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import ray
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from ray.actor import ActorHandle
 
 from penstock.actors.cycle_collector import spare_long_lived_objects
@@ -31,6 +30,7 @@ from penstock.actors.lease import Lease
 from penstock.actors.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.actors.metrics import SubtaskMetrics
 from penstock.actors.output_capture import capture_subtask
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 

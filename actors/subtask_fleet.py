@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from ray.actor import ActorHandle
 
 from penstock.actors.names import NAMESPACE, parse_subtask_name, subtask_name
@@ -21,6 +20,7 @@ from penstock.actors.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, ExecutionSubtask
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.actors.deliveries import Deliveries
 from penstock.actors.master_link import MasterLink
 from penstock.actors.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
@@ -14,6 +12,7 @@ from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class ActorGateway:

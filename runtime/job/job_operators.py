@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.checkpoint.coordinator.restore_masters import restore_masters
 from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook
@@ -32,6 +30,7 @@ from penstock.runtime.operators.source_events import NoMoreSplits
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext

@@ -15,8 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, OnAnswer
 from penstock.runtime.config.job_config import JobConfig
@@ -40,6 +38,7 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class JobScheduler:

@@ -11,9 +11,20 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.operator_coordinator import EventAnswer
 
 T = TypeVar("T")
+
+
+class EventAnswer(Protocol):
+    """Told once what became of an event."""
+
+    def sent(self) -> None:
+        """The subtask has it."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """It was not sent, or nobody knows whether it arrived."""
+        ...
 
 
 class CoordinatorAnswer(Protocol):

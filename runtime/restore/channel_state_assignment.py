@@ -10,14 +10,13 @@ The model is Flink's rescaling of unaligned checkpoints (FLINK-19801).
 
 from __future__ import annotations
 
-from penstock.runtime.restore.task_restore import ChannelRestore
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.restore.task_restore import ChannelRestore
 from penstock.runtime.snapshot.channel_id import EdgeId
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import ChannelStateHandle
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def assign_channel_states(

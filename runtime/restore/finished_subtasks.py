@@ -26,8 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, ExecutionSubtask
 from penstock.runtime.graph.job_graph import JobVertex
@@ -37,6 +35,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     RedistributionMode,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def finished_in_checkpoint(graph: ExecutionGraph, ended: Iterable[SubtaskId]) -> frozenset[SubtaskId]:

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
-from penstock.runtime.snapshot.list_state import RAW, decode_atoms
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.errors import StateMismatchError as StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
@@ -15,8 +11,11 @@ from penstock.runtime.operators.sink import COMMITTABLES
 from penstock.runtime.operators.source import SPLITS
 from penstock.runtime.restore.channel_state_assignment import assign_channel_states
 from penstock.runtime.restore.finished_subtasks import finished_on_restore, kept_after_the_end
+from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle, OperatorState, OperatorStateHandle, StateHandle
+from penstock.runtime.snapshot.list_state import RAW, decode_atoms
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state.redistribution import reassign_keyed, redistribute
 
 

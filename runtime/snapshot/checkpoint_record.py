@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_statistics import subtask_rows
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class CheckpointStatus(Enum):

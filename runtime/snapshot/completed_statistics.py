@@ -17,10 +17,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgpack
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.sealed_file import damaged
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 _SECONDS: Final = ("start_delay", "alignment_duration", "sync_duration", "async_duration")
 _BYTES: Final = ("written_bytes", "full_bytes", "in_flight_bytes")

@@ -220,26 +220,6 @@ class SubtaskSnapshot:
             yield from state.files()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SubtaskId:
-    """One subtask of one job vertex.
-
-    Attributes:
-        vertex: Id of the job vertex.
-        index: Which of its subtasks, from 0.
-
-    Example:
-        >>> str(SubtaskId("count", 1))
-        'count[1]'
-    """
-
-    vertex: str
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.vertex}[{self.index}]"
-
-
 @dataclass(frozen=True, slots=True)
 class OperatorState:
     """All state of one operator in a checkpoint.

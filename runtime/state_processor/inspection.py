@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.on_request import unassigned_splits
 from penstock.runtime.operators.source import SPLITS
@@ -29,7 +26,9 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     StateHandle,
 )
+from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state.keyed_chunk import read_keys
 
 #: Most values of a list state that are shown, and most characters of each.

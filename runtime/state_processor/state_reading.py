@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.snapshot.list_state import decode_atoms
-
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -24,6 +22,7 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     StateHandle,
 )
+from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.state.keyed_chunk import read_chunk, tables_of
 
 Read = Callable[[StateHandle], bytes]

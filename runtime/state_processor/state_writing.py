@@ -17,8 +17,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from penstock.runtime.snapshot.list_state import encode_atoms
-
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -30,6 +28,7 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     StateHandle,
 )
+from penstock.runtime.snapshot.list_state import encode_atoms
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.state.key_groups import (
     check_parallelism,

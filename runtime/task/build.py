@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.runtime.restore.task_restore import OperatorRestore
-
 from penstock.runtime.barrier.factory import (
     BarrierSettings,
     InFlightCapture,
@@ -34,6 +32,7 @@ from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageO
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.restore.task_restore import OperatorRestore
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -24,6 +22,7 @@ from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOption
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle, StateHandle, SubtaskSnapshot
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from rich.console import Console, RenderableType
 
 from penstock.actors.command_line_views import jobs_table, operators_table, snapshot_view, status_view
@@ -24,6 +23,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary
 
 PENSTOCK = [sys.executable, "-m", "penstock.actors.command_line"]

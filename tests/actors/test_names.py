@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.actors.log_names import JOB_MASTER, log_file_name, log_file_pattern
 from penstock.actors.names import (
@@ -12,6 +11,7 @@ from penstock.actors.names import (
     subtask_prefix,
 )
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @pytest.mark.parametrize("vertex", ["count", "a:b:0", "Zähler / 1", ":", "subtask:j:0:1"])

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.actors.deployment import Deployment
 from penstock.actors.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopped
@@ -22,6 +21,7 @@ from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors import DiscardSink, GeneratorSource
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class Call:

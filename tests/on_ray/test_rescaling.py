@@ -16,7 +16,6 @@ from jobs.lasting import Lasting
 from jobs.oracle import committed_rows, hidden_files
 from jobs.rescaling import CASES, Case, itself
 from jobs.words import NEVER, environment
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import (
@@ -27,6 +26,7 @@ from penstock.runtime import (
     JobStatus,
     StreamEnvironment,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

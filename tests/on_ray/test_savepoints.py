@@ -29,13 +29,13 @@ from jobs.words import (
     paced_lines,
     word_count,
 )
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import FileSink, JobFailedError, JobStatus, Source, StreamEnvironment
 from penstock.runtime.errors import RescaleError, SavepointError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.pending_values import AcknowledgeResult, PendingState
@@ -21,6 +20,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 TASKS = [SubtaskId("a", 0), SubtaskId("a", 1), SubtaskId("b", 0)]

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.pending_values import PendingStatistics
 from penstock.runtime.checkpoint.coordinator.recovered_history import recovered_counters, recovered_records
 from penstock.runtime.snapshot.checkpoint_record import (
@@ -22,6 +20,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 _Measured: TypeAlias = Mapping[SubtaskId, CheckpointMetrics] | CompletedCheckpointStatistics
 

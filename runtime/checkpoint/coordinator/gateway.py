@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class CoordinatorGateway(Protocol):

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.checkpoint_history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.pending import PendingCheckpoints
 from penstock.runtime.checkpoint.coordinator.pending_values import AcknowledgeResult, PendingState
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class MessageOutcome(Enum):

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.gateway import CoordinatorGateway
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, NotAllRunning, SubtaskStatus
@@ -26,6 +24,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators imp
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class CheckpointOutcomes:

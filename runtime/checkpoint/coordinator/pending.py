@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.checkpoint_history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
@@ -35,6 +33,7 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, Checkp
 from penstock.runtime.snapshot.completed_checkpoint import CarriedState, CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import FileHandle
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class PendingCheckpoints:

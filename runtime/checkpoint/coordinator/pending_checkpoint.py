@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.pending_values import (
     Acknowledgement,
     AcknowledgeResult,
@@ -24,6 +22,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle, MasterState, StateHandle, SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class PendingCheckpoint:

@@ -20,8 +20,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.restore.finished_subtasks import finished_in_checkpoint, finished_on_restore
@@ -31,6 +29,7 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class SubtaskStatus(Enum):

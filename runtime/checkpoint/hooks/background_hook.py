@@ -12,48 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.master_hook import BlockingHook
 from penstock.runtime.ports import AsyncRunner
 
 
 class HookOvertakenError(PenstockError):
     """A hook was not asked: an earlier call of it has not come back, and a newer one follows."""
-
-
-class BlockingHook(Protocol):
-    """A hook as a user writes it; its calls may come from different threads, never two at a time.
-
-    All of them may block. A call that does not come back in time gives its checkpoint up, or fails the start
-    of the attempt; no further call is made before it has come back.
-    """
-
-    @property
-    def identifier(self) -> str:
-        """Names the hook's state for as long as the job lives."""
-        ...
-
-    def trigger_checkpoint(self, checkpoint_id: int, timestamp: float) -> Any | None:
-        """Do the hook's part of a checkpoint and return its state, any value that the codec carries.
-
-        Raises:
-            Exception: Whatever it raises gives the checkpoint up.
-        """
-        ...
-
-    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        """The job starts from this checkpoint."""
-        ...
-
-    def reset(self) -> None:
-        """The job starts from nothing."""
-        ...
-
-    def close(self) -> None:
-        """The job has ended."""
-        ...
 
 
 @dataclass(slots=True)

@@ -21,24 +21,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.operator_coordinator import EventAnswer
 
 _NONE: Final = -1
 
 
 class EventDiscardedError(PenstockError):
     """An event was never sent: its subtask failed or the job was restored while the event waited."""
-
-
-class EventAnswer(Protocol):
-    """Told once what became of an event."""
-
-    def sent(self) -> None:
-        """The subtask has it."""
-        ...
-
-    def failed(self, error: BaseException) -> None:
-        """It was not sent, or nobody knows whether it arrived."""
-        ...
 
 
 class EventSender(Protocol):

@@ -7,14 +7,12 @@ may run in any thread. `apply` is called back in the task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgpack
-
-from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
+from penstock.runtime.errors import KeyTypeError, StorageError
 from penstock.runtime.operators.operator import ListState
 from penstock.runtime.operators.raw_state import RawState, write_raw_keyed
 from penstock.runtime.record.value_codec import ValueCodec
@@ -25,42 +23,12 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.list_state import RAW, encode_atoms
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.keyed_snapshot import KeyedSnapshot
 
-#: Name of raw operator state among the handles of an operator.
-RAW: Final = "raw"
-
 SPLIT: Final = RedistributionMode.SPLIT_DISTRIBUTE
-
-
-def encode_atoms(atoms: Sequence[bytes]) -> bytes:
-    """A list of encoded values as one piece of state; each stays an atom for redistribution.
-
-    Example:
-        >>> decode_atoms(encode_atoms([b"a", b"b"]), "x")
-        [b'a', b'b']
-    """
-    packed: bytes = msgpack.packb(list(atoms))
-    return packed
-
-
-def decode_atoms(data: bytes, where: str) -> list[bytes]:
-    """The encoded values of a list state.
-
-    Raises:
-        CorruptSnapshotError: The bytes are no list state; `where` is named.
-    """
-    try:
-        atoms = msgpack.unpackb(data)
-    except ValueError as error:
-        msg = f"the list state in {where} is damaged: {error}"
-        raise CorruptSnapshotError(msg) from error
-    if not isinstance(atoms, list) or not all(isinstance(a, bytes) for a in atoms):
-        msg = f"the list state in {where} is damaged: not a list of encoded values"
-        raise CorruptSnapshotError(msg)
-    return atoms
 
 
 @dataclass(frozen=True, slots=True)

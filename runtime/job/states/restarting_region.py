@@ -23,8 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.config.restart import GiveUp
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.context import JobContext
@@ -36,6 +34,7 @@ from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.ports import Cancellable
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class RestartingRegion(State):

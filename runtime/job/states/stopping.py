@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointCompleted,
@@ -32,6 +30,7 @@ from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.finished import Finished
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class Stopping(State):

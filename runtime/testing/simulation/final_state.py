@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.runtime.snapshot.list_state import decode_atoms
-
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.operators.source import SPLITS
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
+from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.snapshot.metadata import read_metadata, read_state
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend

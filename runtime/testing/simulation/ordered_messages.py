@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.world import World
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.runtime.operators.master_hook import BlockingHook
-
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.testing.simulation.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.operators import CodeHooks, SimulatedReader, SimulatedSource, Split

@@ -22,7 +22,6 @@ from drivers.coordinator_world import (
     task_id,
 )
 from drivers.differences import Event, different
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.coordinator.coordinator import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import (
@@ -45,6 +44,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimer
 
 SUITES = ("coordinator", "master_hooks")

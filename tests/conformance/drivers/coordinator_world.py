@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from drivers.differences import Event
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.failure_manager import (
@@ -36,6 +35,7 @@ from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimer
 
 ATTEMPT = 1

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.failure_manager import (
     COUNTED_IN_FLINK_1_11,
     CheckpointFailureManager,
@@ -28,6 +26,7 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 SUITES = ("request_decider", "pending_checkpoint", "failure_manager")
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import ray
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock import bridge
 from penstock.actors import JobReport, RayJobHandle, kill_process
 from penstock.bridge import DepotStatistics
 from penstock.runtime import Checkpointing, FileSink, FixedDelay, JobResult, JobStatus, StreamEnvironment
 from penstock.runtime.config.restart import RestartConfig
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

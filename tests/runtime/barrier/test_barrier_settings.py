@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.barrier.factory import (
     BarrierSettings,
@@ -23,6 +22,7 @@ from penstock.runtime.record.elements import (
     SnapshotKind,
 )
 from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @pytest.mark.parametrize(

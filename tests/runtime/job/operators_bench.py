@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
@@ -18,6 +16,7 @@ from penstock.runtime.operators.source_events import SplitRequest
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 READ = SubtaskId("read", 0)

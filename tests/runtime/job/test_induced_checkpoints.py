@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from live_bench import LiveJob
 from marked_journal import PARTS, Journal, JournalHook, JournalSource
-from penstock.runtime.snapshot.list_state import decode_atoms
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -20,8 +18,10 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.choices import seeded
 from penstock.runtime.testing.step_savepoints import MemoryPlaces
 from penstock.runtime.testing.step_world import StrictCollector

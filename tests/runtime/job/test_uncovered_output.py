@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from penstock.runtime.snapshot.list_state import encode_atoms
 
 from penstock.runtime import DiscardSink, FileSink, StreamEnvironment
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
@@ -26,6 +25,7 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     StateHandle,
 )
+from penstock.runtime.snapshot.list_state import encode_atoms
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_savepoints import MemoryPlaces

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
@@ -13,6 +12,7 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import EndOfPartition, Watermark
 from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
@@ -21,6 +20,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.outputs import SubtaskOutputs
 
 UNALIGNED = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from penstock.runtime.snapshot.list_state import encode_atoms
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
@@ -33,7 +31,9 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.list_state import encode_atoms
 from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 SPLIT, UNION = RedistributionMode.SPLIT_DISTRIBUTE, RedistributionMode.UNION
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from penstock.runtime.snapshot.list_state import encode_atoms
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
@@ -25,6 +23,8 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     StateHandle,
 )
+from penstock.runtime.snapshot.list_state import encode_atoms
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state.key_groups import key_group_range
 
 MAX = 8

@@ -9,7 +9,6 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
@@ -18,6 +17,7 @@ from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointSt
 from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.sealed_file import seal
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 SECONDS = st.floats(-1e9, 1e9)  # clocks of two nodes differ: a start delay may be negative
 BYTES = st.integers(0, 2**60)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -27,6 +26,7 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary, StateSummary, inspect_snapshot
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint

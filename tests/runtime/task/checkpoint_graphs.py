@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.runtime.snapshot.list_state import decode_atoms
 from subtask_bench import Bench, Log, LoggingSink, ScriptedSource
 
 from penstock.runtime.graph.stream_environment import StreamEnvironment
@@ -25,6 +24,7 @@ from penstock.runtime.snapshot.handles import (
     StateHandle,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 MakeBench = Callable[..., Bench]

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
-from penstock.runtime.snapshot.list_state import decode_atoms
 from subtask_bench import CHECKPOINTING, Bench, Log, LoggingSink, ScriptedSource, rows
 
 from penstock.runtime.config.job_config import JobConfig
@@ -19,8 +17,10 @@ from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange, SubtaskSnapshot
+from penstock.runtime.snapshot.list_state import decode_atoms
 
 MakeBench = Callable[..., Bench]
 

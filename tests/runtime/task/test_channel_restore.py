@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from penstock.runtime.restore.task_restore import ChannelRestore
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
 from penstock.runtime.checkpoint.channel_state.channel_state_file import ChannelState, encode_channel_state
@@ -27,6 +25,7 @@ from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, EndOfData, RowBatch, SnapshotKind, Watermark
 from penstock.runtime.restore.channel_state_assignment import assign_channel_states
+from penstock.runtime.restore.task_restore import ChannelRestore
 from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
@@ -37,6 +36,7 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import write_state_file
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state.key_groups import key_group_of, subtask_of_key_group
 from penstock.runtime.task.channel_restore import restore_channels
 from penstock.runtime.task.network_input import NetworkInput

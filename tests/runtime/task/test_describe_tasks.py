@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from penstock.runtime.snapshot.list_state import encode_atoms
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, OperatorError
@@ -21,7 +19,9 @@ from penstock.runtime.snapshot.handles import (
     OperatorSubtaskState,
     RedistributionMode,
 )
+from penstock.runtime.snapshot.list_state import encode_atoms
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from penstock.runtime.snapshot.list_state import decode_atoms
 from subtask_bench import Bench
 
 from penstock.runtime.graph.collection_source import CollectionSource
@@ -21,6 +20,7 @@ from penstock.runtime.operators.source_events import SplitsAssigned
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import InlineHandle
+from penstock.runtime.snapshot.list_state import decode_atoms
 
 SPLIT = (0, 2)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.errors import OperatorError, OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
@@ -15,6 +14,7 @@ from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import Buffer, EndOfData, RowBatch
 from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.outputs import SubtaskOutputs
 
 LOCATIONS = {name: OperatorLocation(name, 0, 1) for name in ("a", "b")}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from subtask_bench import Bench, rows
 
 from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
@@ -19,12 +17,14 @@ from penstock.runtime.operators.operator import Operator, OperatorContext, Outpu
 from penstock.runtime.operators.raw_state import RawState, read_raw_keyed
 from penstock.runtime.record.elements import Batch, CheckpointBarrier, SnapshotKind
 from penstock.runtime.restore.state_assignment import assign_states
+from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, OperatorState
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata, read_state
 from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state.key_groups import key_group_range
 
 KEY_GROUPS = 8

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.restore.task_restore import ChannelRestore, TaskRestore
 from subtask_bench import CODEC, Bench, ScriptedSource
 
 from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
@@ -23,6 +22,7 @@ from penstock.runtime.record.elements import (
     CheckpointOptions,
     SnapshotKind,
 )
+from penstock.runtime.restore.task_restore import ChannelRestore, TaskRestore
 from penstock.runtime.snapshot.handles import ChannelStateHandle
 
 MakeBench = Callable[..., Bench]

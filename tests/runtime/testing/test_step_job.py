@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -18,6 +17,7 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfData, EndOfPartition, Event
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.testing.step_job import JobStuckError, StepJob
 from penstock.runtime.testing.step_network import StepNetwork

@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, Literal
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -20,6 +19,7 @@ from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
 from penstock.runtime.record.elements import Batch, RowBatch, SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.end_of_input import Phase
 from penstock.runtime.testing.step_job import StepJob
 

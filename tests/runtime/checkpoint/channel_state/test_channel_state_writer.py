@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from itertools import count
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.channel_state.channel_state_file import (
     ChannelState,
@@ -26,6 +25,7 @@ from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.snapshot.handles import ChannelStateHandle, FileHandle
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
 from penstock.runtime.testing.step_task import StepRunner
 

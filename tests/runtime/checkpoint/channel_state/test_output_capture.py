@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import (
@@ -31,6 +30,7 @@ from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.snapshot.handles import ChannelStateHandle
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.outputs import SubtaskOutputs
 from penstock.runtime.task.timers import TaskTimers
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock

@@ -1,12 +1,12 @@
 """How checkpoints start, complete, expire and are asked for; and messages that do not count."""
 
 from coordinator_bench import ALL, COUNT, READ, READS, Run
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def test_sources_start_it_everybody_acknowledges_and_everybody_is_told_after_the_record():

@@ -1,7 +1,6 @@
 """A pending checkpoint's life; Flink's own cases are in `tests/conformance`."""
 
 import pytest
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.coordinator.pending_values import AcknowledgeResult, PendingState
@@ -16,6 +15,7 @@ from penstock.runtime.snapshot.handles import (
     SubtaskSnapshot,
 )
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)

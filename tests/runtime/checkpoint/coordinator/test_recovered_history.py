@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 from penstock.runtime.checkpoint.coordinator.checkpoint_history import CheckpointHistory
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
@@ -18,6 +16,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 COUNT = SubtaskId("count", 0)
 MEASURED = {COUNT: CheckpointMetrics(alignment_duration=0.125, written_bytes=7, in_flight_bytes=3)}

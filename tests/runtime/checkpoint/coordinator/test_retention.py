@@ -2,7 +2,6 @@
 
 import pytest
 from coordinator_bench import ALL, COUNT, COUNTS, READ, READS, Run
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.record.elements import SnapshotKind
@@ -14,6 +13,7 @@ from penstock.runtime.snapshot.handles import (
     RedistributionMode,
     SubtaskSnapshot,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def test_a_completed_checkpoint_subsumes_older_ones_but_no_savepoint():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 from trigger_bench import A, B, World
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
@@ -19,6 +18,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import InlineHandle
 from penstock.runtime.snapshot.metadata import read_metadata
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def test_coordinators_come_first_then_hooks_then_the_sources_and_the_valves_open():

@@ -9,7 +9,6 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from penstock.runtime.snapshot.list_state import decode_atoms, encode_atoms
 
 from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     OperatorSnapshot,
@@ -25,6 +24,7 @@ from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     RedistributionMode,
 )
+from penstock.runtime.snapshot.list_state import decode_atoms, encode_atoms
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
