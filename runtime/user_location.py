@@ -34,7 +34,7 @@ def user_location() -> UserLocation:
         return UserLocation("<unknown>", 0, "<unknown>")
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
         frame = frame.f_back
-    file = _file_of(frame.f_code, frame.f_globals)
+    file = file_of(frame.f_code, frame.f_globals)
     return UserLocation(file, frame.f_lineno, _short_name(frame.f_code.co_name))
 
 
@@ -66,7 +66,7 @@ def function_location(function: Callable[..., Any]) -> str:
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):
         return name
-    return f"{name} ({_file_of(code, getattr(function, '__globals__', {}))}:{code.co_firstlineno})"
+    return f"{name} ({file_of(code, getattr(function, '__globals__', {}))}:{code.co_firstlineno})"
 
 
 def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +94,7 @@ def _short_name(name: str) -> str:
     return {"<lambda>": "lambda", "<module>": "main program"}.get(name, name)
 
 
-def _file_of(code: CodeType, module: Mapping[str, Any]) -> str:
+def file_of(code: CodeType, module: Mapping[str, Any]) -> str:
     """The file of some code as it is shown to people."""
     path = code.co_filename.replace("\\", "/")
     if "ipykernel" in path or path.startswith("<ipython-input"):
