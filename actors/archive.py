@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from ray.experimental import internal_kv
 
-from penstock.runtime.checkpoint.paths import SnapshotPaths
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 logger = logging.getLogger(__name__)
 

@@ -30,8 +30,6 @@ from penstock.actors.system_clock import SystemClock
 from penstock.actors.task_gateway import ActorGateway
 from penstock.actors.task_on_loop import TaskOnLoop
 from penstock.actors.task_thread import TaskRunner, TaskThread
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import (
     CorruptSnapshotError,
     OperatorError,
@@ -42,6 +40,8 @@ from penstock.runtime.errors import (
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.closing import failure_details
 from penstock.runtime.task.descriptor import TaskDescriptor

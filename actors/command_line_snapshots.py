@@ -22,14 +22,14 @@ from penstock.actors.command_line_common import (
 from penstock.actors.command_line_views import checkpoints_view, snapshot_view
 from penstock.actors.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FROM
 from penstock.actors.urls import absolute_url
-from penstock.runtime.checkpoint.inspection import inspect_snapshot
-from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.index_range import IndexRange
 from penstock.runtime.io.connectors.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.state_processor.inspection import inspect_snapshot
 
 #: Splits of the built-in sources, so that their positions can be shown.
 _SPLITS: Final = (IndexRange, FileSplit, RowGroupSplit)

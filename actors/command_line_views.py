@@ -13,10 +13,10 @@ from rich.text import Text
 
 from penstock.actors.job_report import JobReport
 from penstock.actors.jobs import KnownJob
-from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails, CheckpointRecord
-from penstock.runtime.checkpoint.inspection import OperatorSummary, SnapshotSummary
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
 
 _COLOURS: Final = {
     "running": "green",

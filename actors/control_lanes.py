@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 from penstock.actors.messages import SubtaskControl
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Sends one message and says whether it arrived.
 SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl], Coroutine[Any, Any, bool]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from penstock.runtime.checkpoint.config_values import Duration, seconds
+from penstock.runtime.config.checks import Duration, seconds
 from penstock.runtime.errors import JobTimeoutError
 
 

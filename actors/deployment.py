@@ -15,13 +15,13 @@ from penstock.actors.failure_causes import cause_of, for_first_attempt
 from penstock.actors.messages import SubtaskFailed
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
 from penstock.actors.task_descriptors import describe_tasks
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 logger = logging.getLogger(__name__)

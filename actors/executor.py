@@ -21,8 +21,8 @@ from penstock.actors.job_reporter import NO_CHECKPOINTS
 from penstock.actors.names import NAMESPACE, master_name
 from penstock.actors.script_modules import ship_script_modules
 from penstock.actors.urls import absolute_url
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import DeploymentError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ def failure_text(cause: FailureCause) -> str:
     """Operator, subtask, the user's line and what was raised; below it the user's traceback.
 
     Example:
-        >>> from penstock.runtime.checkpoint.snapshot import SubtaskId
+        >>> from penstock.runtime.snapshot.subtask_id import SubtaskId
         >>> print(failure_text(FailureCause("its process died", SubtaskId("count", 0), "")))
         count[0]: its process died
     """

@@ -10,7 +10,7 @@ from typing import Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Seconds within which another node must have sent the signal.
 _KILL_TIMEOUT: Final = 60.0

@@ -13,8 +13,8 @@ from typing import Final
 import ray.cloudpickle as cloudpickle
 
 from penstock.actors.main_classes import main_classes
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
 
 #: Ray inlines arguments below 100 kB each and 10 MB together.

@@ -17,12 +17,12 @@ from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.system_clock import SystemClock
 from penstock.actors.user_threads import UserThreads
-from penstock.runtime.checkpoint.coordinator_history import EarlierHistory
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.checkpoint_record import EarlierHistory
 
 
 def assemble_scheduler(

@@ -22,12 +22,12 @@ from penstock.actors.master_calls import MasterCalls
 from penstock.actors.progress import Progress
 from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report, path_of
 from penstock.actors.urls import absolute_url
-from penstock.runtime.checkpoint.config_values import Duration
-from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
+from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import RescaleError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 #: Seconds between two looks at a job that comes up at another parallelism.
 _LOOK: Final = 0.2

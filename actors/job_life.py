@@ -46,13 +46,13 @@ from penstock.actors.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.actors.subtask_fleet import SubtaskFleet
 from penstock.actors.subtask_reports import hand_to_scheduler
 from penstock.actors.subtask_watch import SubtaskWatch
-from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.errors import DeploymentError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from penstock.actors.job_report import JobReport
     from penstock.actors.messages import SubtaskReport
     from penstock.actors.savepoint_answers import SavepointAnswer
-    from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
     from penstock.runtime.job.rescale_request import RescaleAnswer
+    from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 
 class JobMaster:

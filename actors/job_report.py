@@ -8,11 +8,11 @@ from typing import Any
 
 from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
 from penstock.actors.log_names import JOB_MASTER
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.errors import ConfigurationError, JobCancelledError, JobFailedError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ from penstock.actors.failure_text import failure_text
 from penstock.actors.fault_injection import JobMasterProcess, SubtaskProcess
 from penstock.actors.job_report import JobReport, OperatorInfo, operators_of
 from penstock.actors.subtask_fleet import SubtaskFleet
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CoordinatorStatistics
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.describe import describe
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)

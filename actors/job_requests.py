@@ -20,7 +20,7 @@ from penstock.actors.savepoint_answers import (
     refusal_text,
     savepoint_answer,
 )
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed, OnAnswer
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.storage import check_target
 from penstock.runtime.job.job_state import JobState

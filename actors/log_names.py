@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.checkpoint.paths import check_job_id, escape_name
+from penstock.runtime.snapshot.paths import check_job_id, escape_name
 
 #: Stands for the vertex in what is the JobMaster's; no escaped vertex has a `-`.
 JOB_MASTER: Final = "job-master"

@@ -28,15 +28,15 @@ from penstock.actors.messages import (
     TriggerCheckpoint,
 )
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.operators.operator_coordinator import EventAnswer
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from ray.actor import ActorHandle
 
 from penstock.actors.background import Post
 from penstock.actors.deliveries import DeliveryAnswer
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Seconds before a frame is sent again.
 RESEND_DELAY = 0.2

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from penstock.actors.job_report import JobReport
-from penstock.runtime.checkpoint.completed_checkpoint import snapshot_url
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointCompleted,
     CheckpointFailed,
 )
 from penstock.runtime.errors import SavepointError, SavepointStillNeededWarning
 from penstock.runtime.graph.job_handle import JobStatus
+from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from penstock.actors.lease import Lease
 from penstock.actors.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.actors.metrics import SubtaskMetrics
 from penstock.actors.output_capture import capture_subtask
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 

@@ -17,10 +17,10 @@ from ray.actor import ActorHandle
 
 from penstock.actors.names import NAMESPACE, parse_subtask_name, subtask_name
 from penstock.actors.subtask_actor import SubtaskActor
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, ExecutionSubtask
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,11 @@ from penstock.actors.deliveries import Deliveries
 from penstock.actors.master_link import MasterLink
 from penstock.actors.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
 from penstock.actors.remote_channels import RemoteChannels
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class ActorGateway:

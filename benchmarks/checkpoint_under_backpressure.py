@@ -24,9 +24,9 @@ from workload import add, key_of, reading, with_key
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import Checkpointing, CommitPermit, ConnectorContext, GeneratorSource, StreamEnvironment
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
 _POLL: Final = 0.1
 _PATIENCE: Final = 900.0

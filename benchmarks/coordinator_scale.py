@@ -21,10 +21,15 @@ from typing import Any
 from measure import Figures, machine, middle, options, table, versions
 
 from penstock.actors.cycle_collector import spare_long_lived_objects
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.graph.job_graph import (
+    Partitioner,
+    Partitioning,
+)
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
     KeyedStateHandle,
@@ -34,13 +39,8 @@ from penstock.runtime.checkpoint.snapshot import (
     RedistributionMode,
     SubtaskSnapshot,
 )
-from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.graph.job_graph import (
-    Partitioner,
-    Partitioning,
-)
-from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

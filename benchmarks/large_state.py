@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from measure import Figures, machine, middle, options, table, versions
 
 from penstock.actors.cycle_collector import spare_long_lived_objects
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange
-from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyGroupRange
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 _KEY_GROUPS = 128

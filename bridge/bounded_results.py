@@ -16,7 +16,7 @@ from penstock.bridge.answers import ANSWER, no_answer
 from penstock.bridge.block_holder import HOLDER_PREFIX, find_holder
 from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.spark_results import SparkResults
-from penstock.runtime.checkpoint.config_values import Duration
+from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle

@@ -20,7 +20,7 @@ from penstock.bridge.bounded_results import results_of
 from penstock.bridge.dataset_source import DATASET_PREFIX, DatasetHolder, DatasetSource
 from penstock.bridge.spark_reader import RecordFormat
 from penstock.bridge.spark_results import SparkResults
-from penstock.runtime.checkpoint.config_values import Duration
+from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, PenstockError
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle

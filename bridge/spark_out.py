@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.bridge.bounded_results import results_of
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_results import SparkResults
-from penstock.runtime.checkpoint.config_values import Duration
+from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle

@@ -31,10 +31,10 @@ from penstock.bridge.open_block import GatheredBlocks, OpenBlock
 from penstock.bridge.readable_batches import ReadableBatches
 from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.spark_schema import readable_schema
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.permit import CommitPermit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,6 @@ from penstock.bridge.depot_names import actor_exists
 from penstock.bridge.readable_batches import ReadableBatches
 from penstock.bridge.spark_schema import readable_schema
 from penstock.bridge.table_columns import PRIVATE_FOLDER, TableColumns, columns_of
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import (
     DeploymentError,
     JobTimeoutError,
@@ -37,6 +36,7 @@ from penstock.runtime.io.connectors.filesystem import absolute
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.snapshot.permit import CommitPermit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

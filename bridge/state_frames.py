@@ -34,7 +34,6 @@ from penstock.bridge.state_tasks import (
     WriteParts,
     written_parts,
 )
-from penstock.runtime.checkpoint.snapshot import OperatorSubtaskState
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_frames import parts_of_table
@@ -42,6 +41,7 @@ from penstock.runtime.io.state_parts import Conversion, Convert, PartFiles, Stat
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.arrow_inference import unified_type
+from penstock.runtime.snapshot.handles import OperatorSubtaskState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,19 +9,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.errors import StorageError
+from penstock.runtime.io.state_frames import refuse_doubles
+from penstock.runtime.io.state_parts import Conversion, PartFiles, StateQuery, rows_of, table_of
+from penstock.runtime.record.arrow_values import from_arrow
+from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
     KeyedStateHandle,
     OperatorSubtaskState,
     StateHandle,
 )
-from penstock.runtime.checkpoint.state_writing import StatePlace, by_subtask, write_keyed
-from penstock.runtime.errors import StorageError
-from penstock.runtime.io.state_frames import refuse_doubles
-from penstock.runtime.io.state_parts import Conversion, PartFiles, StateQuery, rows_of, table_of
-from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.state_processor.state_writing import StatePlace, by_subtask, write_keyed
 
 #: Schemas of what the tasks report, as Spark writes them.
 TYPES: Final = "schema binary"

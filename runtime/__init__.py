@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Final
 from penstock.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from penstock.runtime.checkpoint.config import Checkpointing as Checkpointing
-    from penstock.runtime.checkpoint.config import KeepAfter as KeepAfter
-    from penstock.runtime.checkpoint.mode import CheckpointingMode as CheckpointingMode
-    from penstock.runtime.checkpoint.permit import CommitPermit as CommitPermit
+    from penstock.runtime.config.checkpointing import Checkpointing as Checkpointing
+    from penstock.runtime.config.checkpointing import KeepAfter as KeepAfter
+    from penstock.runtime.config.checkpointing_mode import CheckpointingMode as CheckpointingMode
+    from penstock.runtime.config.job_config import JobConfig as JobConfig
+    from penstock.runtime.config.restart import ExponentialBackoff as ExponentialBackoff
+    from penstock.runtime.config.restart import FailureRate as FailureRate
+    from penstock.runtime.config.restart import FixedDelay as FixedDelay
+    from penstock.runtime.config.restart import NoRestart as NoRestart
     from penstock.runtime.errors import ConfigurationError as ConfigurationError
     from penstock.runtime.errors import DeploymentError as DeploymentError
     from penstock.runtime.errors import GraphError as GraphError
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
     from penstock.runtime.graph.collection_source import CollectionSource as CollectionSource
     from penstock.runtime.graph.data_stream import DataStream as DataStream
     from penstock.runtime.graph.executor import Executor as Executor
-    from penstock.runtime.graph.job_config import JobConfig as JobConfig
     from penstock.runtime.graph.job_graph import JobGraph as JobGraph
     from penstock.runtime.graph.job_handle import JobHandle as JobHandle
     from penstock.runtime.graph.job_handle import JobResult as JobResult
@@ -56,10 +59,6 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.generator_source import GeneratorSource as GeneratorSource
     from penstock.runtime.io.state_frames import read_state as read_state
     from penstock.runtime.io.state_frames import write_state as write_state
-    from penstock.runtime.job.restart import ExponentialBackoff as ExponentialBackoff
-    from penstock.runtime.job.restart import FailureRate as FailureRate
-    from penstock.runtime.job.restart import FixedDelay as FixedDelay
-    from penstock.runtime.job.restart import NoRestart as NoRestart
     from penstock.runtime.operators.on_request import OnRequest as OnRequest
     from penstock.runtime.operators.process_function import KeyedProcessFunction as KeyedProcessFunction
     from penstock.runtime.operators.process_function import RuntimeContext as RuntimeContext
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
     from penstock.runtime.record.elements import ArrowBatch as ArrowBatch
     from penstock.runtime.record.elements import Batch as Batch
     from penstock.runtime.record.elements import RowBatch as RowBatch
+    from penstock.runtime.snapshot.permit import CommitPermit as CommitPermit
     from penstock.runtime.state.state_table import ValueState as ValueState
     from penstock.runtime.time.watermark_strategy import WatermarkStrategy as WatermarkStrategy
     from penstock.runtime.time.windows import SlidingEventTimeWindows as SlidingEventTimeWindows
@@ -93,12 +93,12 @@ _HOME: Final = {
     "ArrowBatch": "record.elements",
     "BadRecordError": "io.connectors.errors",
     "Batch": "record.elements",
-    "Checkpointing": "checkpoint.config",
-    "CheckpointingMode": "checkpoint.mode",
+    "Checkpointing": "config.checkpointing",
+    "CheckpointingMode": "config.checkpointing_mode",
     "CollectSink": "io.connectors.collect_sink",
     "CollectedRows": "io.connectors.collect_sink",
     "CollectionSource": "graph.collection_source",
-    "CommitPermit": "checkpoint.permit",
+    "CommitPermit": "snapshot.permit",
     "ConfigurationError": "errors",
     "ConnectorContext": "operators.protocols",
     "ConnectorError": "io.connectors.errors",
@@ -108,16 +108,16 @@ _HOME: Final = {
     "DiscardSink": "io.connectors.discard_sink",
     "EnumeratesSplits": "operators.split_enumerator",
     "Executor": "graph.executor",
-    "ExponentialBackoff": "job.restart",
-    "FailureRate": "job.restart",
+    "ExponentialBackoff": "config.restart",
+    "FailureRate": "config.restart",
     "FileSink": "io.connectors.file_sink",
     "FileSource": "io.connectors.file_source",
-    "FixedDelay": "job.restart",
+    "FixedDelay": "config.restart",
     "FollowsCheckpoints": "operators.protocols",
     "GeneratorSource": "io.connectors.generator_source",
     "GraphError": "errors",
     "JobCancelledError": "errors",
-    "JobConfig": "graph.job_config",
+    "JobConfig": "config.job_config",
     "JobFailedError": "errors",
     "JobGraph": "graph.job_graph",
     "JobHandle": "graph.job_handle",
@@ -125,12 +125,12 @@ _HOME: Final = {
     "JobStatistics": "graph.job_handle",
     "JobStatus": "graph.job_handle",
     "JobTimeoutError": "errors",
-    "KeepAfter": "checkpoint.config",
+    "KeepAfter": "config.checkpointing",
     "KeyedProcessFunction": "operators.process_function",
     "KeyedStream": "graph.keyed_stream",
     "LostInputError": "errors",
     "LostOutputError": "errors",
-    "NoRestart": "job.restart",
+    "NoRestart": "config.restart",
     "OnRequest": "operators.on_request",
     "OperatorError": "errors",
     "OperatorOptions": "graph.operator_options",

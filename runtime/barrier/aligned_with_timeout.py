@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy, InFlightInput
 from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
-from penstock.runtime.checkpoint.channel_state import ChannelStateWriter
+from penstock.runtime.network.channel_state import ChannelStateWriter
 from penstock.runtime.ports import Clock, TimerService
 
 

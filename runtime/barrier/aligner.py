@@ -26,10 +26,10 @@ from penstock.runtime.barrier.handler import (
     CheckpointBarrierHandler,
     EndOfPartitionPolicy,
 )
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 
 class CheckpointBarrierAligner(CheckpointBarrierHandler):

@@ -28,9 +28,9 @@ from penstock.runtime.barrier.handler import (
     always_ready,
 )
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, StreamElement
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 
 class AlternatingBarrierHandler(CheckpointBarrierHandler):

@@ -31,12 +31,12 @@ from penstock.runtime.barrier.single_channel import SingleChannelBarrierHandler
 from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate
 from penstock.runtime.barrier.tracker import CheckpointBarrierTracker
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
-from penstock.runtime.checkpoint.channel_state import ChannelStateWriter
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.network.buffer_storage import BufferStorage
+from penstock.runtime.network.channel_state import ChannelStateWriter
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.ports import Clock, TimerService
 

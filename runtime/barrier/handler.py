@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, StreamElement
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 
 class EndOfPartitionPolicy(Enum):

@@ -8,9 +8,9 @@ twice and none that is older than the newest one seen; a tracker remembers nothi
 from __future__ import annotations
 
 from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 
 class SingleChannelBarrierHandler(CheckpointBarrierHandler):

@@ -19,11 +19,11 @@ from collections.abc import Callable
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.network.buffer_storage import BufferStorage, BufferStorageStatistics, StoredElement
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, StreamElement
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 
 def stored_size(element: StreamElement) -> int:

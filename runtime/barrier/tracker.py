@@ -21,9 +21,9 @@ from typing import Final
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
 from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 #: How many incomplete checkpoints are remembered (Flink's `MAX_CHECKPOINTS_TO_TRACK`).
 MAX_PENDING: Final = 50

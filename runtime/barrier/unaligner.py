@@ -41,8 +41,7 @@ from penstock.runtime.barrier.handler import (
     InFlightInput,
 )
 from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
-from penstock.runtime.checkpoint.channel_state import ChannelStateWriter, in_front_of, is_captured
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.network.channel_state import ChannelStateWriter, in_front_of, is_captured
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
@@ -50,6 +49,7 @@ from penstock.runtime.record.elements import (
     EndOfPartition,
     StreamElement,
 )
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 
 class CheckpointBarrierUnaligner(CheckpointBarrierHandler):

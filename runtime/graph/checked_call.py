@@ -14,7 +14,7 @@ from typing import Final, NoReturn, ParamSpec, TypeVar
 
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.operator_ids import problem_with_id
-from penstock.runtime.graph.user_location import user_location
+from penstock.runtime.user_location import user_location
 
 _ID_HINT: Final = "; the id comes first and stays the same when the program changes: state is found under it"
 

@@ -14,7 +14,6 @@ from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
 from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.user_location import function_name
 from penstock.runtime.operators.filter import FilterOperator
 from penstock.runtime.operators.flat_map import FlatMapOperator
 from penstock.runtime.operators.map import MapOperator
@@ -25,6 +24,7 @@ from penstock.runtime.operators.sink import SinkOperator
 from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.window import LATE_RECORDS
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
     from penstock.runtime.graph.keyed_stream import KeyedStream

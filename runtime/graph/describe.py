@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex
-from penstock.runtime.graph.user_location import function_name
+from penstock.runtime.user_location import function_name
 
 
 def describe(job: JobGraph) -> str:

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex, Partitioner, Partitioning
+from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, Protocol, runtime_checkable
 
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobHandle
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.runtime.graph.checked_call import refuse
 from penstock.runtime.graph.operator_options import OperatorOptions, check_options
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
-from penstock.runtime.graph.user_location import user_location
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
+from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:
     from penstock.runtime.graph.stream_environment import StreamEnvironment

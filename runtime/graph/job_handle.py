@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from penstock.runtime.checkpoint.config_values import Duration
-from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails
+from penstock.runtime.config.checks import Duration
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 
 class JobStatus(Enum):

@@ -19,12 +19,12 @@ from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.user_location import function_name
 from penstock.runtime.graph.windowed_stream import WindowedStream
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.process_function import KeyedProcessFunction
 from penstock.runtime.time.windows import WindowAssigner
+from penstock.runtime.user_location import function_name
 
 T = TypeVar("T")
 K = TypeVar("K")

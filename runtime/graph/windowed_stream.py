@@ -11,7 +11,6 @@ from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.user_location import function_name
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.operators.window_contents import (
     AggregatedContents,
@@ -21,6 +20,7 @@ from penstock.runtime.operators.window_contents import (
     WindowContents,
 )
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner
+from penstock.runtime.user_location import function_name
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -8,18 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
-from penstock.runtime.checkpoint.metadata import encode_metadata
-from penstock.runtime.checkpoint.metadata import read_state as read_bytes
-from penstock.runtime.checkpoint.opened_snapshot import OpenedSnapshot, open_snapshot
-from penstock.runtime.checkpoint.paths import METADATA
-from penstock.runtime.checkpoint.snapshot import OperatorSubtaskState, RedistributionMode
-from penstock.runtime.checkpoint.state_writing import (
-    StatePlace,
-    copy_operators,
-    place_in,
-    with_state,
-)
+from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.errors import ConfigurationError, ObjectExistsError
 from penstock.runtime.io.state_parts import (
     PartFiles,
@@ -27,6 +16,17 @@ from penstock.runtime.io.state_parts import (
 )
 from penstock.runtime.io.storage import absolute_location, open_location
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
+from penstock.runtime.snapshot.handles import OperatorSubtaskState, RedistributionMode
+from penstock.runtime.snapshot.metadata import encode_metadata
+from penstock.runtime.snapshot.metadata import read_state as read_bytes
+from penstock.runtime.snapshot.paths import METADATA
+from penstock.runtime.state_processor.state_writing import (
+    StatePlace,
+    copy_operators,
+    place_in,
+    with_state,
+)
 
 #: Keyed state, or how a list state is shared out when a job starts.
 StateKind: TypeAlias = Literal["keyed", "split_distribute", "union", "broadcast"]

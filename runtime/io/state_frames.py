@@ -17,13 +17,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.runtime.checkpoint.snapshot import OperatorSubtaskState
-from penstock.runtime.checkpoint.state_writing import (
-    by_subtask,
-    listed_by_subtask,
-    write_keyed,
-    write_listed,
-)
 from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_parts import (
@@ -36,6 +29,13 @@ from penstock.runtime.io.state_parts import (
 )
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
+from penstock.runtime.snapshot.handles import OperatorSubtaskState
+from penstock.runtime.state_processor.state_writing import (
+    by_subtask,
+    listed_by_subtask,
+    write_keyed,
+    write_listed,
+)
 
 
 class PandasFrame(Protocol):

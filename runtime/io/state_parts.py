@@ -14,12 +14,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.runtime.checkpoint.metadata import read_state as read_bytes
-from penstock.runtime.checkpoint.opened_snapshot import OpenedSnapshot, open_snapshot
-from penstock.runtime.checkpoint.paths import escape_name
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange, StateHandle
-from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.checkpoint.state_reading import (
+from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.storage import open_location
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.arrow_values import from_arrow, to_arrow
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
+from penstock.runtime.snapshot.metadata import read_state as read_bytes
+from penstock.runtime.snapshot.paths import escape_name
+from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.state.key_groups import key_group_range
+from penstock.runtime.state_processor.state_reading import (
     known_states,
     list_mode,
     no_such_state,
@@ -27,12 +33,6 @@ from penstock.runtime.checkpoint.state_reading import (
     read_keyed,
     read_listed,
 )
-from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.storage import open_location
-from penstock.runtime.ports import SnapshotStorage
-from penstock.runtime.record.arrow_values import from_arrow, to_arrow
-from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.state.key_groups import key_group_range
 
 Convert = Callable[[Any], Any]
 

@@ -17,10 +17,10 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from penstock.runtime.checkpoint.paths import check_folder, check_path
-from penstock.runtime.checkpoint.storage_statistics import StorageCounters, StorageStatistics
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.paths import check_folder, check_path
+from penstock.runtime.snapshot.storage_statistics import StorageCounters, StorageStatistics
 
 _REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/path or az://container/path"

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.checkpoint.state_assignment import unknown_operators
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
+from penstock.runtime.config.restart import RestartAfter, RestartDecision, RestartStrategy
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.rescaling import with_parallelism
 from penstock.runtime.job.end_of_job import EndOfJob
@@ -19,8 +16,11 @@ from penstock.runtime.job.failure import FailureCause, FailureHistory
 from penstock.runtime.job.job_ledger import AttemptStart, JobLedger
 from penstock.runtime.job.job_state import JobState, Transition, TransitionHistory
 from penstock.runtime.job.regions import Region
-from penstock.runtime.job.restart import RestartAfter, RestartDecision, RestartStrategy
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
+from penstock.runtime.restore.state_assignment import unknown_operators
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 if TYPE_CHECKING:
     from penstock.runtime.job.job_operators import JobOperators

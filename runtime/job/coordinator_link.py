@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class CoordinatorLink:

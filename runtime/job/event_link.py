@@ -14,8 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.runtime.checkpoint.operator_event_valve import EventAnswer, EventCallbacks
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
+from penstock.runtime.operators.operator_coordinator import EventAnswer
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext

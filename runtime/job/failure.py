@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: How many secondary failures of one attempt are kept; they say little once the root is known.
 MAX_SECONDARY: Final = 16

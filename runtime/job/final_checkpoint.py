@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointCompleted, OnAnswer
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointCompleted, OnAnswer
 from penstock.runtime.ports import Cancellable, TimerService
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Seconds between two looks at whether a running checkpoint has ended.
 POLL: Final = 0.1

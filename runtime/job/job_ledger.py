@@ -10,22 +10,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.finalize import Fenced, Finalized, finalize
-from penstock.runtime.checkpoint.log_reader import LogReader
-from penstock.runtime.checkpoint.log_records import AttemptBegun, JobEnded
-from penstock.runtime.checkpoint.log_view import LogView
-from penstock.runtime.checkpoint.metadata import read_metadata
-from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.recovery import load_latest, rebuild_store
+from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
+from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
+from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import RestoreError
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.metadata import read_metadata
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 #: How many earlier attempts are looked at to tell a crash loop from old age.
 ATTEMPTS_LOOKED_AT: Final = 32

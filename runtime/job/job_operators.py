@@ -11,15 +11,12 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.runtime.checkpoint.background_hook import BackgroundHook
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.coordinator_plan import SubtaskStatus
-from penstock.runtime.checkpoint.master_hooks import MasterHooks
-from penstock.runtime.checkpoint.operator_coordinator import OperatorCoordinatorContext
-from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
-from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.restore_masters import restore_masters
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.checkpoint.coordinator.restore_masters import restore_masters
+from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook
+from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex
@@ -27,10 +24,13 @@ from penstock.runtime.job.event_link import EventLink
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.externally_induced import HasMasterHook
+from penstock.runtime.operators.operator_coordinator import OperatorCoordinatorContext
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.source_events import NoMoreSplits
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext

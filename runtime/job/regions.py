@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 Region: TypeAlias = frozenset[SubtaskId]
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import xxhash
 
-from penstock.runtime.checkpoint.config_values import seconds
-from penstock.runtime.job.restart import (
+from penstock.runtime.config.checks import seconds
+from penstock.runtime.config.restart import (
     ExponentialBackoff,
     FailureRate,
     FixedDelay,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointCompleted,
     CheckpointFailed,
@@ -22,7 +22,7 @@ from penstock.runtime.checkpoint.coordinator_requests import (
 from penstock.runtime.job.job_state import JobState
 
 if TYPE_CHECKING:
-    from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
+    from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
     from penstock.runtime.job.context import JobContext
 
 #: How often the checkpoint is tried, and how often the job is found not to be running.

@@ -15,17 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
-from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails, EarlierHistory
-from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed, OnAnswer
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, OnAnswer
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.rescaling import parallelism_of_vertices
 from penstock.runtime.job.assembly import Surroundings, assemble
@@ -38,6 +32,13 @@ from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener, TimerService
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, EarlierHistory
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class JobScheduler:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CoordinatorStatistics
-from penstock.runtime.checkpoint.coordinator_plan import SubtaskStatus
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.job.failure import FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
 from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.operators.protocols import RemovesUncovered
 from penstock.runtime.operators.sink import COMMITTABLES, SinkOperator
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.snapshot.metadata import read_state
 
 
 class UncoveredOutput:

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.located_operators import LocatedOperators
@@ -34,6 +33,7 @@ from penstock.runtime.operators.operator import ListState, Operator, OperatorCon
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.record.elements import END_OF_TIME, ArrowBatch, Batch, RowBatch, Watermark
+from penstock.runtime.snapshot.permit import CommitPermit
 
 #: Called with the operator's index, the tag of a side output or `None`, and the batch.
 Emit: TypeAlias = Callable[[int, str | None, Batch], None]

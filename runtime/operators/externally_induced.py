@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from penstock.runtime.checkpoint.background_hook import BlockingHook
+from penstock.runtime.operators.master_hook import BlockingHook
 
 
 @runtime_checkable

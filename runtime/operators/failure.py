@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError, UserLocation
-from penstock.runtime.graph.user_location import _file_of
 from penstock.runtime.operators.record_cursor import CurrentRecord
+from penstock.runtime.user_location import file_of
 
 #: Longest text of a record in a message, in characters.
 RECORD_LIMIT: Final = 200
@@ -74,7 +74,7 @@ def failing_line(trace: TracebackType | None) -> UserLocation | None:
             continue
         if found is not None and _is_library(frame.f_code.co_filename):
             continue
-        found = UserLocation(_file_of(frame.f_code, frame.f_globals), line, frame.f_code.co_name)
+        found = UserLocation(file_of(frame.f_code, frame.f_globals), line, frame.f_code.co_name)
     return found
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.user_location import function_location
 
 
 class FunctionOperator(Operator):

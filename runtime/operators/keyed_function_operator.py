@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.runtime.errors import StateMismatchError
-from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.function_operator import FunctionOperator, check_function
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.record.elements import RowBatch
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.state_table import StateTable
+from penstock.runtime.user_location import function_location
 
 
 class KeyedFunctionOperator(FunctionOperator):

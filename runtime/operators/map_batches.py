@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import pyarrow as pa
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
-from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.failure import short_repr
 from penstock.runtime.operators.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.operators.result_collector import OUTPUT_SLICE
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
+from penstock.runtime.user_location import function_location
 
 BatchFormat: TypeAlias = Literal["rows", "arrow"]
 

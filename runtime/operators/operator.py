@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from penstock.runtime.checkpoint.permit import CommitPermit
-from penstock.runtime.checkpoint.snapshot import RedistributionMode
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
 from penstock.runtime.record.elements import Batch, Watermark
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 

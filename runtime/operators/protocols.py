@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.permit import CommitPermit
 
 T_co = TypeVar("T_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, KeyGroupRange
-from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
+from penstock.runtime.snapshot.state_files import StateFiles
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from penstock.runtime.checkpoint.permit import CommitPermit, permit_of_ended_input
-from penstock.runtime.checkpoint.snapshot import RedistributionMode
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
 from penstock.runtime.operators.protocols import OperatorStatistics, RemovesLeftovers, Sink, SinkWriter
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.snapshot.permit import CommitPermit, permit_of_ended_input
 
 #: Name of the list state with the transactions that are not committed yet.
 COMMITTABLES: Final = "committables"

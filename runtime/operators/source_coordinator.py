@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.runtime.checkpoint.operator_coordinator import CoordinatorAnswer, OperatorCoordinatorContext
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.operators.failure import operator_error
+from penstock.runtime.operators.operator_coordinator import CoordinatorAnswer, OperatorCoordinatorContext
 from penstock.runtime.operators.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
 from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.operators.split_enumerator import (

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.function_operator import FunctionOperator, rows_of
 from penstock.runtime.operators.operator import Output
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.time.instants import is_near, micros_of
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.user_location import function_location
 
 
 class TimestampsAndWatermarksOperator(FunctionOperator):

@@ -24,9 +24,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, ClassVar, Final
 
-from penstock.runtime.checkpoint.snapshot import RedistributionMode
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.function_operator import check_function, rows_of
 from penstock.runtime.operators.keyed_function_operator import KeyedFunctionOperator, only_table
 from penstock.runtime.operators.operator import ListState, OperatorContext, Output, Tagged
@@ -34,8 +32,10 @@ from penstock.runtime.operators.result_collector import ResultCollector
 from penstock.runtime.operators.window_contents import ListedContents, WindowContents
 from penstock.runtime.operators.window_shape import WindowShape
 from penstock.runtime.record.elements import END_OF_TIME, Batch, RowBatch, Watermark
+from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.time.windows import TimeWindow, WindowAssigner, slide_of
+from penstock.runtime.user_location import function_location
 
 #: Name of the state table that holds the windows of each key.
 WINDOW_STATE: Final = "windows"

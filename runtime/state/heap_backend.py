@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Any, Final
 
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.increments import Increments
 from penstock.runtime.state.keyed_blocks import Block, DecodedBlock, encode_deleted, encode_written

@@ -30,8 +30,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
 from penstock.runtime.state.keyed_blocks import Changes, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_snapshot import Delta

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange
 from penstock.runtime.errors import ConfigurationError, KeyTypeError
+from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.stable_hash import stable_hash
 from penstock.runtime.state.stable_hash_arrays import stable_hashes
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_64_digest
 
-from penstock.runtime.checkpoint.snapshot import FileHandle, KeyGroupRange, StateHandle
 from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnapshotError
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import FileHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.key_groups import key_group_array
 from penstock.runtime.state.keyed_blocks import Block, DecodedBlock
 

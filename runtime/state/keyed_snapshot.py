@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
 from penstock.runtime.state.keyed_blocks import DELETED, Block, Changes, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_chunk import read_chunk, write_chunk

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, RedistributionMode
 from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.snapshot.handles import KeyedStateHandle, RedistributionMode
 from penstock.runtime.state.key_groups import key_group_range
 
 T = TypeVar("T")

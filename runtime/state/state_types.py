@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
+from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.state_table import HasCurrentKey, StateTable, ValueState
 
 

@@ -12,11 +12,7 @@ from penstock.runtime.barrier.factory import (
     create_input_gate,
 )
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
-from penstock.runtime.checkpoint.state_files import StateFiles
+from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.errors import (
     CodecError,
     CorruptSnapshotError,
@@ -36,11 +32,16 @@ from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageO
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.restore.task_restore import OperatorRestore
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
+from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.task.channel_restore import restore_channels
 from penstock.runtime.task.closing import close_after
-from penstock.runtime.task.descriptor import OperatorRestore, TaskDescriptor
+from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.gateway import SubtaskGateway
 from penstock.runtime.task.network_input import NetworkInput
 from penstock.runtime.task.outputs import SubtaskOutputs

@@ -22,9 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from penstock.runtime.checkpoint.channel_state_file import ChannelState, read_channel_state
+from penstock.runtime.checkpoint.channel_state.channel_state_file import ChannelState, read_channel_state
 from penstock.runtime.errors import CodecError, CorruptSnapshotError, StreamCorruptError
-from penstock.runtime.graph.channel_id import ChannelId, EdgeId
 from penstock.runtime.graph.execution_graph import ExecutionSubtask, InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.partitioners import channel_selector
@@ -32,7 +31,8 @@ from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import ArrowBatch, Buffer, RowBatch, StreamElement
-from penstock.runtime.task.descriptor import ChannelRestore
+from penstock.runtime.restore.task_restore import ChannelRestore
+from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
 from penstock.runtime.task.network_input import NetworkInput
 from penstock.runtime.task.outputs import SubtaskOutputs
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.checkpoint.state_assignment import assign_states
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobVertex
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.restore.state_assignment import assign_states
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.snapshot_files import OpenedLater
 

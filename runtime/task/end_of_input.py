@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.record.elements import END_OF_TIME, EndOfData, EndOfPartition, Watermark
+from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
 from penstock.runtime.task.outputs import SubtaskOutputs

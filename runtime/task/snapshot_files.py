@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import StorageError
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import CheckpointOptions
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class OpenedLater:

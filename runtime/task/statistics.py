@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.runtime.checkpoint.subtask_checkpoint_statistics import SubtaskCheckpointStatistics
+from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 
 

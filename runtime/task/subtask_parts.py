@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.operator_snapshot import (
+from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
     encode_list_states,
 )
-from penstock.runtime.checkpoint.permit import CommitPermit, permit_of_completed_checkpoint
-from penstock.runtime.checkpoint.state_files import StateFiles
 from penstock.runtime.errors import CodecError, OperatorLocation
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.failure import operator_error
@@ -22,6 +20,8 @@ from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import Batch, CheckpointBarrier, CheckpointOptions
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.permit import CommitPermit, permit_of_completed_checkpoint
+from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.descriptor import TaskDescriptor

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.operator_snapshot import SubtaskSnapshotTask
-from penstock.runtime.checkpoint.output_capture import InFlight, OutputCapture
-from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
-from penstock.runtime.checkpoint.subtask_checkpoint_ports import CheckpointResponder
-from penstock.runtime.checkpoint.subtask_checkpoint_statistics import SubtaskCheckpointStatistics
-from penstock.runtime.checkpoint.subtask_coordinator import SubtaskCheckpointCoordinator
+from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
+from penstock.runtime.checkpoint.subtask.operator_snapshot import SubtaskSnapshotTask
+from penstock.runtime.checkpoint.subtask.ports import CheckpointResponder
+from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
+from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier, Event, SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.work_in_progress import WorkInProgress

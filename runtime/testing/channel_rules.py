@@ -31,7 +31,7 @@ class ChannelRules:
         most_outstanding: Most elements with a credit that were outstanding on one channel.
 
     Example:
-        >>> from penstock.runtime.checkpoint.snapshot import SubtaskId
+        >>> from penstock.runtime.snapshot.subtask_id import SubtaskId
         >>> from penstock.runtime.record.element_codec import encode_element
         >>> channel = OutputChannelSpec(SubtaskId("map", 0), 0)
         >>> rules = ChannelRules(credits=1)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.function_operator import rows_of
@@ -21,6 +20,7 @@ from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.redistribution import redistribute

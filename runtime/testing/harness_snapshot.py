@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.snapshot.handles import (
     InlineHandle,
     KeyedStateHandle,
     RedistributionMode,

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.snapshot import StateHandle, SubtaskId
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import StateHandle
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.choices import Choose

@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.snapshot import FileHandle, StateHandle, SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
+from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.ports import Clock, SnapshotStorage
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import FileHandle, StateHandle, SubtaskSnapshot
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @dataclass(slots=True)

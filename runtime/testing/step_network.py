@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.channel_rules import ChannelRules
 
 

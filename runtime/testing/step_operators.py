@@ -10,18 +10,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.operator_coordinator import OperatorCoordinatorContext
-from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
-from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
-from penstock.runtime.checkpoint.snapshot import StateHandle, SubtaskId
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.errors import OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.operators.operator_coordinator import EventAnswer, OperatorCoordinatorContext
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import StateHandle
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.step_task import StepRunner
 

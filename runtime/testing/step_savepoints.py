@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, state_size
-from penstock.runtime.checkpoint.finalize import complete_elsewhere
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
+from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import StorageError
 from penstock.runtime.ports import StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.step_job import JobStuckError, StepJob
 
 

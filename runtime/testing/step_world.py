@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeAlias, TypeVar
 
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.errors import StorageError
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 K = TypeVar("K")
 V = TypeVar("V")

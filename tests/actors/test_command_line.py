@@ -17,14 +17,14 @@ from penstock.actors.command_line_views import jobs_table, operators_table, snap
 from penstock.actors.job_report import JobReport, OperatorInfo
 from penstock.actors.jobs import KnownJob
 from penstock.runtime import JobStatus
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.inspection import SnapshotSummary
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.state_processor.inspection import SnapshotSummary
 
 PENSTOCK = [sys.executable, "-m", "penstock.actors.command_line"]
 

@@ -12,14 +12,11 @@ from typer.testing import CliRunner
 
 from penstock.actors.command_line import app
 from penstock.actors.executor import with_restore
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.finalize import complete_elsewhere
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.snapshot import InlineHandle, MasterState, OperatorState
+from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, RestoreError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
@@ -27,6 +24,9 @@ from penstock.runtime.io.connectors.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import InlineHandle, MasterState, OperatorState
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import take_savepoint
 

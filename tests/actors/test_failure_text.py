@@ -3,9 +3,9 @@ from __future__ import annotations
 from penstock.actors.attempt import describe_failure
 from penstock.actors.failure_causes import cause_of
 from penstock.actors.failure_text import cut, failure_text
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import OperatorError, OperatorLocation
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 WHERE = "operator 'parse' (subtask 1 of 2), defined at job.py:12 in main"
 

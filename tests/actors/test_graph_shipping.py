@@ -11,8 +11,8 @@ import ray.cloudpickle as cloudpickle
 
 from penstock.actors.graph_shipping import pack_job, unpack_job
 from penstock.runtime import StreamEnvironment
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.connectors import CollectSink, DiscardSink, InMemoryCollector
 

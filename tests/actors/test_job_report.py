@@ -4,16 +4,16 @@ import json
 
 from penstock.actors.job_report import JobReport, OperatorInfo, operators_of
 from penstock.runtime import JobStatus, StreamEnvironment
-from penstock.runtime.checkpoint.coordinator_history import (
-    CheckpointRecord,
-    CheckpointStatus,
-    CoordinatorStatistics,
-)
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.io.connectors import DiscardSink
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointRecord,
+    CheckpointStatus,
+    CoordinatorStatistics,
+)
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 
 def full_report() -> JobReport:

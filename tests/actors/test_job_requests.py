@@ -12,15 +12,15 @@ from typing import Any, cast
 from penstock.actors.job_requests import JobRequests
 from penstock.actors.savepoint_answers import SavepointAnswer, SavepointRefused, SavepointTaken
 from penstock.runtime import JobStatus
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointCompleted,
     CheckpointFailed,
 )
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 REFUSED = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, "too late")
 SAVED = CompletedCheckpoint(1, 1, SnapshotKind.SYNC_SAVEPOINT, {}, 0.0, 0.0)

@@ -10,8 +10,8 @@ from penstock.actors.names import (
     subtask_name,
     subtask_prefix,
 )
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @pytest.mark.parametrize("vertex", ["count", "a:b:0", "Zähler / 1", ":", "subtask:j:0:1"])

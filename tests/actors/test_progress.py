@@ -19,9 +19,9 @@ from penstock.actors.progress import (
     find_display,
 )
 from penstock.runtime import JobStatus
-from penstock.runtime.checkpoint.coordinator_history import CoordinatorStatistics
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.snapshot.checkpoint_record import CoordinatorStatistics
 
 
 def report(

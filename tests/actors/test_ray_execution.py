@@ -14,14 +14,14 @@ from penstock.actors.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopp
 from penstock.actors.ray_execution import RayExecution
 from penstock.actors.subtask_fleet import FleetMember, SubtaskFleet
 from penstock.runtime import StreamEnvironment
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.operator_event_valve import EventCallbacks
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.io.connectors import DiscardSink, GeneratorSource
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class Call:

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.actors.savepoint_answers import SavepointRefused, SavepointTaken, path_of, savepoint_answer
 from penstock.runtime import SavepointError, SavepointStillNeededWarning
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 
 SAVED = CompletedCheckpoint(7, 1, SnapshotKind.SAVEPOINT, {}, 0.0, 0.0, location="/saved/savepoint-j-7-1")
 

@@ -12,10 +12,10 @@ import pytest
 from penstock.bridge import spark_table
 from penstock.bridge.spark_table import SparkTable, TableWriter
 from penstock.bridge.table_columns import columns_of
-from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.io.connectors.errors import BadRecordError
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
+from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.testing.manual_time import ManualClock
 
 NUMBERS = pa.schema({"id": pa.int64()})

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from penstock.actors import JobReport, RayJobHandle
 from penstock.actors.command_line import app
 from penstock.runtime import JobStatus
-from penstock.runtime.checkpoint.coordinator_history import CheckpointDetails, CheckpointStatus
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -20,7 +20,7 @@ from penstock.actors.job_report import JobReport
 from penstock.actors.master_calls import MasterCalls
 from penstock.bridge.answers import NoAnswerError, answer_of
 from penstock.runtime import JobStatus, JobTimeoutError
-from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -26,7 +26,7 @@ from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import JobReport, RayJobHandle
 from penstock.runtime import FileSink, JobResult
-from penstock.runtime.checkpoint.log_records import AttemptBegun, CheckpointCompleted
+from penstock.runtime.checkpoint.log.records import AttemptBegun, CheckpointCompleted
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

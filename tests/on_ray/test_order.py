@@ -20,7 +20,7 @@ from jobs.ordering import ChecksOrder, Numbered, key_of
 from jobs.words import environment
 
 from penstock.runtime import FileSink, GeneratorSource, JobConfig
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

@@ -18,7 +18,7 @@ from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import JobReport
 from penstock.runtime import FixedDelay, JobStatus
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

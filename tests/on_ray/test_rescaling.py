@@ -26,7 +26,7 @@ from penstock.runtime import (
     JobStatus,
     StreamEnvironment,
 )
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

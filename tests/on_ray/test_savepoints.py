@@ -32,10 +32,10 @@ from jobs.words import (
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import FileSink, JobFailedError, JobStatus, Source, StreamEnvironment
-from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import RescaleError, SavepointError
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

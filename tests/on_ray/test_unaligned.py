@@ -23,7 +23,7 @@ from jobs.words import counted, environment, line, lines, paced_lines
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import FileSink, GeneratorSource, JobConfig, StreamEnvironment
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

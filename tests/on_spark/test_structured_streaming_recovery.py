@@ -28,7 +28,7 @@ from pipelines.streams import ROWS, arrive, committed_rows, ids, stop_queries, s
 
 from penstock.actors import RayJobHandle, kill_process
 from penstock.runtime import JobFailedError
-from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import BarrierSettings, InFlightCapture, create_input_gate
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -28,6 +27,7 @@ from penstock.runtime.record.elements import (
     StreamElement,
     Watermark,
 )
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))

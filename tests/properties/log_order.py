@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.runtime.checkpoint.log_records import AttemptBegun, JobEnded, LogRecord, decode_record
-from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded, LogRecord, decode_record
 from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 
 def records_in(storage: SnapshotStorage, paths: SnapshotPaths) -> list[LogRecord]:

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import event
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange, StateHandle
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_job import StepJob

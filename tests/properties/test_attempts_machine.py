@@ -17,25 +17,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from log_order import check_order, records_in
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import read_metadata, write_state_file
-from penstock.runtime.checkpoint.snapshot import (
-    KeyedStateHandle,
-    KeyGroupRange,
-    OperatorSubtaskState,
-    SubtaskId,
-    SubtaskSnapshot,
-)
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.job_ledger import AttemptStart, JobLedger
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
+from penstock.runtime.snapshot.handles import (
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorSubtaskState,
+    SubtaskSnapshot,
+)
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import read_metadata, write_state_file
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 READ = SubtaskId("read", 0)

@@ -8,26 +8,26 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner, SubtaskStatus
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.finalize import finalize
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import write_state_file
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.finalize import finalize
+from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.handles import (
     KeyedStateHandle,
     KeyGroupRange,
     OperatorSubtaskState,
-    SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import write_state_file
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_order import check_order
 
-from penstock.runtime.checkpoint.decision_log import Claimed, DecisionLog, Fenced, OutcomeUnknownError
-from penstock.runtime.checkpoint.log_records import (
+from penstock.runtime.checkpoint.log.decision_log import Claimed, DecisionLog, Fenced, OutcomeUnknownError
+from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     CheckpointCompleted,
     CheckpointsDropped,
@@ -26,12 +26,12 @@ from penstock.runtime.checkpoint.log_records import (
     LogRecord,
     decode_record,
 )
-from penstock.runtime.checkpoint.log_view import LogView
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import FileHandle
+from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.errors import ObjectExistsError, StorageError
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.handles import FileHandle
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 PATHS = SnapshotPaths("job")
 FATES = (

@@ -15,14 +15,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.errors import StorageError
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
     KeyedStateHandle,
     StateHandle,
 )
-from penstock.runtime.errors import StorageError
-from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import KeyToSubtask, key_group_range

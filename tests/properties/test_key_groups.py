@@ -12,8 +12,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange, RedistributionMode
 from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.snapshot.handles import KeyGroupRange, RedistributionMode
 from penstock.runtime.state.key_groups import (
     KeyToSubtask,
     default_max_parallelism,

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.runtime.barrier.factory import BarrierSettings, InFlightCapture, create_input_gate
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.buffer_budget import BufferBudget
 from penstock.runtime.network.input_channel import InputChannel
@@ -34,6 +33,7 @@ from penstock.runtime.record.elements import (
     StreamElement,
     Watermark,
 )
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))

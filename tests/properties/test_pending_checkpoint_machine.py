@@ -7,20 +7,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
-from penstock.runtime.checkpoint.pending_values import AcknowledgeResult, PendingState
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.checkpoint.coordinator.pending_values import AcknowledgeResult, PendingState
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
     KeyedStateHandle,
     KeyGroupRange,
     MasterState,
     OperatorSubtaskState,
-    SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 TASKS = [SubtaskId("a", 0), SubtaskId("a", 1), SubtaskId("b", 0)]

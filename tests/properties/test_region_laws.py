@@ -8,14 +8,11 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import (
     JobEdge,
     JobGraph,
@@ -26,8 +23,12 @@ from penstock.runtime.graph.job_graph import (
 )
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 NAMES = ("a-read", "b-read", "a-write", "b-write")

@@ -10,15 +10,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectKey, CollectSink
 from penstock.runtime.operators.on_request import OnRequest
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.step_job import StepJob
 
 

@@ -28,8 +28,8 @@ from step_histories import (
     shapes,
 )
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 
 
 @settings(max_examples=150, deadline=None)

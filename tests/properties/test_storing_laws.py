@@ -22,8 +22,7 @@ from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGa
 from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.barrier.storing_input_gate import StoringInputGate
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.io.spilling_buffer_storage import SpillingBufferStorage
 from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
@@ -31,6 +30,7 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))

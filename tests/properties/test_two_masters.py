@@ -13,24 +13,24 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import read_metadata, write_state_file
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
-    SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay
-from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import read_metadata, write_state_file
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

@@ -21,15 +21,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Polled
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
+from penstock.runtime.snapshot import state_files
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage

@@ -17,10 +17,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from window_shapes import MOST_LANES, Item, Shape, Targets
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot import state_files
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage

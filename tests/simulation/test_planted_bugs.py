@@ -9,17 +9,17 @@ from typing import Any, Final
 import pytest
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
-from penstock.runtime.checkpoint import state_assignment
-from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.coordinator_pending import PendingCheckpoints
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.master_hooks import MasterHooks
-from penstock.runtime.checkpoint.operator_event_valve import OperatorEventValve
-from penstock.runtime.checkpoint.started_checkpoint import StartedCheckpoint
+from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.coordinator.pending import PendingCheckpoints
+from penstock.runtime.checkpoint.coordinator.started_checkpoint import StartedCheckpoint
+from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.operators.window import WindowOperator
+from penstock.runtime.restore import state_assignment
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
 

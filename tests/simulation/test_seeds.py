@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from penstock.runtime.checkpoint.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.testing.simulation.__main__ import main
 from penstock.runtime.testing.simulation.faults import FaultKind
 from penstock.runtime.testing.simulation.runs import Summary, run_seeds

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeAlias
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.io.connectors.arrow_rows import rows_of
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.permit import CommitPermit
 
 #: Job, operator, subtask, attempt, and number of the transaction in that attempt.
 CollectKey: TypeAlias = tuple[str, str, int, int, int]

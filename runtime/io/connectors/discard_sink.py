@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.permit import CommitPermit
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.io.connectors.encoder import CountingOutput, Encoder
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.filesystem import FileSystem, OutputFile, Publication
 from penstock.runtime.io.connectors.part_names import COMMITTED, IN_PROGRESS, PartNames
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.permit import CommitPermit
 
 
 @dataclass(frozen=True, slots=True)

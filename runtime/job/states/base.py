@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 if TYPE_CHECKING:
-    from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
+    from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
     from penstock.runtime.job.context import JobContext
     from penstock.runtime.job.rescale_request import RescaleRequest
     from penstock.runtime.job.stop_request import StopRequest

@@ -7,12 +7,12 @@ waits before it deploys, as after any other failure.
 
 from __future__ import annotations
 
+from penstock.runtime.config.restart import GiveUp
 from penstock.runtime.errors import CorruptSnapshotError, PenstockError, RestoreError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, EndedBefore, LostToOther
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import GiveUp
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.ended import terminal_state

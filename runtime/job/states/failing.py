@@ -6,10 +6,10 @@ written (it may be the one to restart from).
 
 from __future__ import annotations
 
+from penstock.runtime.config.restart import GiveUp, RestartAfter, RestartDecision
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import GiveUp, RestartAfter, RestartDecision
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failed import Failed

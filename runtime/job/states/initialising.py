@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -10,6 +9,7 @@ from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.running import Running
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class Initialising(State):

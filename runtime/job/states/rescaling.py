@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointCompleted
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointCompleted
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -27,6 +26,7 @@ from penstock.runtime.job.rescale_request import (
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class Rescaling(State):

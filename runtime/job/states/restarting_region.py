@@ -23,18 +23,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.config.restart import GiveUp
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_ledger import AttemptStart, BeginOutcome
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.regions import Region
-from penstock.runtime.job.restart import GiveUp
 from penstock.runtime.job.states.base import State
 from penstock.runtime.job.states.cancelling import Cancelling
 from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.ports import Cancellable
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class RestartingRegion(State):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from penstock.runtime.checkpoint.coordinator_requests import OnAnswer
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.final_checkpoint import FinalCheckpoint
@@ -24,6 +23,7 @@ from penstock.runtime.job.states.rescaling import Rescaling
 from penstock.runtime.job.states.restarting_region import RestartingRegion
 from penstock.runtime.job.states.stopping import Stopping
 from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class Running(State):

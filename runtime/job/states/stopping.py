@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointCompleted,
     CheckpointFailed,
     OnAnswer,
 )
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -31,6 +30,7 @@ from penstock.runtime.job.states.failing import Failing
 from penstock.runtime.job.states.finished import Finished
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class Stopping(State):

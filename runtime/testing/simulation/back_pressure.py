@@ -7,9 +7,9 @@ none of its failures is one too many: what fails is placed by the scenario.
 
 from __future__ import annotations
 
-from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
-from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.job.restart import FixedDelay
+from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.scenario import Weather
 

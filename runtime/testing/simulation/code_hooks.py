@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.faults import Moment
 from penstock.runtime.testing.simulation.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world import World

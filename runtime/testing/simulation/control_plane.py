@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.execution import SimulatedExecution
 from penstock.runtime.testing.simulation.faults import FaultKind

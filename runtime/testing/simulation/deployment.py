@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.agenda import Happening

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.operator_event_valve import EventAnswer
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.operators.operator_coordinator import EventAnswer
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.deployment import Deployment

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
 from penstock.runtime.errors import StorageError
 from penstock.runtime.ports import Clock, SnapshotStorage
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.simulation.faults import FaultCounts, FaultKind
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.metadata import read_metadata, read_state
-from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange, StateHandle
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.operators.source import SPLITS
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import KeyGroupRange, StateHandle
+from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.snapshot.metadata import read_metadata, read_state
+from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.simulation.operators import COUNTED, SEEN
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.master import Masters
 from penstock.runtime.testing.simulation.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world import World

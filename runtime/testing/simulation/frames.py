@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.channel_rules import ChannelRules
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.faults import FaultKind

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint, snapshot_url
-from penstock.runtime.checkpoint.log_reader import LogReader
-from penstock.runtime.checkpoint.metadata import read_metadata
-from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.log.reader import LogReader
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.rescaling import with_parallelism
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
+from penstock.runtime.snapshot.metadata import read_metadata
+from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.simulation.faults import FaultKind
 from penstock.runtime.testing.simulation.job import SECOND_JOB, SimulatedJob
 from penstock.runtime.testing.simulation.places import move_folder

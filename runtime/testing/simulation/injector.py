@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
+from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.master_hook import HookLedger

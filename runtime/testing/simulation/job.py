@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 
 #: The id of the first job of a run, and of the one that starts from what the first has left.
 FIRST_JOB: Final = "simulated"

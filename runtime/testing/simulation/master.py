@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.job.execution_gateway import ExecutionGateway
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.faults import FaultKind, Moment

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch, RowBatch
+from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.state_table import ValueState
 from penstock.runtime.testing.simulation.external_system import ExternalSystem, TransactionKey
 from penstock.runtime.testing.simulation.records import Copies, Key, Record, digest_after

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.world import World
 

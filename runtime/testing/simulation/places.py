@@ -52,7 +52,7 @@ class Places:
         storage: Has all of them.
 
     Example:
-        >>> from penstock.runtime.checkpoint.memory_storage import MemoryStorage
+        >>> from penstock.runtime.snapshot.memory_storage import MemoryStorage
         >>> places = Places(MemoryStorage("memory:"))
         >>> places("memory:/saved").put("a", b"1")
         >>> places("memory:").list("saved/")

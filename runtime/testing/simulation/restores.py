@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.faults import FaultCounts, FaultKind
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.errors import OperatorError, StorageError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult, Subtask

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from penstock.runtime.checkpoint.config import Checkpointing, KeepAfter
-from penstock.runtime.graph.job_config import EndOfPartitionMode, JobConfig
-from penstock.runtime.job.restart import FixedDelay
+from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.config.job_config import EndOfPartitionMode, JobConfig
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.draw_axes import (
     draw_axis_faults,

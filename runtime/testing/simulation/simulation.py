@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.simulation.code_hooks import RunHooks
 from penstock.runtime.testing.simulation.control_plane import ControlPlane
 from penstock.runtime.testing.simulation.faults import FaultKind

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.split_enumerator import SplitEnumeratorContext

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.checkpoint.background_hook import BlockingHook
+from penstock.runtime.operators.master_hook import BlockingHook
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.testing.simulation.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.operators import CodeHooks, SimulatedReader, SimulatedSource, Split

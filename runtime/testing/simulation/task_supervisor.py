@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Protocol
 
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
 from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 
 class ProcessDied(BaseException):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointAnswer, CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointCompleted
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleStarted
 from penstock.runtime.job.stop_request import StopRequest

@@ -22,8 +22,7 @@ from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGa
 from penstock.runtime.barrier.factory import create_barrier_handler
 from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
@@ -38,6 +37,7 @@ from penstock.runtime.record.elements import (
     SnapshotKind,
     StreamElement,
 )
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 SUITES = ("aligner", "tracker", "unaligner", "alternating")

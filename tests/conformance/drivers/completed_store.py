@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.config import KeepAfter
-from penstock.runtime.checkpoint.snapshot import FileHandle
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import FileHandle
 
 SUITES = ("completed_store",)
 

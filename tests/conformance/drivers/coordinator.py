@@ -23,28 +23,28 @@ from drivers.coordinator_world import (
 )
 from drivers.differences import Event, different
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.coordinator import MessageOutcome
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.coordinator import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointCompleted,
     CheckpointRequests,
 )
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.master_hooks import HookAnswer, UnmatchedMasterStateError
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer, UnmatchedMasterStateError
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.handles import (
     FileHandle,
     KeyedStateHandle,
     KeyGroupRange,
     MasterState,
     OperatorState,
     OperatorSubtaskState,
-    SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimer
 
 SUITES = ("coordinator", "master_hooks")

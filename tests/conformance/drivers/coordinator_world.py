@@ -8,33 +8,34 @@ from typing import Any
 
 from drivers.differences import Event
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
-from penstock.runtime.checkpoint.coordinator_plan import (
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.failure_manager import (
+    COUNTED_IN_FLINK_1_11,
+    CheckpointFailureManager,
+)
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
+from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.plan import (
     CheckpointPlan,
     CheckpointPlanner,
     NotAllRunning,
     SubtaskStatus,
 )
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.failure_manager import COUNTED_IN_FLINK_1_11, CheckpointFailureManager
-from penstock.runtime.checkpoint.finalize import Fenced, Finalized, finalize
-from penstock.runtime.checkpoint.master_hooks import HookAnswer, MasterHooks
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.request_decider import CheckpointRequest
-from penstock.runtime.checkpoint.snapshot import (
-    SubtaskId,
-)
+from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer, MasterHooks
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.ports import Cancellable
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimer
 
 ATTEMPT = 1

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from penstock.runtime.checkpoint.operator_coordinator import CoordinatorAnswer, OperatorCoordinatorContext
-from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
-from penstock.runtime.checkpoint.operator_event_valve import (
-    EventAnswer,
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import (
     EventCallbacks,
     OperatorEventValve,
+)
+from penstock.runtime.operators.operator_coordinator import (
+    CoordinatorAnswer,
+    EventAnswer,
+    OperatorCoordinatorContext,
 )
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
 

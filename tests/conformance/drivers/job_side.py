@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.runtime.checkpoint.failure_manager import COUNTED_IN_FLINK_1_11, CheckpointFailureManager
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.pending_checkpoint import PendingCheckpoint
-from penstock.runtime.checkpoint.pending_values import PendingState
-from penstock.runtime.checkpoint.request_decider import (
+from penstock.runtime.checkpoint.coordinator.failure_manager import (
+    COUNTED_IN_FLINK_1_11,
+    CheckpointFailureManager,
+)
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.checkpoint.coordinator.pending_values import PendingState
+from penstock.runtime.checkpoint.coordinator.request_decider import (
     CheckpointRequest,
     CheckpointRequestDecider,
     RefusedRequest,
     Situation,
 )
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import (
     FileHandle,
     MasterState,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
-    SubtaskId,
     SubtaskSnapshot,
 )
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 SUITES = ("request_decider", "pending_checkpoint", "failure_manager")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange
+from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.key_groups import default_max_parallelism, key_group_range, subtask_of_key_group
 
 SUITES = ("key_groups",)

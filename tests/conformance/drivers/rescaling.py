@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.runtime.checkpoint.snapshot import RedistributionMode
+from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.redistribution import redistribute
 
 SUITES = ("rescaling",)

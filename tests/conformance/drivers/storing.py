@@ -12,7 +12,6 @@ from drivers.differences import Event, different, taken
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.io.spilling_buffer_storage import SpillingBufferStorage
 from penstock.runtime.network.buffer_storage import BufferStorage, StoredElement
 from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
@@ -20,6 +19,7 @@ from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, StreamElement
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 SUITES = ("barrier_buffer", "buffer_storage")

@@ -13,7 +13,7 @@ from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
 from penstock.actors import JobReport, RayJobHandle
 from penstock.runtime import Batch, ConnectorContext, SinkWriter
-from penstock.runtime.checkpoint.coordinator_history import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ray.util import list_named_actors
 from penstock.actors import JobReport, RayJobHandle, kill_process
 from penstock.actors.names import NAMESPACE, parse_subtask_name, subtask_prefix
 from penstock.runtime import JobFailedError, JobResult, JobStatus, StreamEnvironment
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
 #: Seconds for anything that a test waits for; far more than it takes.

@@ -22,7 +22,7 @@ from penstock.runtime import (
     Source,
     SourceReader,
 )
-from penstock.runtime.checkpoint.log_records import CheckpointCompleted, LogRecord, decode_record
+from penstock.runtime.checkpoint.log.records import CheckpointCompleted, LogRecord, decode_record
 from penstock.runtime.io.storage import ObjectStorage
 
 BEFORE_RECORD: Final = "before the record"

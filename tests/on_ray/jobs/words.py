@@ -23,7 +23,7 @@ from penstock.runtime import (
     Source,
     StreamEnvironment,
 )
-from penstock.runtime.job.restart import RestartConfig
+from penstock.runtime.config.restart import RestartConfig
 
 #: What a job does after a failure unless a test says otherwise.
 RESTART = FixedDelay(attempts=5, delay=0.1)

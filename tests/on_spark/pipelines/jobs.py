@@ -18,8 +18,8 @@ from penstock import bridge
 from penstock.actors import JobReport, RayJobHandle, kill_process
 from penstock.bridge import DepotStatistics
 from penstock.runtime import Checkpointing, FileSink, FixedDelay, JobResult, JobStatus, StreamEnvironment
-from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.job.restart import RestartConfig
+from penstock.runtime.config.restart import RestartConfig
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

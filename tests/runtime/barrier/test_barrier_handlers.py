@@ -11,10 +11,10 @@ from penstock.runtime.barrier.factory import create_barrier_handler
 from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
 from penstock.runtime.barrier.single_channel import SingleChannelBarrierHandler
 from penstock.runtime.barrier.tracker import MAX_PENDING, CheckpointBarrierTracker
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
 
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE

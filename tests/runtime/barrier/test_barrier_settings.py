@@ -12,17 +12,17 @@ from penstock.runtime.barrier.factory import (
     channels_to_align,
     select_handler,
 )
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.mode import CheckpointingMode
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.record.elements import (
     CheckpointOptions,
     SnapshotKind,
 )
+from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from penstock.runtime.barrier.factory import (
     create_input_gate,
 )
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -28,6 +27,7 @@ from penstock.runtime.record.elements import (
     StreamElement,
     Watermark,
 )
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
 COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS

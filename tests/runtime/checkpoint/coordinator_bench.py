@@ -2,32 +2,32 @@
 
 from dataclasses import dataclass, field
 
-from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.finalize import finalize
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import write_state_file
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import (
-    ChannelStateHandle,
-    KeyedStateHandle,
-    KeyGroupRange,
-    OperatorSubtaskState,
-    SubtaskId,
-    SubtaskSnapshot,
-)
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.finalize import finalize
+from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import StorageError
 from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.handles import (
+    ChannelStateHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorSubtaskState,
+    SubtaskSnapshot,
+)
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import write_state_file
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.runtime.checkpoint.decision_log import (
+from penstock.runtime.checkpoint.log.decision_log import (
     DecisionLog,
 )
-from penstock.runtime.checkpoint.log_records import (
+from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     CheckpointCompleted,
 )
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import FileHandle
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.handles import FileHandle
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 PATHS = SnapshotPaths("job")
 SLOT = "job/log/0000000000000000000"

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.operator_snapshot import (
+from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
     encode_list_states,
 )
-from penstock.runtime.checkpoint.snapshot import INLINE_LIMIT, SubtaskSnapshot
-from penstock.runtime.checkpoint.state_files import StateFiles
-from penstock.runtime.checkpoint.subtask_coordinator import (
+from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
     SubtaskCheckpointCoordinator,
 )
 from penstock.runtime.operators.operator import ListState
@@ -24,6 +19,11 @@ from penstock.runtime.record.elements import (
     Event,
 )
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import INLINE_LIMIT, SubtaskSnapshot
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_task import StepRunner
 

@@ -2,8 +2,8 @@
 
 from coordinator_bench import ALL, COUNT, COUNTS, READ, READS, Run
 
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
 
 def test_whoever_reaches_the_end_of_its_data_is_told_of_the_checkpoint_that_it_still_owes():

@@ -2,12 +2,12 @@
 
 from coordinator_bench import ALL, COUNT, READ, READS, Run
 
-from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus
-from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
 
 def test_too_many_failures_in_a_row_fail_the_job_once():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from decision_log_bench import PATHS, SLOT, Flaky, begun, completed
 
-from penstock.runtime.checkpoint.decision_log import (
+from penstock.runtime.checkpoint.log.decision_log import (
     Claimed,
     DecisionLog,
     Fenced,
 )
-from penstock.runtime.checkpoint.log_records import (
+from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     encode_record,
 )

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from penstock.runtime.checkpoint.background_hook import BackgroundHook
-from penstock.runtime.checkpoint.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator import CheckpointCoordinator
-from penstock.runtime.checkpoint.coordinator_files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator_parts import CoordinatorParts
-from penstock.runtime.checkpoint.coordinator_plan import CheckpointPlanner
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.finalize import finalize
-from penstock.runtime.checkpoint.master_hooks import MasterHooks
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
-from penstock.runtime.checkpoint.operator_coordinators import OperatorCoordinators
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.finalize import finalize
+from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook
+from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import (
     JobGraph,
     JobVertex,
     OperatorSpec,
 )
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.io.connectors.discard_sink import DiscardSink

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import (
@@ -13,6 +12,7 @@ from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def vertex(name: str, parallelism: int, *, source: bool = False) -> JobVertex:

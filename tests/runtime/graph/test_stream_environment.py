@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError, OperatorLocation
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.file_sink import FileSink
 from penstock.runtime.io.connectors.file_source import FileSource
-from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext

@@ -11,17 +11,17 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from penstock.runtime import write_state
-from penstock.runtime.checkpoint.metadata import encode_metadata, read_metadata
-from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.io.storage import open_location
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import (
     InlineHandle,
     KeyedStateHandle,
     KeyGroupRange,
     OperatorState,
     OperatorSubtaskState,
 )
-from penstock.runtime.io.storage import open_location
-from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.metadata import encode_metadata, read_metadata
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.keyed_blocks import Block, encode_written

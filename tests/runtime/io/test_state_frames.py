@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from state_tables import TABLES, Account, entries_of, keyed, restored
 
 from penstock.runtime import ConfigurationError, StorageError, read_state, write_state
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.metadata import encode_metadata, read_metadata
-from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.snapshot import (
-    OperatorState,
-)
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.handles import (
+    OperatorState,
+)
+from penstock.runtime.snapshot.metadata import encode_metadata, read_metadata
 from penstock.runtime.state.key_groups import key_group_of
 
 

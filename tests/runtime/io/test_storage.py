@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.runtime.checkpoint.decision_log import DecisionLog, Fenced
-from penstock.runtime.checkpoint.log_records import AttemptBegun
-from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
+from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from penstock.runtime.io.storage import (
     PROBE,
@@ -18,6 +17,7 @@ from penstock.runtime.io.storage import (
     open_storage,
     write_proof,
 )
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 
 @pytest.fixture

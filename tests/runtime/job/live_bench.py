@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.choices import Choose
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
 from penstock.runtime.operators.source_events import SplitRequest
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 
 READ = SubtaskId("read", 0)

@@ -6,14 +6,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import Failover, JobConfig
+from penstock.runtime.config.restart import FixedDelay, RestartConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_config import Failover, JobConfig
 from penstock.runtime.graph.job_graph import (
     JobEdge,
     JobGraph,
@@ -24,9 +22,12 @@ from penstock.runtime.graph.job_graph import (
 )
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay, RestartConfig
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.step_world import RefusingStorage
 

@@ -6,26 +6,27 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
 )
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.job_graph import (
     Partitioner,
     Partitioning,
 )
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer
-from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 from penstock.runtime.testing.step_savepoints import MemoryPlaces

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.checkpoint_history import CheckpointHistory
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator_history import CheckpointStatus, EarlierHistory
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.checkpoint.coordinator.checkpoint_history import CheckpointHistory
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus, EarlierHistory
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

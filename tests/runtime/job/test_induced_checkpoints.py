@@ -8,20 +8,20 @@ import pytest
 from live_bench import LiveJob
 from marked_journal import PARTS, Journal, JournalHook, JournalSource
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.choices import seeded
 from penstock.runtime.testing.step_savepoints import MemoryPlaces
 from penstock.runtime.testing.step_world import StrictCollector

@@ -7,18 +7,18 @@ from typing import Any
 
 from operators_bench import READ, Hook, Hooked, Run
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.inspection import (
+from penstock.runtime.graph.collection_source import CollectionSource
+from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.metadata import read_metadata, read_state
+from penstock.runtime.state_processor.inspection import (
     MOST_VALUES,
     CoordinatorSummary,
     MasterSummary,
     SnapshotSummary,
     inspect_snapshot,
 )
-from penstock.runtime.checkpoint.metadata import read_metadata, read_state
-from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
-from penstock.runtime.record.value_codec import ValueCodec
 
 
 class Page:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operators_bench import READ, Eager, Run
 
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.job.failure import FailureCause

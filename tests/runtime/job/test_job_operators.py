@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from operators_bench import READ, Eager, Hook, Hooked, Missing, Run
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay
 from penstock.runtime.operators.on_request import OnRequest
 from penstock.runtime.operators.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def test_hooks_and_coordinators_are_in_the_checkpoint_and_come_back_before_the_deployment():

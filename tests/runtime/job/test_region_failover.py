@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from region_bench import A_READ, A_WRITE, ALL, B_READ, B_WRITE, A, B, Run, edge, two_pipelines, vertex
 
-from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointFailed
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.paths import SnapshotPaths
-from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
+from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import (
     JobGraph,
@@ -19,6 +15,10 @@ from penstock.runtime.graph.job_graph import (
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.regions import regions_of
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 # -- what a region is ---------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from region_bench import A_READ, A_WRITE, ALL, B_WRITE, Run
 
+from penstock.runtime.config.restart import FixedDelay, NoRestart
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay, NoRestart
 from penstock.runtime.record.elements import SnapshotKind
 
 # -- when more goes wrong -----------------------------------------------------------------------------------

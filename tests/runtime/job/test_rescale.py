@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from stop_bench import COUNT, READ, Run
 
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
 )
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleRefused, RescaleStarted
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.paths import SnapshotPaths
 
 
 def test_a_job_is_rescaled_and_comes_back_so_also_with_another_job_master() -> None:

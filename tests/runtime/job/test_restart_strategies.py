@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.runtime.job.restart import (
+from penstock.runtime.config.restart import (
     ExponentialBackoff,
     FailureRate,
     FixedDelay,

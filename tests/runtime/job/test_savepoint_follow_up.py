@@ -6,14 +6,14 @@ from typing import Any
 
 from stop_bench import COUNT, READ, Run
 
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointCompleted,
     CheckpointFailed,
 )
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
 
 def test_a_savepoint_is_followed_by_a_checkpoint_before_it_is_answered() -> None:

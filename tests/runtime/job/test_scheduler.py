@@ -5,19 +5,19 @@ import json
 import pytest
 from scheduler_bench import ALL, COUNT, READ, READS, Cluster, Run
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator_plan import SubtaskStatus
-from penstock.runtime.checkpoint.coordinator_requests import CheckpointCompleted, CheckpointFailed
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.snapshot import SubtaskSnapshot
+from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted, CheckpointFailed
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay, NoRestart
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay, NoRestart
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 

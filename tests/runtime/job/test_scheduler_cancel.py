@@ -3,9 +3,9 @@
 import pytest
 from scheduler_bench import Run
 
-from penstock.runtime.checkpoint.config import KeepAfter
+from penstock.runtime.config.checkpointing import KeepAfter
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay
 
 
 def test_cancel_of_a_running_job_stops_it_and_deletes_its_checkpoints():

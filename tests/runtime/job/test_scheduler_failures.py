@@ -3,11 +3,11 @@
 import pytest
 from scheduler_bench import COUNT, READ, READS, Run
 
-from penstock.runtime.checkpoint.coordinator_messages import MessageOutcome
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import FixedDelay
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
 
 def test_a_failure_stops_everything_waits_and_restores_the_newest_checkpoint():

@@ -3,9 +3,9 @@
 import pytest
 from scheduler_bench import ALL, READS, FlakyStorage, Run
 
+from penstock.runtime.config.restart import ExponentialBackoff, FixedDelay, NoRestart
 from penstock.runtime.errors import StorageError
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.job.restart import ExponentialBackoff, FixedDelay, NoRestart
 from penstock.runtime.testing.manual_time import ManualClock
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 from stop_bench import COUNT, READ, Run
 
-from penstock.runtime.checkpoint.coordinator_requests import (
+from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointCompleted,
     CheckpointFailed,
 )
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason as Reason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import read_state, write_state_file
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.opened_snapshot import open_snapshot
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.errors import RestoreError
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.handles import (
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
     SubtaskSnapshot,
 )
-from penstock.runtime.errors import RestoreError
-from penstock.runtime.job.failure import FailureCause
-from penstock.runtime.job.job_state import JobState
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import read_state, write_state_file
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.step_savepoints import MemoryPlaces
 
 

@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime import DiscardSink, FileSink, StreamEnvironment
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.operator_snapshot import encode_atoms
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.io.connectors import PendingFile
+from penstock.runtime.job.uncovered_output import UncoveredOutput
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.operators.sink import COMMITTABLES
+from penstock.runtime.record.elements import RowBatch, SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
     OperatorState,
@@ -20,13 +25,8 @@ from penstock.runtime.checkpoint.snapshot import (
     RedistributionMode,
     StateHandle,
 )
-from penstock.runtime.errors import CorruptSnapshotError, StorageError
-from penstock.runtime.io.connectors import PendingFile
-from penstock.runtime.job.uncovered_output import UncoveredOutput
-from penstock.runtime.operators.protocols import ConnectorContext
-from penstock.runtime.operators.sink import COMMITTABLES
-from penstock.runtime.record.elements import RowBatch, SnapshotKind
-from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.list_state import encode_atoms
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_savepoints import MemoryPlaces
 

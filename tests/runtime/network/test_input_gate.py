@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import StreamCorruptError
-from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.input_channel import InputChannel, MissingElementsError
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import EndOfPartition, Watermark
+from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
 
 

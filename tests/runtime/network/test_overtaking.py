@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
 from penstock.runtime.errors import OperatorLocation
-from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig
@@ -21,6 +19,8 @@ from penstock.runtime.record.elements import (
     StreamElement,
     Watermark,
 )
+from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.outputs import SubtaskOutputs
 
 UNALIGNED = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.checkpoint.snapshot import SubtaskId
-from penstock.runtime.graph.channel_id import EdgeId
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.network.result_partition import NetworkConfig, ResultPartition
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import ArrowBatch, Batch, Buffer, EndOfData, RowBatch, StreamElement
+from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 CONFIG = NetworkConfig(credits=3, buffer_rows=4, arrow_buffer_rows=5)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.snapshot.permit import CommitPermit
 
 
 class Recorder(Operator):

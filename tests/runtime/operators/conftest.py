@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange
 from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.manual_time import ManualClock
 

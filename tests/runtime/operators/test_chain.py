@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from chain_recorder import Recorder
 
-from penstock.runtime.checkpoint.permit import permit_of_completed_checkpoint
 from penstock.runtime.errors import CodecError, OperatorError, OperatorLocation
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.filter import FilterOperator
@@ -16,6 +15,7 @@ from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.map import MapOperator
 from penstock.runtime.operators.operator import Operator, Output, Tagged
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 
 
 class Splitter(Operator):

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation
-from penstock.runtime.graph.user_location import function_location
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.filter import FilterOperator
 from penstock.runtime.operators.flat_map import FlatMapOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.map import MapOperator
 from penstock.runtime.record.elements import RowBatch
+from penstock.runtime.user_location import function_location
 
 
 def parse(text):

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.checkpoint.permit import CommitPermit
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.protocols import RemovesLeftovers, Sink
 from penstock.runtime.operators.sink import COMMITTABLES, SinkOperator
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.testing.harness import HarnessSnapshot, OperatorHarness
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.operator_coordinator_holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.operators.on_request import OnRequest

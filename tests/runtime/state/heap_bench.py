@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.errors import (
+    StorageError,
+)
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import (
     FileHandle,
     InlineHandle,
     KeyedStateHandle,
     KeyGroupRange,
     StateHandle,
 )
-from penstock.runtime.errors import (
-    StorageError,
-)
-from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from heap_bench import ALL, Files, delete, new_backend, put, restored, take
 
-from penstock.runtime.checkpoint.snapshot import (
-    KeyGroupRange,
-)
 from penstock.runtime.errors import (
     CodecError,
     KeyTypeError,
+)
+from penstock.runtime.snapshot.handles import (
+    KeyGroupRange,
 )
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.redistribution import reassign_keyed

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from heap_bench import ALL, Files, new_backend, put, restored, take
 
-from penstock.runtime.checkpoint.snapshot import (
-    InlineHandle,
-    KeyGroupRange,
-)
 from penstock.runtime.errors import (
     ConfigurationError,
     CorruptSnapshotError,
 )
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import (
+    InlineHandle,
+    KeyGroupRange,
+)
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 

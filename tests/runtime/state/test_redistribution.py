@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, KeyGroupRange, RedistributionMode
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, RedistributionMode
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state.redistribution import reassign_keyed, redistribute
 

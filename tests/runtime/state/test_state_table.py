@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.snapshot import KeyGroupRange
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_table import NO_KEY
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.runtime import KeyedProcessFunction, RuntimeContext
-from penstock.runtime.checkpoint.snapshot import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.errors import ConfigurationError, OperatorError, StateMismatchError
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_table import StateTable
 from penstock.runtime.state.state_types import DeclaredTypes

@@ -7,14 +7,6 @@ from typing import Any
 
 from subtask_bench import Bench, Log, LoggingSink, ScriptedSource
 
-from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
-from penstock.runtime.checkpoint.snapshot import (
-    InlineHandle,
-    KeyGroupRange,
-    OperatorSubtaskState,
-    StateHandle,
-    SubtaskSnapshot,
-)
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
@@ -25,6 +17,14 @@ from penstock.runtime.record.elements import (
     SnapshotKind,
 )
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import (
+    InlineHandle,
+    KeyGroupRange,
+    OperatorSubtaskState,
+    StateHandle,
+    SubtaskSnapshot,
+)
+from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
 MakeBench = Callable[..., Bench]

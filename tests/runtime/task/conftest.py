@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 
 _HERE = str(Path(__file__).parent)

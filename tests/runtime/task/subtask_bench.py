@@ -6,14 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metrics import CheckpointMetrics
-from penstock.runtime.checkpoint.permit import CommitPermit
-from penstock.runtime.checkpoint.snapshot import SubtaskId, SubtaskSnapshot
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.batch_codec import BatchCodec
@@ -27,8 +22,15 @@ from penstock.runtime.record.elements import (
     RowBatch,
     StreamElement,
 )
+from penstock.runtime.restore.task_restore import TaskRestore
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
-from penstock.runtime.task.descriptor import TaskDescriptor, TaskRestore
+from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.step_task import StepRunner

@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 from subtask_bench import CHECKPOINTING, Bench, Log, LoggingSink, ScriptedSource, rows
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
-from penstock.runtime.checkpoint.snapshot import InlineHandle, KeyGroupRange, SubtaskSnapshot
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.map import MapOperator
@@ -20,7 +17,10 @@ from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.task.descriptor import OperatorRestore, TaskRestore
+from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange, SubtaskSnapshot
+from penstock.runtime.snapshot.list_state import decode_atoms
 
 MakeBench = Callable[..., Bench]
 

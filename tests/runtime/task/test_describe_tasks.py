@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.operator_snapshot import encode_atoms
-from penstock.runtime.checkpoint.snapshot import (
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import ConfigurationError, OperatorError
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import (
     InlineHandle,
     OperatorState,
     OperatorStateHandle,
     OperatorSubtaskState,
     RedistributionMode,
-    SubtaskId,
 )
-from penstock.runtime.errors import ConfigurationError, OperatorError
-from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.discard_sink import DiscardSink
-from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.list_state import encode_atoms
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.describe_tasks import describe_tasks
 from penstock.runtime.task.descriptor import TaskDescriptor
 

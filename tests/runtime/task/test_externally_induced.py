@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.collection_source import CollectionReader, CollectionSource
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.testing.choices import seeded
 from penstock.runtime.testing.step_job import StepJob
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.factory import create_barrier_handler
-from penstock.runtime.checkpoint.mode import CheckpointingMode
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import CodecError, OperatorLocation
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from subtask_bench import Bench
 
-from penstock.runtime.checkpoint.operator_snapshot import decode_atoms
-from penstock.runtime.checkpoint.snapshot import InlineHandle
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
@@ -21,6 +19,8 @@ from penstock.runtime.operators.on_request import OnRequest
 from penstock.runtime.operators.source_events import SplitsAssigned
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import InlineHandle
+from penstock.runtime.snapshot.list_state import decode_atoms
 
 SPLIT = (0, 2)
 

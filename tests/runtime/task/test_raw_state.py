@@ -7,20 +7,7 @@ from collections.abc import Iterator
 import pytest
 from subtask_bench import Bench, rows
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.completed_checkpoint import CompletedCheckpoint
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import decode_metadata, encode_metadata, read_state
-from penstock.runtime.checkpoint.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
-from penstock.runtime.checkpoint.snapshot import (
-    FileHandle,
-    KeyedStateHandle,
-    KeyGroupRange,
-    OperatorState,
-    SubtaskId,
-)
-from penstock.runtime.checkpoint.state_assignment import assign_states
-from penstock.runtime.checkpoint.state_files import StateFiles
+from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.errors import CorruptSnapshotError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
@@ -29,8 +16,16 @@ from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output
 from penstock.runtime.operators.raw_state import RawState, read_raw_keyed
 from penstock.runtime.record.elements import Batch, CheckpointBarrier, SnapshotKind
+from penstock.runtime.restore.state_assignment import assign_states
+from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, OperatorState
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata, read_state
+from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state.key_groups import key_group_range
-from penstock.runtime.task.descriptor import OperatorRestore, TaskRestore
 
 KEY_GROUPS = 8
 

@@ -9,13 +9,9 @@ import pytest
 from checkpoint_graphs import ENDLESS, MakeBench, barrier, counting, keyed, reading, sinking
 from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.permit import CommitPermit
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, StorageError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
@@ -24,6 +20,10 @@ from penstock.runtime.record.elements import (
     Batch,
     CancelCheckpointMarker,
 )
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.testing.manual_time import ManualClock
 
 # -- commits ------------------------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ import pytest
 from checkpoint_graphs import MakeBench, barrier, counting, keyed, listed, reading, savepoint
 from subtask_bench import ScriptedSource, rows
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.protocols import Polled
@@ -16,6 +15,7 @@ from penstock.runtime.record.elements import (
     CheckpointBarrier,
     RowBatch,
 )
+from penstock.runtime.snapshot import state_files
 from penstock.runtime.testing.manual_time import ManualClock
 
 

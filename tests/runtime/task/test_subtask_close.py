@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot import state_files
 from penstock.runtime.task.closing import failure_details
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), credits=1)

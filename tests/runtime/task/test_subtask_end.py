@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource

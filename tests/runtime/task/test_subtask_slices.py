@@ -10,7 +10,7 @@ import pytest
 from subtask_bench import ScriptedSource, rows
 from work_graphs import MakeBench, flattening, mapping, small
 
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.testing.manual_time import ManualClock

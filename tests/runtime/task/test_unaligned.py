@@ -18,13 +18,13 @@ from unaligned_bench import (
     working,
 )
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.snapshot import FileHandle
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.record.elements import (
     Watermark,
 )
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.handles import FileHandle
 
 # -- when it begins -----------------------------------------------------------------------------------------
 

@@ -10,19 +10,19 @@ from collections.abc import Callable
 import pytest
 from subtask_bench import Bench, rows
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.snapshot import ChannelStateHandle
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import StorageError, StreamCorruptError
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.network.input_channel import MissingElementsError
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, CheckpointOptions
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import ChannelStateHandle
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 MakeBench = Callable[..., Bench]
 

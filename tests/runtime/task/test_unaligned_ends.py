@@ -21,8 +21,6 @@ from unaligned_bench import (
     working,
 )
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.failure_reason import CheckpointFailureReason
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.protocols import Polled
@@ -31,6 +29,8 @@ from penstock.runtime.record.elements import (
     EndOfData,
     EndOfPartition,
 )
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.task.end_of_input import Phase
 
 # -- checkpoints that are given up --------------------------------------------------------------------------

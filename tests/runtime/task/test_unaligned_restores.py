@@ -15,8 +15,8 @@ from unaligned_bench import (
     working,
 )
 
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
     Watermark,

@@ -8,10 +8,9 @@ from typing import Any
 
 from subtask_bench import CODEC, Bench, ScriptedSource
 
-from penstock.runtime.checkpoint.channel_state_file import read_channel_state
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.snapshot import ChannelStateHandle
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
@@ -23,7 +22,8 @@ from penstock.runtime.record.elements import (
     CheckpointOptions,
     SnapshotKind,
 )
-from penstock.runtime.task.descriptor import ChannelRestore, TaskRestore
+from penstock.runtime.restore.task_restore import ChannelRestore, TaskRestore
+from penstock.runtime.snapshot.handles import ChannelStateHandle
 
 MakeBench = Callable[..., Bench]
 ENDLESS = GeneratorSource(lambda i: i)

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.config import Checkpointing
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.snapshot import RedistributionMode
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.job_config import JobConfig
 from penstock.runtime.graph.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
 from penstock.runtime.record.elements import Batch
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.step_job import StepJob
 
 COUNT = 900

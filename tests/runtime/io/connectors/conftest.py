@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.checkpoint.permit import CommitPermit, permit_of_completed_checkpoint
 from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, Source, SourceReader
 from penstock.runtime.record.elements import ArrowBatch
+from penstock.runtime.snapshot.permit import CommitPermit, permit_of_completed_checkpoint
 
 
 class ManualClock:

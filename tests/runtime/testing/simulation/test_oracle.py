@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.runtime.graph.job_config import JobConfig
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.testing.simulation.agenda import Happening
 from penstock.runtime.testing.simulation.external_system import ExternalSystem, ProtocolViolation

@@ -1,0 +1,266 @@
+"""Writes in-flight data beside the task: one file for each subtask and checkpoint.
+
+Elements are collected in memory; they are held by the channels anyway, and nothing is copied. When the input
+part and the output part are complete they are encoded and written in the background, in one piece. Then
+whoever asked for the `result` is told, in the task's thread.
+
+A checkpoint ends here in exactly one way: its result is told, its failure is told, or it is aborted. An
+abort takes effect at once: nothing more is collected, whoever waits is told `ChannelStateAborted`, and a file
+that is being written meanwhile is removed by its writer, also when the task has been closed and hears no
+outcome any more. Calls for a checkpoint that has not been started, or has ended, do nothing: whoever captures
+need not know what happened elsewhere.
+
+What it must never do: tell a result of which something is missing, or keep data of a checkpoint that ended.
+Only the newest checkpoints are of interest, so starting one forgets none: the task aborts what is subsumed.
+
+The model is Flink's `ChannelStateWriterImpl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from penstock.runtime.checkpoint.channel_state.channel_state_file import ChannelState, encode_channel_state
+from penstock.runtime.errors import PenstockError, StorageError
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.ports import AsyncRunner
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import StreamElement
+from penstock.runtime.snapshot.channel_id import ChannelId
+from penstock.runtime.snapshot.handles import ChannelStateHandle
+from penstock.runtime.snapshot.state_files import StateFiles
+
+
+class ChannelStateAborted(PenstockError):
+    """The checkpoint was given up while its in-flight data was collected or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStateWriterStatistics:
+    """Counters of a channel state writer.
+
+    Attributes:
+        written: Checkpoints whose in-flight data is durable.
+        aborted: Checkpoints that were given up before that.
+        failed: Checkpoints whose in-flight data could not be written.
+        elements: Elements of the checkpoints that are durable.
+        bytes: Bytes of these, as written.
+        running: Checkpoints that are collected or written now.
+        orphans: Checkpoints that were given up and whose file could not be removed.
+    """
+
+    written: int
+    aborted: int
+    failed: int
+    elements: int
+    bytes: int
+    running: int
+    orphans: int
+
+
+@dataclass(slots=True)
+class _Waiting:
+    on_state: Callable[[ChannelStateHandle | None], None]
+    on_error: Callable[[BaseException], None]
+
+
+@dataclass(slots=True)
+class _Collected:
+    inputs: dict[int, list[StreamElement]] = field(default_factory=dict)
+    outputs: dict[OutputChannelSpec, list[bytes]] = field(default_factory=dict)
+    has_input: bool = False
+    has_output: bool = False
+    is_aborted: bool = False
+    is_written: bool = False
+    is_done: bool = False
+    handle: ChannelStateHandle | None = None
+    error: BaseException | None = None
+    waiting: _Waiting | None = None
+    files: StateFiles | None = None
+
+
+class AsyncChannelStateWriter:
+    """A `ChannelStateWriter` that writes into a checkpoint storage; driven by the task thread alone.
+
+    Args:
+        inputs: Names of the input channels, in their order.
+        outputs: Names of the outgoing channels.
+        files: Makes the place for the file of one checkpoint.
+        runner: Runs the writing; its callbacks come back in the task thread.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[ChannelId],
+        outputs: Mapping[OutputChannelSpec, ChannelId],
+        files: Callable[[int], StateFiles],
+        runner: AsyncRunner,
+    ) -> None:
+        self._input_ids = inputs
+        self._output_ids = outputs
+        self._files = files
+        self._runner = runner
+        self._collected: dict[int, _Collected] = {}
+        self._newest_id = -1
+        self._written = self._aborted = self._failed = self._elements = self._bytes = 0
+        self._orphans = 0
+
+    def start(self, checkpoint_id: int) -> None:
+        """In-flight data of this checkpoint will follow; an id that was started before does nothing."""
+        if checkpoint_id > self._newest_id:
+            self._newest_id = checkpoint_id
+            self._collected[checkpoint_id] = _Collected()
+
+    def add_input(self, checkpoint_id: int, channel: int, elements: Sequence[StreamElement]) -> None:
+        """Collect elements that arrived in front of a barrier."""
+        collected = self._collected.get(checkpoint_id)
+        if collected is not None and not collected.has_input:
+            collected.inputs.setdefault(channel, []).extend(elements)
+
+    def finish_input(self, checkpoint_id: int) -> None:
+        """The input part is complete."""
+        collected = self._collected.get(checkpoint_id)
+        if collected is not None and not collected.has_input:
+            collected.has_input = True
+            self._write_if_complete(checkpoint_id, collected)
+
+    def add_output(self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
+        """Collect elements that a barrier has overtaken."""
+        collected = self._collected.get(checkpoint_id)
+        if collected is not None and not collected.has_output:
+            collected.outputs.setdefault(channel, []).extend(elements)
+
+    def finish_output(self, checkpoint_id: int) -> None:
+        """The output part is complete."""
+        collected = self._collected.get(checkpoint_id)
+        if collected is not None and not collected.has_output:
+            collected.has_output = True
+            self._write_if_complete(checkpoint_id, collected)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """Give a checkpoint up, also one that was not started; whoever waits for its result is told."""
+        self._newest_id = max(self._newest_id, checkpoint_id)
+        collected = self._collected.pop(checkpoint_id, None)
+        if collected is None:
+            return
+        self._aborted += 1
+        self._abandon(collected)
+        if collected.waiting is not None:
+            msg = f"checkpoint {checkpoint_id} was given up while its in-flight data was collected"
+            collected.waiting.on_error(ChannelStateAborted(msg))
+
+    def result(
+        self,
+        checkpoint_id: int,
+        on_state: Callable[[ChannelStateHandle | None], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Be told, once, when the in-flight data of a checkpoint is durable; may be told at once.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            on_state: Told where the data is; `None` when nothing was in flight.
+            on_error: Told that it could not be written, or that the checkpoint is not there (any more).
+        """
+        collected = self._collected.get(checkpoint_id)
+        if collected is None:
+            msg = f"the in-flight data of checkpoint {checkpoint_id} was given up, or never begun"
+            on_error(ChannelStateAborted(msg))
+            return
+        collected.waiting = _Waiting(on_state, on_error)
+        self._tell_if_done(checkpoint_id, collected)
+
+    def close(self) -> None:
+        """Give up everything; nobody is told."""
+        for collected in self._collected.values():
+            self._abandon(collected)
+        self._collected.clear()
+
+    def statistics(self) -> ChannelStateWriterStatistics:
+        """Counters of this writer."""
+        return ChannelStateWriterStatistics(
+            self._written,
+            self._aborted,
+            self._failed,
+            self._elements,
+            self._bytes,
+            len(self._collected),
+            self._orphans,
+        )
+
+    def _write_if_complete(self, checkpoint_id: int, collected: _Collected) -> None:
+        if not (collected.has_input and collected.has_output):
+            return
+        if not collected.inputs and not collected.outputs:
+            self._done(checkpoint_id, collected, None)
+            return
+        files = collected.files = self._files(checkpoint_id)
+
+        def write() -> ChannelStateHandle:
+            state = ChannelState(
+                {self._input_ids[i]: list(map(encode_element, e)) for i, e in collected.inputs.items()},
+                {self._output_ids[spec]: elements for spec, elements in collected.outputs.items()},
+            )
+            try:
+                written = files.write(encode_channel_state(state))
+            except BaseException:
+                # A storage that said no may have taken the file all the same.
+                with suppress(StorageError):
+                    files.remove_written()
+                raise
+            # First this, then the question; `_abandon` does it the other way round, so one of them sees it.
+            collected.is_written = True
+            if collected.is_aborted:
+                files.remove_written()
+            return ChannelStateHandle(written, state.elements, state.edges)
+
+        def failed(error: BaseException) -> None:
+            if collected.is_aborted:
+                self._orphans += collected.is_written
+                return
+            self._failed += 1
+            collected.error = error
+            collected.is_done = True
+            self._tell_if_done(checkpoint_id, collected)
+
+        def written(handle: ChannelStateHandle) -> None:
+            if not collected.is_aborted:
+                self._done(checkpoint_id, collected, handle)
+
+        self._runner.run(write, written, failed)
+
+    def _abandon(self, collected: _Collected) -> None:
+        """Collect nothing more, and leave no file: whoever writes it now removes it."""
+        collected.is_aborted = True
+        if collected.is_written and collected.files is not None:
+            self._remove(collected.files)
+
+    def _remove(self, files: StateFiles) -> None:
+        """The file of a checkpoint that was given up is there, and nobody names it."""
+
+        def failed(error: BaseException) -> None:
+            self._orphans += 1
+
+        self._runner.run(files.remove_written, lambda _: None, failed)
+
+    def _done(self, checkpoint_id: int, collected: _Collected, handle: ChannelStateHandle | None) -> None:
+        collected.handle = handle
+        collected.is_done = True
+        collected.inputs, collected.outputs = {}, {}
+        self._written += 1
+        if handle is not None:
+            self._elements += handle.elements
+            self._bytes += handle.state.size
+        self._tell_if_done(checkpoint_id, collected)
+
+    def _tell_if_done(self, checkpoint_id: int, collected: _Collected) -> None:
+        waiting = collected.waiting
+        if not collected.is_done or waiting is None or collected.is_aborted:
+            return
+        del self._collected[checkpoint_id]
+        if collected.error is not None:
+            waiting.on_error(collected.error)
+        else:
+            waiting.on_state(collected.handle)

@@ -1,0 +1,123 @@
+"""What finished subtasks kept, brought along into a checkpoint in which they take no part.
+
+Every checkpoint takes over what they kept from the snapshot before it. As a rule that names the same files
+once more. Three times the files must be copied, because they have another owner or must be in another place:
+
+* The snapshot before is the one that the job was started from: another job's, or a savepoint.
+* The snapshot before is a savepoint of the job itself: its files are the user's to move or delete.
+* What is taken is a savepoint: it is whole in its own folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+from penstock.runtime.errors import StorageError
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.completed_checkpoint import CarriedState, CompletedCheckpoint
+from penstock.runtime.snapshot.handles import FileHandle, OperatorSubtaskState, StateHandle
+from penstock.runtime.snapshot.metadata import read_state, write_state_file
+from penstock.runtime.snapshot.paths import SnapshotPaths
+
+
+def bring_along(
+    checkpoint: CompletedCheckpoint,
+    storage: SnapshotStorage,
+    paths: SnapshotPaths,
+    open_location: StorageOpener | None,
+) -> CompletedCheckpoint:
+    """A checkpoint with the files of what it carries where its own files are; blocks.
+
+    Args:
+        checkpoint: What was acknowledged, and what is `carried`.
+        storage: Of the job's checkpoints.
+        paths: Of the job.
+        open_location: Opens places of snapshots that are not in `storage`.
+
+    Raises:
+        StorageError: A file could not be copied.
+        CorruptSnapshotError: A file of the snapshot before is missing or damaged.
+    """
+    carried = checkpoint.carried
+    if carried is None:
+        return checkpoint
+    copier = _Copier(checkpoint, carried, storage, paths, open_location)
+    operators = dict(checkpoint.operators)
+    for operator_id, indices in carried.subtasks.items():
+        state = operators[operator_id]
+        copied = {i: _with_files(state.subtasks[i], copier.of(operator_id, i)) for i in indices}
+        operators[operator_id] = replace(state, subtasks={**state.subtasks, **copied})
+    return replace(checkpoint, operators=operators, carried=None)
+
+
+class _Copier:
+    """Copies what has to be copied, each file once."""
+
+    def __init__(
+        self,
+        checkpoint: CompletedCheckpoint,
+        carried: CarriedState,
+        storage: SnapshotStorage,
+        paths: SnapshotPaths,
+        open_location: StorageOpener | None,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._carried = carried
+        self._storage = storage
+        self._paths = paths
+        self._open_location = open_location
+        self._copies: dict[str, FileHandle] = {}
+
+    def of(self, operator_id: str, subtask: int) -> Callable[[StateHandle], StateHandle]:
+        """What puts a copy in the place of a handle of one subtask, if it needs one."""
+        numbers = count()
+
+        def copied(handle: StateHandle) -> StateHandle:
+            if not isinstance(handle, FileHandle) or self._may_stay(handle):
+                return handle
+            if handle.path not in self._copies:
+                path = self._path(operator_id, subtask, next(numbers))
+                data = read_state(self._place(self._carried.location), handle)
+                place = self._place(self._checkpoint.location, create=True)
+                self._copies[handle.path] = write_state_file(place, path, data)
+            return self._copies[handle.path]
+
+        return copied
+
+    def _may_stay(self, handle: FileHandle) -> bool:
+        is_of_this_job = self._carried.location is None and self._paths.may_delete(handle)
+        return is_of_this_job and not self._checkpoint.is_savepoint
+
+    def _path(self, operator_id: str, subtask: int, number: int) -> str:
+        if self._checkpoint.location is not None:
+            return self._paths.located_file(operator_id=operator_id, subtask=subtask, number=number)
+        name = self._paths.savepoint_file if self._checkpoint.is_savepoint else self._paths.shared_file
+        return name(
+            checkpoint_id=self._checkpoint.checkpoint_id,
+            attempt=self._checkpoint.attempt,
+            operator_id=operator_id,
+            subtask=subtask,
+            number=number,
+        )
+
+    def _place(self, location: str | None, *, create: bool = False) -> SnapshotStorage:
+        if location is None:
+            return self._storage
+        if self._open_location is None:
+            msg = f"nobody can open {location}, which state of finished subtasks is copied from or to"
+            raise StorageError(msg)
+        return self._open_location(location, create=create)
+
+
+def _with_files(
+    state: OperatorSubtaskState, copied: Callable[[StateHandle], StateHandle]
+) -> OperatorSubtaskState:
+    return replace(
+        state,
+        keyed=tuple(replace(keyed, files=tuple(map(copied, keyed.files))) for keyed in state.keyed),
+        raw_keyed=tuple(replace(keyed, files=tuple(map(copied, keyed.files))) for keyed in state.raw_keyed),
+        operator=tuple(replace(each, state=copied(each.state)) for each in state.operator),
+        raw_operator=tuple(replace(each, state=copied(each.state)) for each in state.raw_operator),
+    )

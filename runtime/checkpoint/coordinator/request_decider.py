@@ -1,0 +1,196 @@
+"""Which waiting checkpoint request may start now (Flink's `CheckpointRequestDecider`).
+
+Requests queue up while a checkpoint is being started, while too many are running, or while the minimum pause
+after the last one is not over. The queue has a total order: savepoints first, then forced requests, then
+those that a person or the runtime itself asked for, then periodic ones; older before newer.
+
+Three rules keep it fair. A forced request ignores limit and pause. A periodic request that comes too early is
+dropped, not kept, and the periodic timer moves to the end of the pause. When the queue is full, its last
+request makes room, unless even the last one was asked for by hand: then the new one is refused.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+
+#: Shorter remainders of a pause (seconds) count as over, so that rounding never sets a timer twice.
+PAUSE_RESOLUTION: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequest:
+    """Somebody wants a checkpoint.
+
+    Attributes:
+        number: Unique; requests are numbered as they come.
+        kind: Checkpoint or savepoint.
+        periodic: The periodic timer asked.
+        forced: Neither the limit of concurrent checkpoints nor the pause holds it back.
+        urgent: The pause does not hold it back, the limit does.
+        timestamp: When it was asked for, in the unit of the decider's clock.
+        aligned: No barrier may overtake data, whatever the job's setting is.
+        drain: Of a synchronous savepoint: event time goes to its end first.
+        target: URL of the folder in which a savepoint gets its own; `None` for the job's checkpoint storage.
+    """
+
+    number: int
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    periodic: bool = False
+    forced: bool = False
+    urgent: bool = False
+    timestamp: float = 0.0
+    aligned: bool = False
+    drain: bool = False
+    target: str | None = None
+
+    def rank(self) -> tuple[bool, bool, bool, bool, float, int]:
+        """Its place in the queue; smaller goes first."""
+        return (
+            not self.kind.is_savepoint,
+            not self.forced,
+            self.periodic,
+            not self.urgent,
+            self.timestamp,
+            self.number,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the decider must know about the moment; times in any one unit.
+
+    Attributes:
+        is_triggering: A checkpoint is being started right now.
+        pending: How many checkpoints run.
+        now: The time.
+        last_completion: When the last checkpoint completed.
+    """
+
+    is_triggering: bool
+    pending: int
+    now: float
+    last_completion: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRequest:
+    """A request that will not be served.
+
+    Attributes:
+        request: The request.
+        reason: Why.
+    """
+
+    request: CheckpointRequest
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done now.
+
+    Attributes:
+        execute: Start this request.
+        refused: Answer these.
+        next_periodic_in: Move the periodic timer: fire it after this time.
+        ask_again_in: A request waits for the end of the pause: poll after this time.
+    """
+
+    execute: CheckpointRequest | None = None
+    refused: tuple[RefusedRequest, ...] = ()
+    next_periodic_in: float | None = None
+    ask_again_in: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeciderStatistics:
+    """Counters of a decider.
+
+    Attributes:
+        queued: Requests that wait.
+        refused: Requests refused so far, for whatever reason.
+    """
+
+    queued: int
+    refused: int
+
+
+class CheckpointRequestDecider:
+    """Queues requests and says which one may start.
+
+    Args:
+        max_concurrent: How many checkpoints may run at a time.
+        min_pause: Least time between the end of a checkpoint and the start of the next.
+        max_queued: How many requests may wait.
+
+    Example:
+        >>> decider = CheckpointRequestDecider(max_concurrent=1)
+        >>> decider.submit(CheckpointRequest(1), Situation(False, pending=0, now=9.0)).execute.number
+        1
+    """
+
+    def __init__(self, *, max_concurrent: int = 1, min_pause: float = 0.0, max_queued: int = 1000) -> None:
+        self._max_concurrent = max_concurrent
+        self._min_pause = min_pause
+        self._max_queued = max_queued
+        self._queue: list[CheckpointRequest] = []
+        self._refused = 0
+
+    @property
+    def queued(self) -> tuple[CheckpointRequest, ...]:
+        """The waiting requests, next one first."""
+        return tuple(self._queue)
+
+    def submit(self, request: CheckpointRequest, situation: Situation) -> Decision:
+        """A new request has come."""
+        if len(self._queue) >= self._max_queued and not self._queue[-1].periodic:
+            return self._refuse(request, Reason.TOO_MANY_CHECKPOINT_REQUESTS)
+        insort(self._queue, request, key=CheckpointRequest.rank)
+        refused: tuple[RefusedRequest, ...] = ()
+        if len(self._queue) > self._max_queued:
+            refused = self._refuse(self._queue.pop(), Reason.TOO_MANY_CHECKPOINT_REQUESTS).refused
+        decision = self.poll(situation)
+        return Decision(
+            decision.execute,
+            refused + decision.refused,
+            decision.next_periodic_in,
+            decision.ask_again_in,
+        )
+
+    def poll(self, situation: Situation) -> Decision:
+        """Something has changed: may a waiting request start?"""
+        if situation.is_triggering or not self._queue:
+            return Decision()
+        first = self._queue[0]
+        if first.forced:
+            return Decision(execute=self._queue.pop(0))
+        if situation.pending >= self._max_concurrent:
+            return Decision()
+        pause_over = situation.last_completion - situation.now + self._min_pause
+        wait = 0.0 if first.urgent else pause_over
+        if wait <= PAUSE_RESOLUTION:
+            return Decision(execute=self._queue.pop(0))
+        if not first.periodic:
+            return Decision(ask_again_in=wait)
+        decision = self._refuse(self._queue.pop(0), Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS)
+        return Decision(refused=decision.refused, next_periodic_in=wait)
+
+    def abort_all(self, reason: Reason) -> tuple[RefusedRequest, ...]:
+        """Refuse every waiting request."""
+        refused = tuple(RefusedRequest(request, reason) for request in self._queue)
+        self._refused += len(refused)
+        self._queue.clear()
+        return refused
+
+    def statistics(self) -> DeciderStatistics:
+        """Counters so far."""
+        return DeciderStatistics(len(self._queue), self._refused)
+
+    def _refuse(self, request: CheckpointRequest, reason: Reason) -> Decision:
+        self._refused += 1
+        return Decision(refused=(RefusedRequest(request, reason),))

@@ -1,0 +1,250 @@
+"""Where requests for checkpoints come in, wait and get their answer.
+
+Holds the decider together with the two timers it needs: the periodic one, and the one that asks again when a
+pause is over. Each request is answered exactly once, whatever happens to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from penstock.runtime.checkpoint.coordinator.request_decider import (
+    CheckpointRequest,
+    CheckpointRequestDecider,
+    Decision,
+    Situation,
+)
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.ports import Cancellable, Clock, TimerService
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+
+#: Seconds after which a checkpoint is tried again that a finishing subtask broke: others finish with it.
+RETRY_DELAY: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCompleted:
+    """The answer to a request whose checkpoint completed.
+
+    Attributes:
+        checkpoint: It.
+        still_needed: Of a savepoint that the job would still restart from: why, for people; empty otherwise.
+    """
+
+    checkpoint: CompletedCheckpoint
+    still_needed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The answer to a request that was refused or whose checkpoint failed.
+
+    Attributes:
+        reason: Why.
+        detail: More about it, for people.
+        checkpoint_id: The checkpoint, when one was started.
+    """
+
+    reason: Reason
+    detail: str = ""
+    checkpoint_id: int | None = None
+
+
+CheckpointAnswer: TypeAlias = CheckpointCompleted | CheckpointFailed
+OnAnswer: TypeAlias = Callable[[CheckpointAnswer], None]
+
+
+def _cancel(timer: Cancellable | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+class CheckpointRequests:
+    """Takes requests and starts them when the decider says so.
+
+    Args:
+        config: Interval, pause and limit.
+        clock: Time.
+        timers: For the interval and the pause.
+        start: Begins to start the checkpoint of a request; `started` is to be called when that is over.
+        pending: How many checkpoints run.
+        coalesce_periodic: No periodic request is made while one waits (Flink 1.11: they pile up).
+    """
+
+    def __init__(
+        self,
+        config: Checkpointing,
+        clock: Clock,
+        timers: TimerService,
+        start: Callable[[CheckpointRequest], None],
+        pending: Callable[[], int],
+        *,
+        coalesce_periodic: bool = True,
+    ) -> None:
+        self._interval = config.every_seconds
+        self._decider = CheckpointRequestDecider(
+            max_concurrent=config.max_concurrent, min_pause=config.min_pause_seconds
+        )
+        self._clock = clock
+        self._timers = timers
+        self._start = start
+        self._pending = pending
+        self._answers: dict[int, OnAnswer] = {}
+        self._numbers = 0
+        self._coalesce_periodic = coalesce_periodic
+        self._is_triggering = self._is_starting = False
+        self._last_completion = float("-inf")
+        self._periodic: Cancellable | None = None
+        self._ask_again: Cancellable | None = None
+        self._retry: Cancellable | None = None
+        self._retrying: list[CheckpointRequest] = []
+        self.refused = 0
+
+    @property
+    def queued(self) -> int:
+        """How many requests wait."""
+        return len(self._decider.queued)
+
+    @property
+    def is_triggering(self) -> bool:
+        """Whether a checkpoint is being started; no other one is meanwhile."""
+        return self._is_triggering
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether the periodic timer is on."""
+        return self._periodic is not None
+
+    def submit(
+        self,
+        kind: SnapshotKind = SnapshotKind.CHECKPOINT,
+        *,
+        periodic: bool = False,
+        forced: bool = False,
+        urgent: bool = False,
+        aligned: bool = False,
+        drain: bool = False,
+        target: str | None = None,
+        on_answer: OnAnswer | None = None,
+    ) -> None:
+        """Ask for a checkpoint; it may start at once, wait or be refused."""
+        self._numbers += 1
+        now = self._clock.monotonic()
+        request = CheckpointRequest(
+            self._numbers, kind, periodic, forced, urgent, now, aligned=aligned, drain=drain, target=target
+        )
+        if on_answer is not None:
+            self._answers[request.number] = on_answer
+        if periodic and not self.is_periodic:
+            self.refuse(request, Reason.PERIODIC_SCHEDULER_SHUTDOWN)
+        else:
+            self._enter(request)
+
+    def retry_later(self, request: CheckpointRequest) -> None:
+        """The checkpoint of a request was given up for no fault of its own: serve it again a little later."""
+        self._retrying.append(request)
+        if self._retry is None:
+            self._retry = self._timers.call_later(RETRY_DELAY, self._serve_again)
+
+    def will_retry(self, request: CheckpointRequest) -> bool:
+        """Whether a request that was given up will be served again."""
+        return request in self._retrying
+
+    def poll(self) -> None:
+        """Something has changed: start what may start now."""
+        self._follow(self._decider.poll(self._situation()))
+
+    def started(self) -> None:
+        """The start that was begun is over, however it went: the next request may be served."""
+        self._is_triggering = False
+        if not self._is_starting:
+            self.poll()
+
+    def completed(self) -> None:
+        """A checkpoint completed: the pause begins."""
+        self._last_completion = self._clock.monotonic()
+
+    def answer(self, request: CheckpointRequest, answer: CheckpointAnswer) -> None:
+        """Answer a request, unless it was answered before or will be served again."""
+        if self.will_retry(request):
+            return
+        on_answer = self._answers.pop(request.number, None)
+        if on_answer is not None:
+            on_answer(answer)
+
+    def refuse(self, request: CheckpointRequest, reason: Reason, detail: str = "") -> None:
+        """Answer a request that never became a checkpoint."""
+        self.refused += 1
+        self.answer(request, CheckpointFailed(reason, detail))
+
+    def start_periodic(self) -> None:
+        """Switch the periodic timer on; the first checkpoint comes after one interval."""
+        self.stop_periodic()
+        self._set_periodic(self._interval)
+
+    def stop_periodic(self) -> None:
+        """Switch the periodic timer off."""
+        _cancel(self._periodic)
+        self._periodic = None
+
+    def abort_waiting(self, reason: Reason, detail: str = "") -> None:
+        """Refuse everything that waits."""
+        _cancel(self._ask_again)
+        self._ask_again = None
+        _cancel(self._retry)
+        self._retry = None
+        waiting = [refused.request for refused in self._decider.abort_all(reason)] + self._retrying
+        self._retrying = []
+        for request in waiting:
+            self.refuse(request, reason, detail)
+
+    def _tick(self) -> None:
+        self._set_periodic(self._interval)
+        waits = any(request.periodic for request in self._decider.queued)
+        if not (waits and self._coalesce_periodic):
+            self.submit(periodic=True)
+
+    def _serve_again(self) -> None:
+        self._retry = None
+        retrying, self._retrying = self._retrying, []
+        for request in retrying:
+            self._numbers += 1
+            now = self._clock.monotonic()
+            again = replace(request, number=self._numbers, periodic=False, urgent=True, timestamp=now)
+            if (on_answer := self._answers.pop(request.number, None)) is not None:
+                self._answers[again.number] = on_answer
+            self._enter(again)
+
+    def _enter(self, request: CheckpointRequest) -> None:
+        self._follow(self._decider.submit(request, self._situation()))
+
+    def _situation(self) -> Situation:
+        now = self._clock.monotonic()
+        return Situation(self._is_triggering, self._pending(), now, self._last_completion)
+
+    def _follow(self, decision: Decision) -> None:
+        while True:
+            self._apply(decision)
+            if decision.execute is None:
+                return
+            self._is_triggering = self._is_starting = True
+            self._start(decision.execute)
+            self._is_starting = False
+            decision = self._decider.poll(self._situation())
+
+    def _apply(self, decision: Decision) -> None:
+        for refused in decision.refused:
+            self.refuse(refused.request, refused.reason)
+        if decision.next_periodic_in is not None and self.is_periodic:
+            self._set_periodic(decision.next_periodic_in)
+        if decision.ask_again_in is not None:
+            _cancel(self._ask_again)
+            self._ask_again = self._timers.call_later(decision.ask_again_in, self.poll)
+
+    def _set_periodic(self, delay: float) -> None:
+        _cancel(self._periodic)
+        self._periodic = self._timers.call_later(delay, self._tick)

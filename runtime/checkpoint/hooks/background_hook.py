@@ -1,0 +1,136 @@
+"""`BackgroundHook`: a master hook of calls that block.
+
+What a user writes talks to a system outside and waits for it. So all its calls run in the background, one
+after the other: the next one begins when the one before it has come back, also across attempts of the job.
+Answers come back to the coordinator's thread. A restore is over later than its call, see `when_restored`.
+
+A call that never comes back holds the hook back and nothing else: of what waits behind it only the newest
+stays, because whoever asked for the older ones has given up by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.master_hook import BlockingHook
+from penstock.runtime.ports import AsyncRunner
+
+
+class HookOvertakenError(PenstockError):
+    """A hook was not asked: an earlier call of it has not come back, and a newer one follows."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of a hook."""
+
+    work: Callable[[], Any]
+    on_result: Callable[[Any], None]
+    on_error: Callable[[BaseException], None]
+
+
+@dataclass(slots=True)
+class _Restore:
+    """The last restore or reset."""
+
+    is_over: bool = False
+    error: BaseException | None = None
+    told: list[Callable[[BaseException | None], None]] = field(default_factory=list)
+
+    def end(self, error: BaseException | None) -> None:
+        self.is_over, self.error = True, error
+        told, self.told = self.told, []
+        for tell in told:
+            tell(error)
+
+
+class BackgroundHook:
+    """Runs a blocking hook beside the coordinator.
+
+    Args:
+        hook: The user's.
+        runner: Runs its calls.
+    """
+
+    def __init__(self, hook: BlockingHook, runner: AsyncRunner) -> None:
+        self._hook = hook
+        self._runner = runner
+        self._is_busy = False
+        self._waiting: _Call | None = None
+        self._restore = _Restore(is_over=True)
+
+    @property
+    def identifier(self) -> str:
+        """The hook's."""
+        return self._hook.identifier
+
+    def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
+        """Let the hook do its part; `answer` is given in the coordinator's thread."""
+        self._put(
+            _Call(
+                lambda: self._hook.trigger_checkpoint(checkpoint_id, timestamp), answer.complete, answer.fail
+            )
+        )
+
+    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
+        """Hand the state on; `when_restored` tells when the hook has it."""
+        self._bring_back(lambda: self._hook.restore_checkpoint(checkpoint_id, state))
+
+    def reset(self) -> None:
+        """Hand it on; `when_restored` tells when the hook has heard it."""
+        self._bring_back(self._hook.reset)
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the last restore or reset is over."""
+        return self._restore.is_over
+
+    def when_restored(self, tell: Callable[[BaseException | None], None]) -> None:
+        """Tell when the last restore or reset is over, at once if it is, and what it failed with.
+
+        A restore that another one has overtaken fails with `HookOvertakenError`.
+        """
+        if self._restore.is_over:
+            tell(self._restore.error)
+        else:
+            self._restore.told.append(tell)
+
+    def close(self) -> None:
+        """Let the hook close, when its last call has come back."""
+        self._put(_Call(self._hook.close, lambda _: None, _raise))
+
+    def _bring_back(self, work: Callable[[], None]) -> None:
+        restore = self._restore = _Restore()
+        self._put(_Call(work, lambda _: restore.end(None), restore.end))
+
+    def _put(self, call: _Call) -> None:
+        if not self._is_busy:
+            self._run(call)
+            return
+        overtaken, self._waiting = self._waiting, call
+        if overtaken is not None:
+            msg = f"an earlier call of the master hook {self.identifier!r} has not come back"
+            overtaken.on_error(HookOvertakenError(msg))
+
+    def _run(self, call: _Call) -> None:
+        self._is_busy = True
+        self._runner.run(
+            call.work,
+            lambda result: self._over(lambda: call.on_result(result)),
+            lambda error: self._over(lambda: call.on_error(error)),
+        )
+
+    def _over(self, tell: Callable[[], None]) -> None:
+        self._is_busy = False
+        call, self._waiting = self._waiting, None
+        if call is not None:
+            self._run(call)
+        tell()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

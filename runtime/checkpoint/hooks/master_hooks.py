@@ -1,0 +1,225 @@
+"""Hooks that take part in checkpoints beside the subtasks (Flink's `MasterTriggerRestoreHook`).
+
+A hook runs where the coordinator runs. When a checkpoint starts, and before any subtask is told of it, each
+hook is asked to do its part and may give a state, which is kept in the checkpoint's metadata. That serves
+systems outside that are to cut their data at the same moment: an *externally induced* source waits for a
+mark in its data, and its hook asks the system to write that mark.
+
+A restore gives every hook its state back. State of which no hook is known would be lost silently, so it is
+refused unless the user allowed it; that is found out before the first hook is touched.
+
+All methods of a hook are called in the coordinator's thread and must not block; `trigger_checkpoint` may
+answer later, in the same thread. `BackgroundHook` makes such a hook of one that blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import MasterState
+
+#: No state at all: the hook has none, or none was kept for it.
+NO_STATE: Final = None
+
+
+class UnmatchedMasterStateError(PenstockError):
+    """A checkpoint holds the state of a master hook that the job does not have."""
+
+
+class HookAnswer(Protocol):
+    """How a hook answers, once; later answers are ignored."""
+
+    def complete(self, state: Any | None = None) -> None:
+        """The hook has done its part; `state` is any value that the codec carries, or `None` for none."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """The hook can't do its part: the checkpoint is given up."""
+        ...
+
+
+class MasterTriggerRestoreHook(Protocol):
+    """What a hook does; see the module's text for the thread."""
+
+    @property
+    def identifier(self) -> str:
+        """Names the hook's state for as long as the job lives; not blank, unique in the job."""
+        ...
+
+    def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
+        """Do the hook's part of a checkpoint that was triggered at `timestamp` (wall-clock seconds).
+
+        Args:
+            checkpoint_id: The checkpoint.
+            timestamp: When it was triggered, wall-clock seconds.
+            answer: Takes the hook's state, now or later, or its failure.
+        """
+        ...
+
+    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
+        """The job starts from this checkpoint; `state` is what the hook gave for it."""
+        ...
+
+    def reset(self) -> None:
+        """The job starts from nothing."""
+        ...
+
+    def close(self) -> None:
+        """The job has ended; called once."""
+        ...
+
+
+class _Answer:
+    """Takes the one answer of one hook."""
+
+    def __init__(self, on_state: Callable[[Any], None], on_error: Callable[[BaseException], None]) -> None:
+        self._on_state = on_state
+        self._on_error = on_error
+        self._is_given = False
+
+    def complete(self, state: Any | None = None) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._on_state(state)
+
+    def fail(self, error: BaseException) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._on_error(error)
+
+
+@dataclass(frozen=True, slots=True)
+class HookStatistics:
+    """Counters of the hooks of a job.
+
+    Attributes:
+        hooks: How many there are.
+        triggered: Questions asked, one a hook and checkpoint.
+        failed: Questions that failed.
+    """
+
+    hooks: int
+    triggered: int
+    failed: int
+
+
+class MasterHooks:
+    """The hooks of one job.
+
+    Args:
+        codec: Encodes their states.
+    """
+
+    def __init__(self, codec: ValueCodec | None = None) -> None:
+        self._codec = codec or ValueCodec()
+        self._hooks: dict[str, MasterTriggerRestoreHook] = {}
+        self._triggered = self._failed = 0
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """Their names, in the order in which they were added."""
+        return tuple(self._hooks)
+
+    def add(self, hook: MasterTriggerRestoreHook) -> bool:
+        """Take a hook in; `False` when one with its identifier is there already.
+
+        Raises:
+            TypeError: It is `None`.
+            ValueError: Its identifier is blank.
+        """
+        if hook is None:
+            msg = "there is no hook to add"
+            raise TypeError(msg)
+        identifier = hook.identifier
+        if not isinstance(identifier, str) or not identifier.strip():
+            msg = f"a master hook has the identifier {identifier!r}: give it a name that is not blank"
+            raise ValueError(msg)
+        if identifier in self._hooks:
+            return False
+        self._hooks[identifier] = hook
+        return True
+
+    def trigger(
+        self,
+        identifier: str,
+        checkpoint_id: int,
+        timestamp: float,
+        on_state: Callable[[MasterState | None], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        """Ask a hook for its part.
+
+        Args:
+            identifier: Which hook.
+            checkpoint_id: Of which checkpoint.
+            timestamp: When it was triggered, wall-clock seconds.
+            on_state: Told its state, `None` if it has none.
+            on_failed: Told why it can't do its part.
+        """
+
+        def failed(error: BaseException) -> None:
+            self._failed += 1
+            on_failed(error)
+
+        def answered(state: Any) -> None:
+            try:
+                kept = None if state is NO_STATE else MasterState(identifier, self._codec.dumps(state))
+            except PenstockError as error:
+                failed(error)
+            else:
+                on_state(kept)
+
+        self._triggered += 1
+        answer = _Answer(answered, failed)
+        try:
+            self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
+        except Exception as error:  # the user's hook: the checkpoint is declined
+            answer.fail(error)
+
+    def restore(
+        self, checkpoint_id: int, states: Iterable[MasterState], *, allow_non_restored: bool = False
+    ) -> None:
+        """Give every hook what it gave for this checkpoint, or nothing.
+
+        Args:
+            checkpoint_id: The checkpoint.
+            states: What the hooks gave for it.
+            allow_non_restored: Whether state of a hook that is gone may be left behind.
+
+        Raises:
+            UnmatchedMasterStateError: There is state without a hook and that is not allowed; no hook was
+                called.
+            CodecError: A state can't be decoded.
+        """
+        by_name = {state.identifier: state for state in states}
+        unmatched = sorted(by_name.keys() - self._hooks.keys())
+        if unmatched and not allow_non_restored:
+            msg = (
+                f"checkpoint {checkpoint_id} holds state of the master hooks {', '.join(unmatched)}, which "
+                "the job does not have any more. Add them again under the same identifiers, or restore with "
+                "allow_non_restored_state=True to leave their state behind"
+            )
+            raise UnmatchedMasterStateError(msg)
+        for identifier, hook in self._hooks.items():
+            state = by_name.get(identifier)
+            value = NO_STATE if state is None else self._codec.loads(state.data)
+            hook.restore_checkpoint(checkpoint_id, value)
+
+    def reset(self) -> None:
+        """The job starts from nothing: tell every hook."""
+        for hook in self._hooks.values():
+            hook.reset()
+
+    def close(self) -> None:
+        """The job has ended: close every hook, once, and forget it."""
+        hooks, self._hooks = self._hooks, {}
+        for hook in hooks.values():
+            hook.close()
+
+    def statistics(self) -> HookStatistics:
+        """Counters so far."""
+        return HookStatistics(len(self._hooks), self._triggered, self._failed)

@@ -1,0 +1,279 @@
+"""`DecisionLog`: the numbered log in which all durable decisions of a job stand.
+
+What it does. Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job
+ended) is a file of its own, a *slot*: 0, 1, 2, ... A slot is claimed by put-if-absent, so of everybody who
+wants it exactly one gets it, and a decision is made at the moment its file appears. Old and new attempts
+contend for the same slots: a completion of the old one stands either in front of the new one's
+`AttemptBegun`, then the new attempt restores from it, or nowhere.
+
+Why it is right.
+
+1. *No gaps.* A writer asks for slot n only when it has seen slots up to n - 1.
+2. *One writer an attempt.* An attempt begins only when the storage has *said* that the put succeeded. Whoever
+   gets no answer, or finds the slot taken (even by itself), begins once more with a larger number. So nobody
+   else has my number, and every record with it is mine.
+3. *Fencing.* A writer that has begun goes on from its own slot. The first record of anybody else behind it is
+   therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the slot, reads
+   it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that record.
+4. *Lost answers.* A put may have happened although it looks failed, or may happen later. The same bytes are
+   put again; a slot that turns out to hold my own record is claimed. If nothing helps, `OutcomeUnknownError`
+   says so, and the next record contends for the *same* slot, so the record in doubt gets in now or never.
+5. *Compaction* writes all that matters as one record (`LogCompacted`), in a slot of its own, and then deletes
+   older slots. A replay reads backwards up to the newest compaction, so whatever lies in front of it does not
+   matter, deleted or not; a crash in between leaves files that the next compaction deletes. A deleted slot
+   can be put again by somebody who has slept, and that would look like success. So
+   a) the slots of `AttemptBegun` are never deleted. By 3 a writer of an old attempt wants just such a slot.
+   b) Somebody who is about to *begin* may want any deleted slot. After its put it looks for a compaction
+      behind its slot. If there is one, its record was put in vain or is past already: it begins once more. If
+      there is none, nothing at or behind its slot was ever deleted. The record in vain stays; it is in
+      front of a compaction, where nobody reads it.
+   c) Only slots in front of the *last but one* compaction are deleted. A listing may miss a file that
+      appears while it runs and one that vanishes; so one of two compactions is always seen, and
+      somebody who reads while another compacts still finds what it has listed.
+
+What it must never do: say `Claimed` for a record that a replay does not find; say `Fenced` for one that it
+finds; delete the slot of an `AttemptBegun`; take silence of the storage for a refusal.
+All methods block, and are called from one thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.checkpoint.log.claims import Claim, DecisionLogStatistics
+from penstock.runtime.checkpoint.log.claims import Claimed as Claimed
+from penstock.runtime.checkpoint.log.claims import Fenced as Fenced
+from penstock.runtime.checkpoint.log.claims import OutcomeUnknownError as OutcomeUnknownError
+from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.log.records import (
+    AttemptBegun,
+    CheckpointCompleted,
+    CheckpointsDropped,
+    JobEnded,
+    LogRecord,
+    Parallelism,
+    encode_record,
+)
+from penstock.runtime.checkpoint.log.slots import PUT_TRIES, LogSlots
+from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
+
+#: How often an attempt tries to begin; only a storage that answers nonsense needs so many.
+BEGIN_TRIES: Final = 1000
+
+#: After so many records the log is compacted.
+COMPACT_EVERY: Final = 200
+
+
+class DecisionLog:
+    """Reads and writes the log of one job.
+
+    Args:
+        storage: Where it is; it must have an atomic put-if-absent.
+        paths: Of the job.
+        compact_every: After how many records the log is compacted; at least 2.
+
+    Raises:
+        ValueError: `compact_every` is less than 2.
+
+    Example:
+        >>> from penstock.runtime.snapshot.memory_storage import MemoryStorage
+        >>> place = MemoryStorage(), SnapshotPaths("job")
+        >>> old, new = DecisionLog(*place), DecisionLog(*place)
+        >>> old.begin_attempt(now=1.0)
+        AttemptBegun(attempt=1, restored_checkpoint=None, at=1.0, parallelism=())
+        >>> new.begin_attempt(now=2.0)
+        AttemptBegun(attempt=2, restored_checkpoint=None, at=2.0, parallelism=())
+        >>> old.end("finished", None, now=3.0)
+        Fenced(newer_attempt=2)
+    """
+
+    def __init__(
+        self, storage: SnapshotStorage, paths: SnapshotPaths, *, compact_every: int = COMPACT_EVERY
+    ) -> None:
+        if compact_every < 2:
+            msg = f"compact_every={compact_every}: a compaction is a record itself, so give at least 2"
+            raise ValueError(msg)
+        self._storage = storage
+        self._paths = paths
+        self._reader = LogReader(storage, paths)
+        self._compact_every = compact_every
+        self._view = LogView()
+        self._attempt = 0
+        self._fenced: Fenced | None = None
+        self._slots = LogSlots(storage, paths, self._reader)
+        self._claimed = self._compactions = 0
+        self._compaction_error = ""
+
+    @property
+    def view(self) -> LogView:
+        """What this writer knows without asking the storage."""
+        return self._view
+
+    def replay(self) -> LogView:
+        """Read the log; changes nothing.
+
+        Raises:
+            CorruptSnapshotError: A record is damaged or missing.
+            StorageError: The log could not be read.
+        """
+        return self._reader.replay()
+
+    def begin_attempt(
+        self, now: float, known_attempt: int = 0, parallelism: Parallelism | None = None
+    ) -> AttemptBegun | JobEnded:
+        """Take the job over from whoever has it; gives how the job ended when it has.
+
+        Args:
+            now: Wall-clock seconds.
+            known_attempt: An attempt that is known to have begun, whoever began it.
+            parallelism: What the job is rescaled to; `None` for what it was.
+
+        Raises:
+            CorruptSnapshotError: A record is damaged or missing, or the log has been deleted.
+            StorageError: The storage does not answer; no attempt has begun that anybody would act for.
+        """
+        unanswered = 0
+        for _ in range(BEGIN_TRIES):
+            view = self._reader.replay()
+            self._reader.require_no_loss(view, self._view, known_attempt)
+            if view.ended is not None:
+                self._view = view
+                return view.ended
+            newest = None if view.newest is None else view.newest.checkpoint_id
+            parallel = view.parallelism if parallelism is None else parallelism
+            record = AttemptBegun(view.last_attempt + 1, newest, now, parallel)
+            try:
+                self._slots.put_once(view.next_slot, encode_record(record))
+            except ObjectExistsError:
+                continue
+            except StorageError:
+                unanswered += 1
+                if unanswered == PUT_TRIES:
+                    raise
+                continue
+            if not self._reader.is_compacted_behind(view.next_slot):
+                self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
+                self._claimed += 1
+                return record
+        where = f"{self._storage.url}/{self._paths.log}"
+        msg = (
+            f"no attempt could begin: {where} lists slots as free that are taken; is the listing up to date?"
+        )
+        raise StorageError(msg)
+
+    def complete(self, record: CheckpointCompleted) -> Claim:
+        """Make a checkpoint exist.
+
+        Raises:
+            OutcomeUnknownError: Its files must stay: it may exist.
+            CorruptSnapshotError: The log is damaged.
+            ValueError: The record is of another attempt than this writer.
+        """
+        if record.attempt != self._attempt:
+            msg = f"a record of attempt {record.attempt} can't be written by attempt {self._attempt}"
+            raise ValueError(msg)
+        return self._append(record)
+
+    def drop(self, checkpoint_ids: tuple[int, ...], now: float) -> Claim:
+        """Let checkpoints go; their files may be deleted once this is claimed, never before.
+
+        Raises:
+            OutcomeUnknownError: Their files must stay.
+            CorruptSnapshotError: The log is damaged.
+        """
+        return self._append(CheckpointsDropped(tuple(checkpoint_ids), self._attempt, now))
+
+    def end(self, state: str, cause: str | None, now: float) -> Claim:
+        """End the job for good.
+
+        Raises:
+            OutcomeUnknownError: Ask again; an end that got in is found.
+            CorruptSnapshotError: The log is damaged.
+        """
+        return self._append(JobEnded(state, cause, self._attempt, now))
+
+    def statistics(self) -> DecisionLogStatistics:
+        """Counters."""
+        return DecisionLogStatistics(
+            self._attempt,
+            self._view.next_slot,
+            self._view.records_since_compaction,
+            self._claimed,
+            self._slots.conflicts,
+            self._slots.unanswered,
+            self._compactions,
+            self._compaction_error,
+        )
+
+    def _append(self, record: LogRecord) -> Claim:
+        claim, view = self._claim(record), self._view
+        is_due = view.ended is None and view.records_since_compaction >= self._compact_every
+        if is_due and isinstance(claim, Claimed):
+            self._compact(record.at)
+        return claim
+
+    def _claim(self, record: LogRecord) -> Claim:
+        if self._attempt == 0:
+            msg = "an attempt must begin before it decides anything"
+            raise RuntimeError(msg)
+        data = encode_record(record)
+        while True:
+            if self._fenced is not None:
+                return self._fenced
+            known = self._known(record)
+            if known is not None:
+                return known
+            slot = self._view.next_slot
+            found = self._slots.claim(slot, data)
+            if found is None or found == record:
+                self._claimed += 1
+                self._view = self._view.after(record)
+                return Claimed(slot)
+            self._follow(slot, found)
+
+    def _known(self, record: LogRecord) -> Claim | None:
+        """The answer, if the log is known to have it: an earlier try got in without an answer."""
+        ended = self._view.ended
+        if isinstance(record, JobEnded) and ended is not None and ended.state == record.state:
+            return Claimed(self._view.next_slot - 1)
+        if ended is not None:
+            return Fenced(ended.attempt)
+        if isinstance(record, CheckpointCompleted):
+            for completed in self._view.completed:
+                if completed.metadata == record.metadata:
+                    return Claimed(self._view.next_slot - 1)
+        return None
+
+    def _follow(self, slot: int, found: LogRecord) -> None:
+        """Another record has the slot: take it into the view, or learn that this attempt is past."""
+        if found.attempt > self._attempt:
+            self._fenced = Fenced(found.attempt)
+        elif found.attempt == self._attempt:
+            self._view = self._view.after(found)
+        else:
+            msg = (
+                f"{self._storage.url}/{self._paths.log_slot(slot)} was written by attempt {found.attempt} "
+                f"after attempt {self._attempt} had begun; does the storage really refuse to overwrite?"
+            )
+            raise CorruptSnapshotError(msg)
+
+    def _compact(self, now: float) -> None:
+        """Compact; a failure costs space only and is made good by a later compaction."""
+        record, slot = self._view.compacted(now), self._view.next_slot
+        try:
+            found = self._slots.claim(slot, encode_record(record))
+            if found is not None and found != record:
+                # It must hold all that is in front of its own slot: in any other slot it would be wrong.
+                self._follow(slot, found)
+                return
+            self._view = self._view.after(record)
+            self._compactions += 1
+            if record.previous is not None:
+                self._storage.delete(self._reader.superseded(record.previous, record.begun_slots))
+        except StorageError as error:
+            self._compaction_error = str(error)
+        else:
+            self._compaction_error = ""

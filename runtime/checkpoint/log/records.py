@@ -1,0 +1,205 @@
+"""The records of the log of decisions, and their form in storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.handles import FileHandle
+from penstock.runtime.snapshot.sealed_file import damaged, seal, unseal
+
+#: Vertices and their parallelism, as far as a job was rescaled.
+Parallelism: TypeAlias = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptBegun:
+    """A new attempt owns the job; older ones decide nothing any more.
+
+    Attributes:
+        attempt: Its number, larger than every earlier one; gaps are normal.
+        restored_checkpoint: The newest completed checkpoint at this moment; `None` when there is none.
+        at: Wall-clock seconds.
+        parallelism: Vertices of another parallelism than the job was submitted with, sorted by id.
+    """
+
+    attempt: int
+    restored_checkpoint: int | None
+    at: float
+    parallelism: Parallelism = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCompleted:
+    """A checkpoint or savepoint exists from now on.
+
+    Attributes:
+        checkpoint_id: Its id.
+        attempt: The attempt that took it.
+        kind: Checkpoint or savepoint.
+        metadata: Where it is described.
+        at: Wall-clock seconds.
+        subsumes: Checkpoints that the job lets go in the same step.
+    """
+
+    checkpoint_id: int
+    attempt: int
+    kind: SnapshotKind
+    metadata: FileHandle
+    at: float
+    subsumes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsDropped:
+    """The job is not restored from these checkpoints any more; their files may go.
+
+    Attributes:
+        checkpoint_ids: Which.
+        attempt: The attempt that decided it.
+        at: Wall-clock seconds.
+    """
+
+    checkpoint_ids: tuple[int, ...]
+    attempt: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The job has ended for good; no attempt begins any more.
+
+    Attributes:
+        state: How: `finished`, `failed` or `cancelled`.
+        cause: Why, when it failed.
+        attempt: The attempt that decided it.
+        at: Wall-clock seconds.
+    """
+
+    state: str
+    cause: str | None
+    attempt: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogCompacted:
+    """All that the records in front of this one come to; most of them may go.
+
+    Attributes:
+        attempt: The attempt that compacted; the newest one.
+        completed: Completed checkpoints that are kept, by id.
+        highest_checkpoint_id: Of all that ever completed; -1 for none.
+        begun_slots: Slots of all `AttemptBegun` records; these are never deleted.
+        previous: Slot of the compaction before this one; `None` for the first.
+        at: Wall-clock seconds.
+        parallelism: As in the newest `AttemptBegun`.
+    """
+
+    attempt: int
+    completed: tuple[CheckpointCompleted, ...]
+    highest_checkpoint_id: int
+    begun_slots: tuple[int, ...]
+    previous: int | None
+    at: float
+    parallelism: Parallelism = ()
+
+
+LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped | JobEnded | LogCompacted
+
+_MAGIC: Final = b"PENSTKLG"
+_VERSION: Final = 1
+_WHAT: Final = "a record of the log of decisions"
+
+
+def encode_record(record: LogRecord) -> bytes:
+    """A record as the content of its file."""
+    match record:
+        case AttemptBegun(attempt, restored, at, parallelism):
+            body: list[Any] = ["begun", attempt, restored, at, parallelism]
+        case CheckpointCompleted():
+            body = ["completed", *_encode_completed(record)]
+        case CheckpointsDropped(ids, attempt, at):
+            body = ["dropped", ids, attempt, at]
+        case JobEnded(state, cause, attempt, at):
+            body = ["ended", state, cause, attempt, at]
+        case LogCompacted(attempt, completed, highest, begun, previous, at, parallelism):
+            body = [
+                "compacted",
+                attempt,
+                [_encode_completed(c) for c in completed],
+                highest,
+                begun,
+                previous,
+                at,
+                parallelism,
+            ]
+    return seal(_MAGIC, _VERSION, body)
+
+
+def decode_record(data: bytes, path: str) -> LogRecord:
+    """The record in a file.
+
+    Args:
+        data: The file's content.
+        path: Its path, for messages.
+
+    Raises:
+        CorruptSnapshotError: It is damaged; names the file.
+        StorageError: A newer version wrote it.
+
+    Example:
+        >>> decode_record(encode_record(JobEnded("finished", None, 2, 0.0)), "x")
+        JobEnded(state='finished', cause=None, attempt=2, at=0.0)
+    """
+    body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
+    try:
+        return _decode(body)
+    except (ValueError, TypeError, IndexError) as error:
+        raise damaged(_WHAT, path, f"its content makes no record ({error})") from error
+
+
+def _decode(body: list[Any]) -> LogRecord:
+    name, *rest = body
+    match name:
+        case "begun":
+            attempt, restored, at, *more = rest
+            return AttemptBegun(attempt, restored, at, *map(_decode_parallelism, more))
+        case "completed":
+            return _decode_completed(rest)
+        case "dropped":
+            ids, attempt, at = rest
+            return CheckpointsDropped(tuple(ids), attempt, at)
+        case "ended":
+            return JobEnded(*rest)
+        case "compacted":
+            attempt, completed, highest, begun, previous, at, *more = rest
+            kept = tuple(_decode_completed(c) for c in completed)
+            parallelism = map(_decode_parallelism, more)
+            return LogCompacted(attempt, kept, highest, tuple(begun), previous, at, *parallelism)
+    msg = f"there is no kind {name!r}"
+    raise ValueError(msg)
+
+
+def _decode_parallelism(item: list[Any]) -> Parallelism:
+    return tuple((vertex, number) for vertex, number in item)
+
+
+def _encode_completed(record: CheckpointCompleted) -> list[Any]:
+    file = record.metadata
+    return [
+        record.checkpoint_id,
+        record.attempt,
+        record.kind.value,
+        [file.path, file.size, file.checksum],
+        record.at,
+        record.subsumes,
+    ]
+
+
+def _decode_completed(item: list[Any]) -> CheckpointCompleted:
+    checkpoint_id, attempt, kind, file, at, subsumes = item
+    return CheckpointCompleted(
+        checkpoint_id, attempt, SnapshotKind(kind), FileHandle(*file), at, tuple(subsumes)
+    )

@@ -1,0 +1,86 @@
+"""`LogSlots`: claims slots of the log of decisions, each by put-if-absent, asked until there is an answer.
+
+A put may have happened although it looks failed, or may happen later. So the same bytes are put again, and a
+slot that is taken then is read: what is in it may be one's own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.checkpoint.log.claims import OutcomeUnknownError
+from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.log.records import LogRecord
+from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
+
+#: How often a put without an answer is made before the outcome counts as unknown.
+PUT_TRIES: Final = 3
+
+
+class LogSlots:
+    """Puts records into the slots of one job's log; every call blocks.
+
+    Args:
+        storage: Where it is; it must have an atomic put-if-absent.
+        paths: Of the job.
+        reader: Reads slots that are taken.
+
+    Attributes:
+        conflicts: Puts that found the slot taken.
+        unanswered: Puts that failed otherwise.
+    """
+
+    def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths, reader: LogReader) -> None:
+        self._storage = storage
+        self._paths = paths
+        self._reader = reader
+        self.conflicts = self.unanswered = 0
+
+    def put_once(self, slot: int, data: bytes) -> None:
+        """Try to claim a slot, once.
+
+        Raises:
+            ObjectExistsError: It is taken.
+            StorageError: There was no answer: it may be taken by this.
+        """
+        try:
+            self._storage.put(self._paths.log_slot(slot), data, create=True)
+        except ObjectExistsError:
+            self.conflicts += 1
+            raise
+        except StorageError:
+            self.unanswered += 1
+            raise
+
+    def claim(self, slot: int, data: bytes) -> LogRecord | None:
+        """Claim a slot; `None` when that worked, otherwise what is in it.
+
+        Raises:
+            OutcomeUnknownError: There was no answer, however often it was asked.
+            CorruptSnapshotError: What is in it is damaged.
+        """
+        for _ in range(PUT_TRIES):
+            try:
+                self.put_once(slot, data)
+            except ObjectExistsError:
+                return self._found(slot)
+            except StorageError as error:
+                silence = error
+            else:
+                return None
+        msg = (
+            "nobody knows whether a record got into "
+            f"{self._storage.url}/{self._paths.log_slot(slot)}: {silence}"
+        )
+        raise OutcomeUnknownError(msg) from silence
+
+    def _found(self, slot: int) -> LogRecord:
+        try:
+            return self._reader.read(slot)
+        except CorruptSnapshotError:
+            raise
+        except StorageError as error:
+            msg = f"nobody knows what slot {slot} of {self._storage.url}/{self._paths.log} holds: {error}"
+            raise OutcomeUnknownError(msg) from error

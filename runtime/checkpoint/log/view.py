@@ -1,0 +1,114 @@
+"""`LogView`: what the records of the log of decisions come to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from penstock.runtime.checkpoint.log.records import (
+    AttemptBegun,
+    CheckpointCompleted,
+    CheckpointsDropped,
+    JobEnded,
+    LogCompacted,
+    LogRecord,
+    Parallelism,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """The state of a job after the records of the slots in front of `next_slot`.
+
+    Attributes:
+        last_attempt: The attempt that owns the job; 0 before the first.
+        completed: Completed checkpoints and savepoints that are kept, by id; the last one is the newest.
+        ended: How the job ended; `None` while it lives.
+        next_slot: The first slot that is free as far as is known.
+        highest_checkpoint_id: Of all that ever completed, dropped ones too; -1 for none.
+        begun_slots: Slots of all `AttemptBegun` records.
+        compacted_at: Slot of the newest compaction; `None` before the first.
+        parallelism: Vertices of another parallelism than the job was submitted with.
+
+    Example:
+        >>> view = LogView().after(AttemptBegun(1, None, 0.0))
+        >>> view.last_attempt, view.next_slot
+        (1, 1)
+    """
+
+    last_attempt: int = 0
+    completed: tuple[CheckpointCompleted, ...] = ()
+    ended: JobEnded | None = None
+    next_slot: int = 0
+    highest_checkpoint_id: int = -1
+    begun_slots: tuple[int, ...] = ()
+    compacted_at: int | None = None
+    parallelism: Parallelism = ()
+
+    @property
+    def newest(self) -> CheckpointCompleted | None:
+        """The checkpoint or savepoint that a restart begins with."""
+        return self.completed[-1] if self.completed else None
+
+    @property
+    def records_since_compaction(self) -> int:
+        """How many records a replay has to read."""
+        return self.next_slot - (self.compacted_at or 0)
+
+    def after(self, record: LogRecord) -> LogView:
+        """The view when `record` stands in `next_slot`."""
+        slot = self.next_slot
+        view = replace(self, next_slot=slot + 1, last_attempt=max(self.last_attempt, record.attempt))
+        match record:
+            case AttemptBegun():
+                begun_slots = (*self.begun_slots, slot)
+                return replace(view, begun_slots=begun_slots, parallelism=record.parallelism)
+            case CheckpointCompleted(checkpoint_id):
+                gone = (*record.subsumes, checkpoint_id)
+                return replace(
+                    view,
+                    completed=_by_id((*_without(self.completed, gone), replace(record, subsumes=()))),
+                    highest_checkpoint_id=max(self.highest_checkpoint_id, checkpoint_id),
+                )
+            case CheckpointsDropped(gone):
+                return replace(view, completed=_without(self.completed, gone))
+            case JobEnded():
+                return replace(view, ended=record)
+            case LogCompacted():
+                return replace(view, compacted_at=slot)
+
+    def compacted(self, at: float) -> LogCompacted:
+        """The record that stands for all of this."""
+        return LogCompacted(
+            self.last_attempt,
+            self.completed,
+            self.highest_checkpoint_id,
+            self.begun_slots,
+            self.compacted_at,
+            at,
+            self.parallelism,
+        )
+
+    @staticmethod
+    def at_compaction(record: LogCompacted, slot: int) -> LogView:
+        """The view after a compaction that stands in `slot`."""
+        return LogView(
+            record.attempt,
+            record.completed,
+            None,
+            slot + 1,
+            record.highest_checkpoint_id,
+            record.begun_slots,
+            slot,
+            record.parallelism,
+        )
+
+
+def _without(
+    completed: tuple[CheckpointCompleted, ...], gone: Collection[int]
+) -> tuple[CheckpointCompleted, ...]:
+    return tuple(c for c in completed if c.checkpoint_id not in gone)
+
+
+def _by_id(completed: tuple[CheckpointCompleted, ...]) -> tuple[CheckpointCompleted, ...]:
+    return tuple(sorted(completed, key=lambda c: c.checkpoint_id))

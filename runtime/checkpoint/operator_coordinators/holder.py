@@ -1,0 +1,294 @@
+"""`OperatorCoordinatorHolder`: one operator coordinator with its valve (Flink's class).
+
+It makes the coordinator's snapshot and the valve one thing. The snapshot counts only when the valve could be
+shut for it, and, as Flink's later versions do, only when every event that was sent before has been answered:
+a split that is in the snapshot of nobody because it is still on its way would be lost with the reader that
+it never reached. From then on events wait until the barriers are injected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import (
+    EventCallbacks,
+    EventSender,
+    OperatorEventValve,
+    ValveStatistics,
+)
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.operator_coordinator import (
+    EventAnswer,
+    OperatorCoordinator,
+    OperatorCoordinatorContext,
+)
+from penstock.runtime.ports import AsyncRunner
+
+T = TypeVar("T")
+
+CoordinatorFactory = Callable[[OperatorCoordinatorContext], OperatorCoordinator]
+
+
+@dataclass(slots=True)
+class _Snapshot:
+    """A checkpoint of the coordinator that has no answer yet."""
+
+    checkpoint_id: int
+    on_state: Callable[[bytes | None], None]
+    on_error: Callable[[BaseException], None]
+    state: bytes | None = None
+    is_given: bool = False
+
+
+class OperatorCoordinatorHolder:
+    """Holds one operator coordinator; see the module's text. It is the coordinator's context.
+
+    Args:
+        operator_id: Of which operator.
+        parallelism: How many subtasks it has.
+        make: Makes the coordinator.
+        sender: Carries events to subtasks.
+        runner: Runs what blocks.
+        fail_job: Told when the coordinator can't go on.
+    """
+
+    def __init__(
+        self,
+        operator_id: str,
+        parallelism: int,
+        make: CoordinatorFactory,
+        sender: EventSender,
+        runner: AsyncRunner,
+        fail_job: Callable[[str | PenstockError], None],
+    ) -> None:
+        self._operator_id = operator_id
+        self._parallelism = parallelism
+        self._runner = runner
+        self._fail_job = fail_job
+        self._in_flight = _InFlight(sender, self._finish_snapshot)
+        self._valve = OperatorEventValve(self._in_flight)
+        self._epoch = 0
+        self._snapshot: _Snapshot | None = None
+        self._coordinator = make(self)
+
+    # -- the coordinator's context ------------------------------------------------------------------------
+
+    @property
+    def operator_id(self) -> str:
+        """Of which operator."""
+        return self._operator_id
+
+    @property
+    def parallelism(self) -> int:
+        """How many subtasks the operator has."""
+        return self._parallelism
+
+    def send_event(self, subtask: int, event: Any, answer: EventAnswer | None = None) -> None:
+        """Send an event to a subtask, now or when the valve opens.
+
+        Raises:
+            ValueError: There is no such subtask.
+        """
+        if not 0 <= subtask < self._parallelism:
+            msg = f"operator {self._operator_id!r} has {self._parallelism} subtasks, none is number {subtask}"
+            raise ValueError(msg)
+        self._valve.send(subtask, event, answer or _NOBODY)
+
+    def run_in_background(
+        self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
+    ) -> None:
+        """Run what blocks; nothing is told after the next reset."""
+        epoch = self._epoch
+
+        def result(outcome: T) -> None:
+            if epoch == self._epoch:
+                on_result(outcome)
+
+        def error(cause: BaseException) -> None:
+            if epoch == self._epoch:
+                on_error(cause)
+
+        self._runner.run(work, result, error)
+
+    def fail_job(self, cause: str | PenstockError) -> None:
+        """The coordinator can't go on; an error of Penstock says by itself where it happened."""
+        if isinstance(cause, PenstockError):
+            self._fail_job(cause)
+        else:
+            self._fail_job(f"the coordinator of operator {self._operator_id!r}: {cause}")
+
+    # -- its life -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The attempt begins."""
+        self._coordinator.start()
+
+    def close(self) -> None:
+        """The attempt or the job is over."""
+        self._forget()
+        self._coordinator.close()
+
+    def reset_to_checkpoint(self, checkpoint_id: int | None, state: bytes | None) -> None:
+        """The whole job starts from a checkpoint, or from nothing (`None`)."""
+        self._forget()
+        self._coordinator.reset_to_checkpoint(checkpoint_id, state)
+
+    def rescaled(self, parallelism: int) -> None:
+        """The operator has another number of subtasks from now on; a reset follows."""
+        self._parallelism = parallelism
+
+    def subtask_failed(self, subtask: int, reason: str) -> None:
+        """A subtask is gone: what waits for it is dropped, and the coordinator takes back what it gave it."""
+        self._in_flight.forget_subtask(subtask)
+        self._coordinator.subtask_failed(subtask, reason)
+        self._valve.reset_subtask(subtask)
+
+    def subtask_reset(self, subtask: int, checkpoint_id: int | None) -> None:
+        """A failed subtask comes back with the state of this checkpoint."""
+        self._coordinator.subtask_reset(subtask, checkpoint_id)
+
+    def handle_event(self, subtask: int, event: Any) -> None:
+        """A subtask has sent an event; a coordinator that fails over it fails the job."""
+        try:
+            self._coordinator.handle_event(subtask, event)
+        except Exception as error:  # users' enumerators are behind it
+            self.fail_job(error if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}")
+
+    # -- checkpoints --------------------------------------------------------------------------------------
+
+    def checkpoint(
+        self,
+        checkpoint_id: int,
+        on_state: Callable[[bytes | None], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Take a snapshot of the coordinator.
+
+        Args:
+            checkpoint_id: For which checkpoint.
+            on_state: Told the state when the valve is shut behind it and nothing is on its way.
+            on_error: Told why there is none.
+        """
+        snapshot = _Snapshot(checkpoint_id, on_state, on_error)
+        try:
+            self._valve.mark_for_checkpoint(checkpoint_id)
+            self._snapshot = snapshot
+            self._coordinator.checkpoint(checkpoint_id, _SnapshotAnswer(self, snapshot))
+        except Exception as error:  # users' enumerators are behind it
+            if self._snapshot is snapshot:
+                self._snapshot = None
+            on_error(error)
+            what = f"checkpoint {checkpoint_id}: {type(error).__name__}: {error}"
+            self.fail_job(error if isinstance(error, PenstockError) else what)
+
+    def after_barrier_injection(self, checkpoint_id: int) -> None:
+        """The sources have their barriers: events go on."""
+        self._valve.open_and_unmark()
+
+    def abort_current_triggering(self) -> None:
+        """The start of a checkpoint was given up: events go on."""
+        self._snapshot = None
+        self._valve.open_and_unmark()
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete."""
+        self._coordinator.notify_complete(checkpoint_id)
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up."""
+        self._coordinator.notify_aborted(checkpoint_id)
+
+    def statistics(self) -> ValveStatistics:
+        """What the valve did."""
+        return self._valve.statistics()
+
+    def take_snapshot(self, snapshot: _Snapshot, state: bytes | None) -> None:
+        """The coordinator has given its state (see `_SnapshotAnswer`)."""
+        try:
+            self._valve.shut(snapshot.checkpoint_id)
+        except RuntimeError as error:
+            self.fail_snapshot(snapshot, error)
+            return
+        snapshot.state, snapshot.is_given = state, True
+        self._finish_snapshot()
+
+    def fail_snapshot(self, snapshot: _Snapshot, error: BaseException) -> None:
+        """The coordinator could not take its snapshot."""
+        if self._snapshot is snapshot:
+            self._snapshot = None
+        snapshot.on_error(error)
+
+    def _finish_snapshot(self) -> None:
+        snapshot = self._snapshot
+        if snapshot is not None and snapshot.is_given and self._in_flight.is_empty:
+            self._snapshot = None
+            snapshot.on_state(snapshot.state)
+
+    def _forget(self) -> None:
+        self._epoch += 1
+        self._in_flight.forget()
+        self._snapshot = None
+        self._valve.reset()
+
+
+class _SnapshotAnswer:
+    """Takes the one answer of a coordinator."""
+
+    def __init__(self, holder: OperatorCoordinatorHolder, snapshot: _Snapshot) -> None:
+        self._holder = holder
+        self._snapshot = snapshot
+        self._is_given = False
+
+    def complete(self, state: bytes | None) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._holder.take_snapshot(self._snapshot, state)
+
+    def fail(self, error: BaseException) -> None:
+        if not self._is_given:
+            self._is_given = True
+            self._holder.fail_snapshot(self._snapshot, error)
+
+
+class _InFlight:
+    """A sender that knows the events which are on their way."""
+
+    def __init__(self, sender: EventSender, on_empty: Callable[[], None]) -> None:
+        self._sender = sender
+        self._on_empty = on_empty
+        self._numbers = count()
+        self._open: dict[int, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._open
+
+    def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
+        number = next(self._numbers)
+        self._open[number] = subtask
+
+        def answered(tell: Callable[[], None]) -> None:
+            if number in self._open:
+                del self._open[number]
+                tell()
+                if self.is_empty:
+                    self._on_empty()
+
+        callbacks = EventCallbacks(
+            lambda: answered(answer.sent), lambda error: answered(lambda: answer.failed(error))
+        )
+        self._sender.send(subtask, event, callbacks)
+
+    def forget(self) -> None:
+        """Nobody is told any more what becomes of them."""
+        self._open.clear()
+
+    def forget_subtask(self, subtask: int) -> None:
+        """The same for those to one subtask, which is gone."""
+        self._open = {number: to for number, to in self._open.items() if to != subtask}
+
+
+_NOBODY = EventCallbacks(lambda: None, lambda error: None)

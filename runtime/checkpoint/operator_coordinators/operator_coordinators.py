@@ -1,0 +1,147 @@
+"""All operator coordinators of a job, as the checkpoint coordinator sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import ValveStatistics
+from penstock.runtime.errors import PenstockError, StorageError
+from penstock.runtime.snapshot.handles import InlineHandle, OperatorState, StateHandle
+
+
+class UnmatchedCoordinatorStateError(PenstockError):
+    """A checkpoint holds the state of an operator coordinator that the job does not have."""
+
+
+class OperatorCoordinators:
+    """The holders of a job.
+
+    Args:
+        holders: One for each operator that has a coordinator.
+    """
+
+    def __init__(self, holders: Iterable[OperatorCoordinatorHolder] = ()) -> None:
+        self._holders = {holder.operator_id: holder for holder in holders}
+
+    @property
+    def operator_ids(self) -> tuple[str, ...]:
+        """Which operators have one."""
+        return tuple(self._holders)
+
+    def checkpoint(
+        self,
+        operator_id: str,
+        checkpoint_id: int,
+        on_state: Callable[[StateHandle | None], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        """Ask a coordinator for its snapshot.
+
+        Args:
+            operator_id: Whose.
+            checkpoint_id: For which checkpoint.
+            on_state: Told its state, `None` if it has none.
+            on_failed: Told why there is none.
+        """
+        self._holders[operator_id].checkpoint(
+            checkpoint_id, lambda data: on_state(None if data is None else InlineHandle(data)), on_failed
+        )
+
+    def after_barrier_injection(self, checkpoint_id: int) -> None:
+        """The sources have their barriers."""
+        for holder in self._holders.values():
+            holder.after_barrier_injection(checkpoint_id)
+
+    def abort_current_triggering(self) -> None:
+        """The start of a checkpoint was given up."""
+        for holder in self._holders.values():
+            holder.abort_current_triggering()
+
+    def rescaled(self, operator_id: str, parallelism: int) -> None:
+        """An operator has another number of subtasks from now on; a reset follows."""
+        self._holders[operator_id].rescaled(parallelism)
+
+    def reset_to_checkpoint(
+        self,
+        checkpoint_id: int | None,
+        operators: Mapping[str, OperatorState] | None = None,
+        *,
+        allow_non_restored: bool = False,
+    ) -> None:
+        """The whole job starts from a checkpoint, or from nothing.
+
+        An operator that the checkpoint does not know starts from nothing.
+
+        Args:
+            checkpoint_id: The checkpoint; `None` for none.
+            operators: Its states.
+            allow_non_restored: Whether the state of a coordinator that is gone may be left behind.
+
+        Raises:
+            UnmatchedCoordinatorStateError: There is such state and that is not allowed; nothing was restored.
+            StorageError: A coordinator's state is not in the metadata.
+        """
+        known = operators or {}
+        unmatched = [o for o, s in known.items() if s.coordinator is not None and o not in self._holders]
+        if unmatched and not allow_non_restored:
+            msg = (
+                f"checkpoint {checkpoint_id} holds state of the coordinators of {', '.join(unmatched)}, but "
+                "in this job they have none: what they have not handed out yet would be lost. Keep these "
+                "sources as they were, or restore with allow_non_restored_state=True"
+            )
+            raise UnmatchedCoordinatorStateError(msg)
+        for operator_id, holder in self._holders.items():
+            state = known.get(operator_id)
+            if state is None:
+                holder.reset_to_checkpoint(None, None)
+                continue
+            handle = state.coordinator
+            if handle is not None and not isinstance(handle, InlineHandle):
+                msg = f"the state of the coordinator of {operator_id!r} is not in the checkpoint's metadata"
+                raise StorageError(msg)
+            holder.reset_to_checkpoint(checkpoint_id, None if handle is None else handle.data)
+
+    def start(self) -> None:
+        """The attempt begins."""
+        for holder in self._holders.values():
+            holder.start()
+
+    def handle_event(self, operator_id: str, subtask: int, event: Any) -> bool:
+        """A subtask has sent an event; `False` when its operator has no coordinator."""
+        holder = self._holders.get(operator_id)
+        if holder is None:
+            return False
+        holder.handle_event(subtask, event)
+        return True
+
+    def subtask_failed(self, operator_id: str, subtask: int, reason: str) -> None:
+        """A subtask is gone."""
+        if (holder := self._holders.get(operator_id)) is not None:
+            holder.subtask_failed(subtask, reason)
+
+    def subtask_reset(self, operator_id: str, subtask: int, checkpoint_id: int | None) -> None:
+        """A failed subtask comes back with the state of this checkpoint, while others go on."""
+        if (holder := self._holders.get(operator_id)) is not None:
+            holder.subtask_reset(subtask, checkpoint_id)
+
+    def notify_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete."""
+        for holder in self._holders.values():
+            holder.notify_complete(checkpoint_id)
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was given up."""
+        for holder in self._holders.values():
+            holder.notify_aborted(checkpoint_id)
+
+    def close(self) -> None:
+        """The job is over."""
+        holders, self._holders = self._holders, {}
+        for holder in holders.values():
+            holder.close()
+
+    def statistics(self) -> dict[str, ValveStatistics]:
+        """What each valve did, by operator."""
+        return {operator_id: holder.statistics() for operator_id, holder in self._holders.items()}

@@ -1,0 +1,188 @@
+"""`OperatorEventValve`: holds an operator coordinator's events back around a checkpoint (Flink's class).
+
+A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
+both snapshots or in neither: a split that a coordinator hands out after its own snapshot, and that reaches
+its reader before the barrier, would be read by the reader and handed out again after a restore. So the valve
+is shut from the coordinator's snapshot until the sources have their barriers. What is sent in between waits
+and goes out behind the barriers, in the order in which it was sent.
+
+Its life in one checkpoint: it is *marked* for the checkpoint when the coordinator is asked for its snapshot,
+*shut* when the coordinator has given it, and *opened* when the barriers are injected or the start was given
+up. A mark that is older than the last one, or a snapshot for another mark, is a bug and refused.
+
+What it must never do: send an event while it is shut, change the order of two events of one subtask, or send
+an event that was held for a subtask that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.operator_coordinator import EventAnswer
+
+_NONE: Final = -1
+
+
+class EventDiscardedError(PenstockError):
+    """An event was never sent: its subtask failed or the job was restored while the event waited."""
+
+
+class EventSender(Protocol):
+    """The port that carries events to the subtasks of one operator, those of one subtask in order."""
+
+    def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
+        """Send an event; `answer` is told at once or later, in the coordinator's thread.
+
+        Args:
+            subtask: Index of the receiver.
+            event: The event.
+            answer: Told what became of it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEvent:
+    """An event that waits behind the valve.
+
+    Attributes:
+        event: The event.
+        answer: Told what becomes of it.
+    """
+
+    event: Any
+    answer: EventAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class ValveStatistics:
+    """What a valve did.
+
+    Attributes:
+        is_shut: Whether events wait now.
+        held: Events that wait.
+        passed: Events handed to the sender.
+        discarded: Events that waited for a subtask that failed, or for a job that was restored.
+    """
+
+    is_shut: bool
+    held: int
+    passed: int
+    discarded: int
+
+
+class OperatorEventValve:
+    """Lets events through, or holds them; see the module's text.
+
+    Args:
+        sender: Where events go.
+    """
+
+    def __init__(self, sender: EventSender) -> None:
+        self._sender = sender
+        self._held: dict[int, list[HeldEvent]] = {}
+        self._is_shut = False
+        self._marked = self._last_marked = _NONE
+        self._passed = self._discarded = 0
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether events wait."""
+        return self._is_shut
+
+    def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
+        """Send an event, now or when the valve opens.
+
+        Args:
+            subtask: Index of the subtask, from 0.
+            event: What to send.
+            answer: Told what became of it.
+        """
+        if self._is_shut:
+            self._held.setdefault(subtask, []).append(HeldEvent(event, answer))
+        else:
+            self._passed += 1
+            self._sender.send(subtask, event, answer)
+
+    def mark_for_checkpoint(self, checkpoint_id: int) -> None:
+        """The coordinator is about to be asked for its snapshot.
+
+        Raises:
+            RuntimeError: Another checkpoint is marked, or an equal or newer one was.
+        """
+        if self._marked != _NONE and self._marked != checkpoint_id:
+            msg = f"the valve is marked for checkpoint {self._marked} and can't be for {checkpoint_id}"
+            raise RuntimeError(msg)
+        if checkpoint_id <= self._last_marked:
+            msg = f"the valve was marked for checkpoint {self._last_marked} before {checkpoint_id}"
+            raise RuntimeError(msg)
+        self._marked = self._last_marked = checkpoint_id
+
+    def shut(self, checkpoint_id: int) -> None:
+        """The coordinator has given its snapshot.
+
+        Raises:
+            RuntimeError: The valve is not marked for this checkpoint.
+        """
+        if checkpoint_id != self._marked or checkpoint_id == _NONE:
+            marked = "nothing" if self._marked == _NONE else f"checkpoint {self._marked}"
+            msg = f"the valve can't be shut for checkpoint {checkpoint_id}: it is marked for {marked}"
+            raise RuntimeError(msg)
+        self._is_shut = True
+
+    def open_and_unmark(self) -> None:
+        """The barriers are injected, or the start was given up: send what waits."""
+        self._marked = _NONE
+        if not self._is_shut:
+            return
+        self._is_shut = False
+        held, self._held = self._held, {}
+        for subtask, events in held.items():
+            for waiting in events:
+                self.send(subtask, waiting.event, waiting.answer)
+
+    def reset(self) -> None:
+        """The job is restored: drop what waits, and open."""
+        held, self._held = self._held, {}
+        self._is_shut = False
+        self._marked = _NONE
+        for events in held.values():
+            self._discard(events, "the job was restored")
+
+    def reset_subtask(self, subtask: int) -> None:
+        """A subtask has failed: drop what waits for it."""
+        self._discard(self._held.pop(subtask, ()), f"subtask {subtask} failed")
+
+    def statistics(self) -> ValveStatistics:
+        """What it did so far."""
+        held = sum(len(events) for events in self._held.values())
+        return ValveStatistics(self._is_shut, held, self._passed, self._discarded)
+
+    def _discard(self, events: Iterable[HeldEvent], why: str) -> None:
+        for waiting in events:
+            self._discarded += 1
+            waiting.answer.failed(EventDiscardedError(f"the event was never sent: {why}"))
+
+
+@dataclass(frozen=True, slots=True)
+class EventCallbacks:
+    """An `EventAnswer` of two functions.
+
+    Attributes:
+        on_sent: The subtask has the event.
+        on_failed: It was not sent, or nobody knows.
+    """
+
+    on_sent: Callable[[], None]
+    on_failed: Callable[[BaseException], None]
+
+    def sent(self) -> None:
+        """The subtask has it."""
+        self.on_sent()
+
+    def failed(self, error: BaseException) -> None:
+        """It was not sent, or nobody knows whether it arrived."""
+        self.on_failed(error)

@@ -1,0 +1,219 @@
+"""`CompletedCheckpointStore`: what a job can be restored from, and what may be deleted.
+
+What it does. It holds the newest checkpoints. One that does not fit any more is *let go*: the job is never
+restored from it again. Its files are another matter: newer checkpoints name some of them, and a checkpoint
+that still runs may be about to. So a file is given back for deletion when
+
+* no checkpoint in the store names it,
+* no checkpoint that was let go and is still *held* names it: a running checkpoint was triggered when that one
+  was the newest, and names whatever it likes of its files in its acknowledgement,
+* no savepoint names it (savepoints have another owner and may live longer than the job), and
+* it belongs to this job at all (`may_delete`).
+
+Why it is right. A running checkpoint takes over files only of the checkpoint that its barrier confirms (its
+base). While the smallest base of all running ones is b, everything from b on is held; what is older has
+nobody left who could name it. A running checkpoint that completes is counted before anything is released.
+
+What it must never do: give back a file that anything above still names, or give one back twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from penstock.runtime.checkpoint.log.records import CheckpointCompleted
+from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.checkpoint.store.retention import is_kept_after, split_retained
+from penstock.runtime.checkpoint.store.shared_files import SharedFiles
+from penstock.runtime.config.checkpointing import KeepAfter
+from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import FileHandle
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedStoreStatistics:
+    """What the store holds.
+
+    Attributes:
+        checkpoints: Checkpoints that the job can be restored from.
+        savepoints: Savepoints that the job can be restored from.
+        held: Checkpoints that were let go and whose files wait for a running one.
+        files: Files that must stay.
+        size: Bytes of the newest checkpoint's or savepoint's state.
+        added: How many were added.
+        let_go: How many were let go.
+    """
+
+    checkpoints: int
+    savepoints: int
+    held: int
+    files: int
+    size: int
+    added: int
+    let_go: int
+
+
+class CompletedCheckpointStore:
+    """Keeps the newest completed checkpoints of one job.
+
+    Args:
+        retained: How many checkpoints are kept.
+        may_delete: Whether a file belongs to this job's checkpoints (`SnapshotPaths.may_delete`); by
+            default all do.
+        savepoints_count: Keep a savepoint like a checkpoint, in the order of completion, as Flink 1.11
+            does. A late savepoint then displaces a newer checkpoint, so jobs don't use it.
+
+    Raises:
+        ConfigurationError: `retained` is less than 1.
+    """
+
+    def __init__(
+        self,
+        retained: int = 1,
+        *,
+        may_delete: Callable[[FileHandle], bool] | None = None,
+        savepoints_count: bool = False,
+    ) -> None:
+        if retained < 1:
+            msg = f"retain={retained!r}: at least 1 completed checkpoint must be kept"
+            raise ConfigurationError(msg)
+        self._retained = retained
+        self._may_delete = may_delete
+        self._savepoints_count = savepoints_count
+        self._completed: list[CompletedCheckpoint] = []
+        self._held: list[CompletedCheckpoint] = []
+        self._files = SharedFiles()
+        self._added = self._let_go = 0
+
+    @property
+    def all(self) -> tuple[CompletedCheckpoint, ...]:
+        """Checkpoints and savepoints, oldest first."""
+        return tuple(self._completed)
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """The newest checkpoint or savepoint: what a restart begins with."""
+        return self._completed[-1] if self._completed else None
+
+    @property
+    def latest_checkpoint(self) -> CompletedCheckpoint | None:
+        """The newest one that is no savepoint: the only one whose files another checkpoint may name again."""
+        return next((c for c in reversed(self._completed) if not c.is_savepoint), None)
+
+    def add(
+        self, checkpoint: CompletedCheckpoint, *, oldest_pending_base: int | None = None
+    ) -> tuple[FileHandle, ...]:
+        """Take a checkpoint in, and let go of what does not fit any more.
+
+        Args:
+            checkpoint: Its record stands in the log.
+            oldest_pending_base: Smallest confirmed id of the checkpoints that still run, without this one;
+                `None` when none runs. One that builds on nothing (-1) may be left out.
+
+        Returns:
+            Files that nobody needs any more.
+
+        Raises:
+            ValueError: A checkpoint with this id is there already.
+        """
+        self._take(checkpoint)
+        self._added += 1
+        if self._savepoints_count:
+            kept, gone = self._completed[-self._retained :], self._completed[: -self._retained]
+        else:
+            kept, gone = split_retained(self._completed, self._retained)
+        self._completed = kept
+        self._held += gone
+        self._let_go += len(gone)
+        return self.release(oldest_pending_base)
+
+    def release(self, oldest_pending_base: int | None = None) -> tuple[FileHandle, ...]:
+        """A running checkpoint has ended: the files that nobody needs any more."""
+        free = [c for c in self._held if oldest_pending_base is None or c.checkpoint_id < oldest_pending_base]
+        self._held = [c for c in self._held if c not in free]
+        return self._released(free)
+
+    def unreferenced(self, files: Iterable[FileHandle]) -> tuple[FileHandle, ...]:
+        """Those of an abandoned checkpoint's files that may be deleted: nothing in here names them."""
+        return tuple(handle for handle in files if handle.path not in self._files and self._is_ours(handle))
+
+    def names(self, path: str) -> bool:
+        """Whether anything in here names a file."""
+        return path in self._files
+
+    def pin(self, files: Iterable[FileHandle]) -> None:
+        """Never give these files back: a savepoint names them.
+
+        Those that this store would not give back anyway need no pin: a job may take savepoints for years.
+        """
+        self._files.pin(handle.path for handle in files if self._is_ours(handle))
+
+    def subsumed_in(self, view: LogView) -> tuple[int, ...]:
+        """Ids that the log keeps and this store has let go: drop them before their files go."""
+        here = {c.checkpoint_id for c in self._completed}
+        return tuple(c.checkpoint_id for c in view.completed if c.checkpoint_id not in here)
+
+    def recover(
+        self, view: LogView, read: Callable[[CheckpointCompleted], CompletedCheckpoint]
+    ) -> tuple[CheckpointCompleted, ...]:
+        """Fill the empty store from the log.
+
+        Args:
+            view: The log.
+            read: Reads one checkpoint; blocks.
+
+        Returns:
+            Checkpoints that are damaged and therefore not in the store.
+        """
+        damaged = []
+        for record in view.completed:
+            try:
+                self._take(read(record))
+            except CorruptSnapshotError:
+                damaged.append(record)
+        return tuple(damaged)
+
+    def shutdown(self, job_state: str, keep_after: KeepAfter) -> tuple[FileHandle, ...]:
+        """Empty the store because the job has ended; the files to delete.
+
+        Args:
+            job_state: `finished`, `failed`, `cancelled` or `suspended`.
+            keep_after: After which end checkpoints stay.
+        """
+        if not is_kept_after(job_state, keep_after):
+            self._held += self._completed
+            self._let_go += len(self._completed)
+        self._completed = []
+        return self.release()
+
+    def statistics(self) -> CompletedStoreStatistics:
+        """What is held."""
+        savepoints = sum(c.is_savepoint for c in self._completed)
+        return CompletedStoreStatistics(
+            len(self._completed) - savepoints,
+            savepoints,
+            len(self._held),
+            len(self._files),
+            0 if self.latest is None else self.latest.size,
+            self._added,
+            self._let_go,
+        )
+
+    def _take(self, checkpoint: CompletedCheckpoint) -> None:
+        if any(c.checkpoint_id == checkpoint.checkpoint_id for c in (*self._completed, *self._held)):
+            msg = f"checkpoint {checkpoint.checkpoint_id} is in the store already"
+            raise ValueError(msg)
+        files = list(checkpoint.own_files())
+        self._files.retain(files)
+        if checkpoint.is_savepoint:
+            self.pin(files)
+        self._completed.append(checkpoint)
+
+    def _released(self, checkpoints: Iterable[CompletedCheckpoint]) -> tuple[FileHandle, ...]:
+        free = [handle for c in checkpoints for handle in self._files.release(c.own_files())]
+        return tuple(handle for handle in free if self._is_ours(handle))
+
+    def _is_ours(self, handle: FileHandle) -> bool:
+        return self._may_delete is None or self._may_delete(handle)

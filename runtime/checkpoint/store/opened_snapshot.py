@@ -1,0 +1,122 @@
+"""Finds the snapshot that a user names by a path or URL, and reads its metadata.
+
+    .../savepoint-<job>-<id>-<attempt>     a savepoint: its folder is a storage of its own, under any name
+    .../<job>/savepoint-<id>-<attempt>     a savepoint in a checkpoint storage: likewise
+    .../<job>/chk-<id>-<attempt>           a checkpoint: its files are named from the storage's root
+    .../<job>                              the newest checkpoint or savepoint of a job
+
+The path of a `metadata` file may be given for that of its folder. A savepoint is found under whatever name
+its folder has now. A checkpoint shares files with others of its job, so it is read where it was written, and
+only the whole storage can be moved.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.store.recovery import check_files
+from penstock.runtime.errors import (
+    ConfigurationError,
+    CorruptSnapshotError,
+    ObjectNotFoundError,
+    RestoreError,
+    StorageError,
+)
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.metadata import read_metadata
+from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
+
+_CHECKPOINT: Final = re.compile(r"chk-[0-9]+-[0-9]+")
+_LOOKED_FOR: Final = (
+    "name the folder of a savepoint, of a checkpoint (chk-...) in its storage, or of a job in its storage"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSnapshot:
+    """A snapshot that was found.
+
+    Attributes:
+        checkpoint: Its metadata; its `location` is the storage that its files are named from.
+        storage: That storage.
+    """
+
+    checkpoint: CompletedCheckpoint
+    storage: SnapshotStorage
+
+
+def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
+    """Find a snapshot, read its metadata, and see that all its files are there; blocks.
+
+    Args:
+        url: Where it is; see the module's text.
+        open_location: Opens storages.
+
+    Raises:
+        RestoreError: There is none, or a part of it is missing or damaged; says what to do.
+        StorageError: The storage could not be read.
+    """
+    place = url.rstrip("/").removesuffix(f"/{METADATA}").rstrip("/")
+    parent, _, name = place.rpartition("/")
+    try:
+        if _CHECKPOINT.fullmatch(name):
+            root, _, job = parent.rpartition("/")
+            return _read(root, f"{job}/{name}/{METADATA}", open_location)
+        storage = open_location(place)
+        if METADATA in storage.list(""):
+            return _read(place, METADATA, open_location)
+        return _newest_of_job(parent, name, open_location)
+    except CorruptSnapshotError as error:
+        msg = f"the job can't start from {url}: {error}"
+        raise RestoreError(msg) from error
+
+
+def _newest_of_job(root: str, job: str, open_location: StorageOpener) -> OpenedSnapshot:
+    nothing = f"there is no snapshot at {root}/{job}: {_LOOKED_FOR}"
+    try:
+        paths = SnapshotPaths(job)
+        storage = open_location(root)
+        if not storage.list(paths.log):
+            raise RestoreError(nothing)
+        newest = LogReader(storage, paths).replay().newest
+    except (ConfigurationError, ObjectNotFoundError) as error:
+        raise RestoreError(nothing) from error
+    if newest is None:
+        msg = (
+            f"job {job} has left no checkpoint in {root}; the setting keep_after says after which end of a "
+            "job its checkpoints stay, and a savepoint always stays"
+        )
+        raise RestoreError(msg)
+    opened = _read(root, newest.metadata.path, open_location)
+    location = opened.checkpoint.location
+    return opened if location == root or location is None else open_snapshot(location, open_location)
+
+
+def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:
+    storage = open_location(root or "/")
+    try:
+        checkpoint = read_metadata(storage, path)
+    except ObjectNotFoundError as error:
+        msg = f"there is no snapshot at {root}/{path.removesuffix('/' + METADATA)}: {_LOOKED_FOR}"
+        raise RestoreError(msg) from error
+    if checkpoint.location is not None:
+        # The job's note of a savepoint that is elsewhere.
+        return OpenedSnapshot(checkpoint, storage)
+    try:
+        check_files(storage, replace(checkpoint, metadata=None))
+    except CorruptSnapshotError as error:
+        raise RestoreError(_not_whole(root, checkpoint, error)) from error
+    return OpenedSnapshot(replace(checkpoint, location=root or "/"), storage)
+
+
+def _not_whole(root: str, checkpoint: CompletedCheckpoint, error: StorageError) -> str:
+    if checkpoint.is_savepoint:
+        return f"the savepoint at {root} is not whole: {error}"
+    return (
+        f"the checkpoint is not whole: {error}. A checkpoint shares files with others of its job and can't "
+        "be moved out of its storage; move the whole storage, or take a savepoint"
+    )

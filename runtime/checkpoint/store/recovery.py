@@ -1,0 +1,190 @@
+"""What a new attempt starts from: the newest checkpoint, the store of those kept, and what can be swept.
+
+A damaged newest checkpoint is an error with its file's name. Starting from the one before is a decision of
+the user, because sinks have committed since and may do so again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from penstock.runtime.checkpoint.log.records import CheckpointCompleted
+from penstock.runtime.checkpoint.log.view import LogView
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.metadata import missing, read_metadata
+from penstock.runtime.snapshot.paths import SnapshotPaths
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedCheckpoint:
+    """What a job starts from.
+
+    Attributes:
+        checkpoint: The checkpoint.
+        damaged: Ids of newer ones that are damaged; drop them from the log.
+        warning: What the user has to be told; `None` when the newest one was in order.
+    """
+
+    checkpoint: CompletedCheckpoint
+    damaged: tuple[int, ...] = ()
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltStore:
+    """The completed checkpoints of a job as its storage has them.
+
+    Attributes:
+        store: Filled from the log.
+        damaged: Ids that could not be read and are not in the store.
+        orphans: Files that attempts which are past have left behind and nothing names; they may be deleted.
+    """
+
+    store: CompletedCheckpointStore
+    damaged: tuple[int, ...]
+    orphans: tuple[str, ...]
+
+
+def load_latest(
+    storage: SnapshotStorage,
+    view: LogView,
+    *,
+    allow_older: bool,
+    open_location: StorageOpener | None = None,
+    known_damage: Mapping[int, str] = MappingProxyType({}),
+) -> LoadedCheckpoint | None:
+    """The checkpoint that a job restarts from; `None` when it has none; blocks.
+
+    Metadata is read and all files are looked up; what is in them is checked when they are read.
+
+    Args:
+        storage: Where snapshots are.
+        view: The log.
+        allow_older: Whether an older checkpoint will do when the newest one is damaged.
+        open_location: Opens the place of a savepoint that is elsewhere; without it that is not looked at.
+        known_damage: Damage that showed when a checkpoint was restored, by its id.
+
+    Raises:
+        CorruptSnapshotError: The newest one is damaged and an older one is not allowed, or all are damaged.
+        StorageError: The storage could not be read.
+    """
+    damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]] = []
+    for record in reversed(view.completed):
+        try:
+            if record.checkpoint_id in known_damage:
+                raise CorruptSnapshotError(known_damage[record.checkpoint_id])
+            checkpoint = read_metadata(storage, record.metadata)
+            if checkpoint.location is None:
+                check_files(storage, checkpoint)
+            elif open_location is not None:
+                check_files(open_location(checkpoint.location), replace(checkpoint, metadata=None))
+        except CorruptSnapshotError as error:
+            damaged.append((record, error))
+            if not allow_older:
+                break
+        else:
+            return _loaded(checkpoint, damaged)
+    if not damaged:
+        return None
+    raise _nothing_left(view, damaged, allow_older=allow_older)
+
+
+def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
+    """See that every file of a checkpoint is there; blocks.
+
+    Raises:
+        CorruptSnapshotError: One is missing; names it.
+        StorageError: The storage could not be read.
+    """
+    present: dict[str, frozenset[str]] = {}
+    for handle in checkpoint.files():
+        folder = handle.path[: handle.path.rfind("/") + 1]
+        if folder not in present:
+            present[folder] = frozenset(storage.list(folder))
+        if handle.path not in present[folder]:
+            raise missing(storage, handle.path)
+
+
+def rebuild_store(
+    storage: SnapshotStorage, paths: SnapshotPaths, view: LogView, *, attempt: int, retained: int
+) -> RebuiltStore:
+    """Fill a store from the log, and find what can be swept; blocks.
+
+    Args:
+        storage: Where snapshots are.
+        paths: Of the job.
+        view: The log behind the record that began the attempt.
+        attempt: The attempt that begins.
+        retained: How many checkpoints the job keeps.
+
+    Raises:
+        StorageError: The storage could not be read.
+    """
+    store = CompletedCheckpointStore(retained, may_delete=paths.may_delete)
+    damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata))
+    present = storage.list(f"{paths.job_id}/")
+    _pin_savepoints(storage, store, paths.savepoint_metadata(present))
+    # Which files a damaged checkpoint names is not known, and somebody may want to repair it.
+    orphans = () if damaged else _orphans(paths, store, present, attempt)
+    return RebuiltStore(store, tuple(record.checkpoint_id for record in damaged), orphans)
+
+
+def _orphans(
+    paths: SnapshotPaths, store: CompletedCheckpointStore, present: Iterable[str], attempt: int
+) -> tuple[str, ...]:
+    """Files of older attempts that nothing names: those attempts can't complete a checkpoint any more."""
+    return tuple(
+        path
+        for path in present
+        if (writer := paths.writer_of(path)) is not None and writer < attempt and not store.names(path)
+    )
+
+
+def _pin_savepoints(
+    storage: SnapshotStorage, store: CompletedCheckpointStore, metadata: Iterable[str]
+) -> None:
+    """Keep what savepoints name, also those that the job has forgotten. One that is damaged names nothing."""
+    for path in metadata:
+        try:
+            savepoint = read_metadata(storage, path)
+        except CorruptSnapshotError:
+            continue
+        store.pin(savepoint.own_files())
+
+
+def _loaded(
+    checkpoint: CompletedCheckpoint, damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]]
+) -> LoadedCheckpoint:
+    if not damaged:
+        return LoadedCheckpoint(checkpoint)
+    causes = "; ".join(f"{_name(record)}: {error}" for record, error in damaged)
+    warning = (
+        f"the job starts from {_name(checkpoint)}, because newer state is damaged ({causes}). "
+        f"Sinks may repeat what was committed since {_name(checkpoint)}"
+    )
+    return LoadedCheckpoint(checkpoint, tuple(record.checkpoint_id for record, _ in damaged), warning)
+
+
+def _nothing_left(
+    view: LogView, damaged: list[tuple[CheckpointCompleted, CorruptSnapshotError]], *, allow_older: bool
+) -> CorruptSnapshotError:
+    causes = "; ".join(f"{_name(record)}: {error}" for record, error in damaged)
+    older = len(view.completed) - len(damaged)
+    if not allow_older and older:
+        advice = (
+            "Put the file back, or set Checkpointing(allow_older=True) to "
+            f"start from one of the {older} before; "
+            "sinks may then repeat what was committed since"
+        )
+    else:
+        advice = "Put the file back, or start a new job, from a savepoint if there is one"
+    return CorruptSnapshotError(f"the job can't be restored: {causes}. {advice}")
+
+
+def _name(checkpoint: CheckpointCompleted | CompletedCheckpoint) -> str:
+    return f"{'savepoint' if checkpoint.kind.is_savepoint else 'checkpoint'} {checkpoint.checkpoint_id}"

@@ -1,0 +1,189 @@
+"""`Checkpointing`: how a job takes checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checks import (
+    Duration,
+    choice,
+    from_fields,
+    seconds,
+    truth,
+    whole_number,
+)
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
+
+
+class KeepAfter(Enum):
+    """After which end of the job its checkpoints stay in storage; savepoints always stay."""
+
+    NEVER = "never"
+    FAILURE = "failure"
+    FAILURE_OR_CANCELLATION = "failure_or_cancellation"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointing:
+    """How a job takes checkpoints. Durations are a `timedelta`, or seconds.
+
+    Attributes:
+        every: Time from the start of one periodic checkpoint to the start of the next; over 0.
+        storage: URL of the checkpoint storage; `None` for the default of whoever runs the job.
+        mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
+        timeout: A checkpoint that takes longer is given up (default 10 minutes).
+        min_pause: Least time between the end of a checkpoint and the start of the next periodic one.
+        max_concurrent: How many checkpoints may run at a time.
+        retain: How many completed checkpoints are kept.
+        keep_after: After which end of the job its checkpoints stay.
+        tolerable_failures: How many failed checkpoints in a row are tolerated before the job fails and
+            restarts; `None` for any number.
+        allow_older: When the newest checkpoint is damaged, start from the one before. Sinks may then repeat
+            what was committed since.
+        allow_pickle: Whether values that no other codec knows may be pickled into state.
+        unaligned: Barriers overtake data, which becomes part of the checkpoint: a checkpoint then takes no
+            longer under back pressure, but is larger. Only with exactly once, and one checkpoint at a time.
+            Savepoints are always aligned.
+        aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
+            takes longer than this; `None` for unaligned from the beginning.
+        max_alignment_bytes: For senders that can't be held back: a checkpoint whose alignment has to store
+            more than this is given up; `None` for no limit.
+
+    Raises:
+        ConfigurationError: A value is not allowed; the message says what is.
+
+    Example:
+        >>> Checkpointing(every=10, mode="at_least_once").mode
+        <CheckpointingMode.AT_LEAST_ONCE: 'at_least_once'>
+        >>> Checkpointing(every=0)
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.ConfigurationError: every=0: give a finite duration longer than 0 s
+    """
+
+    every: Duration
+    storage: str | None = None
+    mode: CheckpointingMode | str = CheckpointingMode.EXACTLY_ONCE
+    timeout: Duration = 600.0
+    min_pause: Duration = 0.0
+    max_concurrent: int = 1
+    retain: int = 1
+    keep_after: KeepAfter | str = KeepAfter.FAILURE
+    tolerable_failures: int | None = 2
+    allow_older: bool = False
+    allow_pickle: bool = True
+    unaligned: bool = False
+    aligned_timeout: Duration | None = None
+    max_alignment_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        normal: dict[str, object] = {
+            "every": seconds("every", self.every, above=0.0),
+            "mode": choice("mode", self.mode, CheckpointingMode),
+            "timeout": seconds("timeout", self.timeout, above=0.0),
+            "min_pause": seconds("min_pause", self.min_pause),
+            "max_concurrent": whole_number("max_concurrent", self.max_concurrent, at_least=1),
+            "retain": whole_number("retain", self.retain, at_least=1),
+            "keep_after": choice("keep_after", self.keep_after, KeepAfter),
+            "allow_older": truth("allow_older", self.allow_older),
+            "allow_pickle": truth("allow_pickle", self.allow_pickle),
+            "unaligned": truth("unaligned", self.unaligned),
+        }
+        if self.tolerable_failures is not None:
+            whole_number("tolerable_failures", self.tolerable_failures, at_least=0)
+        if self.storage is not None and (not isinstance(self.storage, str) or not self.storage.strip()):
+            msg = f"storage={self.storage!r}: give the URL of a folder, such as 's3://bucket/jobs', or None"
+            raise ConfigurationError(msg)
+        if self.aligned_timeout is not None:
+            normal["aligned_timeout"] = seconds("aligned_timeout", self.aligned_timeout)
+        if self.max_alignment_bytes is not None:
+            whole_number("max_alignment_bytes", self.max_alignment_bytes, at_least=0)
+        for name, value in normal.items():
+            object.__setattr__(self, name, value)
+        self._check_unaligned()
+
+    def _check_unaligned(self) -> None:
+        if self.unaligned and self.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
+            msg = (
+                "unaligned=True with mode='at_least_once': unaligned checkpoints capture data in flight so "
+                "that nothing counts twice without waiting; at least once never waits and needs none of it. "
+                "Use mode='exactly_once', or leave unaligned out"
+            )
+            raise ConfigurationError(msg)
+        if self.unaligned and self.max_concurrent > 1:
+            msg = (
+                f"unaligned=True with max_concurrent={self.max_concurrent}: a newer barrier would overtake "
+                "the data that an older checkpoint still captures; use max_concurrent=1"
+            )
+            raise ConfigurationError(msg)
+        if self.aligned_timeout is not None and not self.unaligned:
+            msg = (
+                f"aligned_timeout={self.aligned_timeout!r} without unaligned=True: it says when an aligned "
+                "checkpoint turns unaligned; set unaligned=True, or leave it out"
+            )
+            raise ConfigurationError(msg)
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> Checkpointing:
+        """Build it from a mapping of its settings.
+
+        Raises:
+            ConfigurationError: A setting is unknown (the nearest one is named), missing or not allowed.
+
+        Example:
+            >>> Checkpointing.from_mapping({"every": 5, "max_concurent": 2})
+            Traceback (most recent call last):
+            ...
+            penstock.runtime.errors.ConfigurationError: Checkpointing has no setting 'max_concurent'; \
+did you mean 'max_concurrent'?
+        """
+        return from_fields(cls, given)
+
+    def options(self, kind: SnapshotKind) -> CheckpointOptions:
+        """How a snapshot of this kind is taken; goes into its barrier. Savepoints are always aligned.
+
+        Example:
+            >>> Checkpointing(every=10, unaligned=True, aligned_timeout=3).options(SnapshotKind.CHECKPOINT)
+            CheckpointOptions(kind=<SnapshotKind.CHECKPOINT: 'checkpoint'>, unaligned=False, \
+aligned_timeout=3.0, drain=False, location=None)
+        """
+        if kind.is_savepoint or not self.unaligned:
+            return CheckpointOptions(kind)
+        timeout = self.aligned_timeout_seconds
+        return CheckpointOptions(kind, unaligned=not timeout, aligned_timeout=timeout or None)
+
+    @property
+    def every_seconds(self) -> float:
+        """`every` in seconds."""
+        return seconds("every", self.every)
+
+    @property
+    def timeout_seconds(self) -> float:
+        """`timeout` in seconds."""
+        return seconds("timeout", self.timeout)
+
+    @property
+    def min_pause_seconds(self) -> float:
+        """`min_pause` in seconds."""
+        return seconds("min_pause", self.min_pause)
+
+    @property
+    def aligned_timeout_seconds(self) -> float | None:
+        """`aligned_timeout` in seconds; `None` when checkpoints do not begin aligned and turn unaligned."""
+        return None if self.aligned_timeout is None else seconds("aligned_timeout", self.aligned_timeout)
+
+    @property
+    def checkpointing_mode(self) -> CheckpointingMode:
+        """`mode` as a member of its enum."""
+        return choice("mode", self.mode, CheckpointingMode)
+
+    @property
+    def kept_after(self) -> KeepAfter:
+        """`keep_after` as a member of its enum."""
+        return choice("keep_after", self.keep_after, KeepAfter)

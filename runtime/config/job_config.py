@@ -1,0 +1,196 @@
+"""`JobConfig`: every setting of a job that is not part of its graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
+from penstock.runtime.config.checks import check_names, from_fields, seconds, truth, whole_number
+from penstock.runtime.config.restart import (
+    ExponentialBackoff,
+    NoRestart,
+    RestartConfig,
+    restart_from_mapping,
+)
+from penstock.runtime.errors import ConfigurationError
+
+C = TypeVar("C")
+
+StepOn: TypeAlias = Literal["thread", "loop"]
+Failover: TypeAlias = Literal["region", "full"]
+EndOfPartitionMode: TypeAlias = Literal["counts_as_barrier", "aborts"]
+
+_AT_LEAST_ZERO: Final = ("buffer_timeout", "cancellation_timeout")
+_ABOVE_ZERO: Final = ("slice_duration", "deployment_timeout", "lease_timeout", "gap_timeout")
+_COUNTS: Final = ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "credits")
+
+
+def _names_nearest_field(config: type[C]) -> type[C]:
+    """Class decorator: an unknown setting is an error that names the nearest one, not a `TypeError`."""
+    known = [field.name for field in fields(config)]  # type: ignore[arg-type]
+    construct = config.__init__
+
+    @functools.wraps(construct)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        check_names(config.__name__, kwargs, known)
+        construct(self, *args, **kwargs)
+
+    config.__init__ = init  # type: ignore[method-assign]
+    return config
+
+
+@_names_nearest_field
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """The settings of a job. Durations are seconds; a `timedelta` is taken too, and kept as seconds.
+
+    Attributes:
+        checkpointing: How often and where to; `None` takes no checkpoints: nothing survives a failure.
+        restart: What to do when the job fails; what `None` means, see `restart_or_default`.
+        failover: What restarts after a failure: `region`, the part of the job that is joined to the failed
+            subtask by exchanges, or `full`, always everything.
+        buffer_timeout: The longest that a record waits in a buffer that is not full. Where its channel is
+            idle it does not wait, or at most a tenth of this when the channel has just sent: a slow stream
+            leaves in ten frames per timeout and channel, and each costs its two ends processor time.
+        buffer_rows: Most records of a buffer.
+        buffer_bytes: Encoded size that a buffer of rows is meant to have.
+        arrow_buffer_rows: Most records of a buffer that holds an Arrow batch.
+        credits: Buffers that may be on their way on one channel. More hides latency, and lets more data lie
+            between subtasks when a checkpoint's barrier has to pass.
+        slice_duration: How long a subtask works before it looks for barriers and control again.
+        allow_pickle: Whether records that the codec does not know are pickled; `False` makes them an error.
+        deployment_timeout: How long subtasks may take to come up, and before that master hooks to restore.
+        lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself.
+        gap_timeout: How long a receiver waits for an element that a later one has overtaken.
+        cancellation_timeout: How long a user's code may take to come back after a cancel.
+        step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
+        end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier:
+            `counts_as_barrier`, or `aborts` as in Flink 1.11 (not with at least once).
+        checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished. Otherwise
+            only the last one of the job is still taken: its sinks commit with it.
+        restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
+        allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
+
+    Raises:
+        ConfigurationError: A value is not allowed, or there is no such setting (names the nearest one).
+
+    Example:
+        >>> JobConfig(credits=4, buffer_timeout=0.02).buffer_timeout
+        0.02
+        >>> JobConfig(credit=4)
+        Traceback (most recent call last):
+        ...
+        penstock.runtime.errors.ConfigurationError: JobConfig has no setting 'credit'; did you mean 'credits'?
+    """
+
+    checkpointing: Checkpointing | None = None
+    restart: RestartConfig | None = None
+    failover: Failover = "region"
+    buffer_timeout: float = 0.1
+    buffer_rows: int = 4096
+    buffer_bytes: int = 256 * 1024
+    arrow_buffer_rows: int = 64 * 1024
+    credits: int = 8
+    slice_duration: float = 0.01
+    allow_pickle: bool = True
+    deployment_timeout: float = 60.0
+    lease_timeout: float = 60.0
+    gap_timeout: float = 30.0
+    cancellation_timeout: float = 30.0
+    step_on: StepOn = "thread"
+    end_of_partition: EndOfPartitionMode = "counts_as_barrier"
+    checkpoints_after_tasks_finish: bool = True
+    restore_from: str | None = None
+    allow_non_restored_state: bool = False
+
+    def __post_init__(self) -> None:
+        for name in _AT_LEAST_ZERO:
+            object.__setattr__(self, name, seconds(name, getattr(self, name)))
+        for name in _ABOVE_ZERO:
+            object.__setattr__(self, name, seconds(name, getattr(self, name), above=0.0))
+        for name in _COUNTS:
+            whole_number(name, getattr(self, name), at_least=1)
+        truth("allow_pickle", self.allow_pickle)
+        truth("checkpoints_after_tasks_finish", self.checkpoints_after_tasks_finish)
+        _one_of("failover", self.failover, get_args(Failover))
+        truth("allow_non_restored_state", self.allow_non_restored_state)
+        if self.restore_from is not None and (
+            not isinstance(self.restore_from, str) or not self.restore_from.strip()
+        ):
+            msg = f"restore_from={self.restore_from!r}: give the path or URL of a snapshot, or None"
+            raise ConfigurationError(msg)
+        _one_of("step_on", self.step_on, get_args(StepOn))
+        _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
+        _kind_of("checkpointing", self.checkpointing, (Checkpointing,))
+        _kind_of("restart", self.restart, get_args(RestartConfig))
+        self._check_alignment()
+        self._check_end_of_partition()
+
+    def _check_alignment(self) -> None:
+        """A limit that would never be met is refused, not quietly ignored."""
+        if self.checkpointing is not None and self.checkpointing.max_alignment_bytes is not None:
+            msg = (
+                "Checkpointing(max_alignment_bytes=...) is for channels without credits; those of a job have "
+                "credits, which bound what waits during an alignment. Leave it out"
+            )
+            raise ConfigurationError(msg)
+
+    def _check_end_of_partition(self) -> None:
+        """Without alignment Flink 1.11 goes on waiting for channels that have ended: a job never ends."""
+        if self.checkpointing is None or self.end_of_partition == "counts_as_barrier":
+            return
+        if self.checkpointing.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
+            msg = (
+                "end_of_partition='aborts' with mode='at_least_once': a checkpoint would wait for channels "
+                "that have ended, so none would complete once a subtask has finished; use "
+                "'counts_as_barrier'"
+            )
+            raise ConfigurationError(msg)
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> JobConfig:
+        """Build it from a mapping, as it stands in a file; `checkpointing` and `restart` are mappings too.
+
+        Raises:
+            ConfigurationError: A setting is unknown (the nearest one is named) or not allowed.
+
+        Example:
+            >>> config = JobConfig.from_mapping({"checkpointing": {"every": 5}, "restart": {"kind": "none"}})
+            >>> config.checkpointing.every, config.restart
+            (5.0, NoRestart())
+        """
+        settings = dict(given)
+        if isinstance(settings.get("checkpointing"), Mapping):
+            settings["checkpointing"] = Checkpointing.from_mapping(settings["checkpointing"])
+        if isinstance(settings.get("restart"), Mapping):
+            settings["restart"] = restart_from_mapping(settings["restart"])
+        return from_fields(cls, settings)
+
+    @property
+    def restart_or_default(self) -> RestartConfig:
+        """What to do when the job fails, with the default filled in.
+
+        With checkpoints a restart loses nothing, so the job is restarted, ever more slowly, up to ten times
+        in a row. Without them a restart would begin from nothing and might write everything a second time,
+        so it is not done unasked.
+        """
+        if self.restart is not None:
+            return self.restart
+        return NoRestart() if self.checkpointing is None else ExponentialBackoff(attempts=10)
+
+
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        msg = f"{name}={value!r}: give {' or '.join(map(repr, allowed))}"
+        raise ConfigurationError(msg)
+
+
+def _kind_of(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    if value is not None and not isinstance(value, kinds):
+        allowed = ", ".join(f"{kind.__name__}(...)" for kind in kinds)
+        msg = f"{name}={value!r}: give {allowed} or None"
+        raise ConfigurationError(msg)

@@ -1,0 +1,217 @@
+"""Restart strategies: whether and when a failed job tries again (Flink's `RestartBackoffTimeStrategy`).
+
+What the user writes is a frozen description; the job keeps a strategy, which counts. A JobMaster that died
+and came back learns from the log of decisions how often and when attempts have begun, and goes on counting:
+its own death is one restart like any other, and no crash loop, whoever crashes, is longer or faster than the
+description allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from penstock.runtime.config.checks import (
+    Duration,
+    check_names,
+    from_fields,
+    real_number,
+    seconds,
+    whole_number,
+)
+from penstock.runtime.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class NoRestart:
+    """The first failure fails the job."""
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> NoRestart:
+        """Build it from a mapping; any setting is refused."""
+        return from_fields(cls, given)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDelay:
+    """A number of restarts, each after the same delay.
+
+    Attributes:
+        attempts: How often the job may restart in its life.
+        delay: How long it waits before each restart.
+
+    Example:
+        >>> FixedDelay(attempts=3, delay=10)
+        FixedDelay(attempts=3, delay=10.0)
+    """
+
+    attempts: int = 3
+    delay: Duration = 1.0
+
+    def __post_init__(self) -> None:
+        whole_number("FixedDelay.attempts", self.attempts, at_least=0)
+        object.__setattr__(self, "delay", seconds("FixedDelay.delay", self.delay))
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> FixedDelay:
+        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
+        return from_fields(cls, given)
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialBackoff:
+    """Any number of restarts, each after a longer delay, until the job has run well for a while.
+
+    Attributes:
+        initial: The first delay.
+        maximum: The longest delay.
+        multiplier: How much longer each delay is than the one before.
+        jitter: By which share of itself a delay may vary, so that jobs do not restart in step.
+        reset_after: A job that ran this long since its last failure begins with `initial` again.
+        attempts: How often the job may restart in a row without having run that long; `None` for any number.
+
+    Example:
+        >>> ExponentialBackoff(initial=1, maximum=60).maximum
+        60.0
+    """
+
+    initial: Duration = 1.0
+    maximum: Duration = 60.0
+    multiplier: float = 2.0
+    jitter: float = 0.1
+    reset_after: Duration = 600.0
+    attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        initial = seconds("ExponentialBackoff.initial", self.initial, above=0.0)
+        object.__setattr__(self, "initial", initial)
+        maximum = seconds("ExponentialBackoff.maximum", self.maximum, at_least=initial)
+        object.__setattr__(self, "maximum", maximum)
+        real_number("ExponentialBackoff.multiplier", self.multiplier, at_least=1.0)
+        real_number("ExponentialBackoff.jitter", self.jitter, at_least=0.0, at_most=1.0)
+        reset = seconds("ExponentialBackoff.reset_after", self.reset_after, above=0.0)
+        object.__setattr__(self, "reset_after", reset)
+        if self.attempts is not None:
+            whole_number("ExponentialBackoff.attempts", self.attempts, at_least=1)
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> ExponentialBackoff:
+        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
+        return from_fields(cls, given)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRate:
+    """Any number of restarts, as long as failures are rare enough.
+
+    Attributes:
+        failures: How many failures within `interval` are borne; one more fails the job.
+        interval: How long a failure counts.
+        delay: How long the job waits before each restart.
+
+    Example:
+        >>> FailureRate(failures=3, interval=300)
+        FailureRate(failures=3, interval=300.0, delay=1.0)
+    """
+
+    failures: int = 3
+    interval: Duration = 600.0
+    delay: Duration = 1.0
+
+    def __post_init__(self) -> None:
+        whole_number("FailureRate.failures", self.failures, at_least=1)
+        object.__setattr__(self, "interval", seconds("FailureRate.interval", self.interval, above=0.0))
+        object.__setattr__(self, "delay", seconds("FailureRate.delay", self.delay))
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> FailureRate:
+        """Build it from a mapping; an unknown setting is refused with the nearest one named."""
+        return from_fields(cls, given)
+
+
+RestartConfig: TypeAlias = NoRestart | FixedDelay | ExponentialBackoff | FailureRate
+
+_KINDS: Final[dict[str, type[NoRestart | FixedDelay | ExponentialBackoff | FailureRate]]] = {
+    "none": NoRestart,
+    "fixed_delay": FixedDelay,
+    "exponential_backoff": ExponentialBackoff,
+    "failure_rate": FailureRate,
+}
+
+
+def restart_from_mapping(given: Mapping[str, Any]) -> RestartConfig:
+    """Build a restart configuration from a mapping whose `kind` names it.
+
+    Raises:
+        ConfigurationError: The kind or a setting is unknown or not allowed.
+
+    Example:
+        >>> restart_from_mapping({"kind": "fixed_delay", "attempts": 2, "delay": 5})
+        FixedDelay(attempts=2, delay=5.0)
+    """
+    kind = given.get("kind")
+    if not isinstance(kind, str):
+        msg = f"restart kind={kind!r}: give one of {', '.join(map(repr, _KINDS))}"
+        raise ConfigurationError(msg)
+    check_names("restart kind", {kind: None}, list(_KINDS))
+    return _KINDS[kind].from_mapping({name: value for name, value in given.items() if name != "kind"})
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAfter:
+    """Try again after `delay` seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The job fails.
+
+    Attributes:
+        reason: Why there is no other try, for people.
+    """
+
+    reason: str
+
+
+RestartDecision: TypeAlias = RestartAfter | GiveUp
+
+
+@dataclass(frozen=True, slots=True)
+class RestartStatistics:
+    """Counters of a restart strategy.
+
+    Attributes:
+        used: Restarts that count: all of the job's life, or those since it last ran well.
+        limit: How many may count; `None` for any number.
+    """
+
+    used: int
+    limit: int | None
+
+
+class RestartStrategy(Protocol):
+    """Counts failures and decides about the next attempt."""
+
+    def recovered(self, attempt: int, begun_at: Sequence[float]) -> RestartDecision:
+        """The JobMaster came back and has begun an attempt: how long to wait before it is deployed.
+
+        Args:
+            attempt: Its number, over 1.
+            begun_at: When it and the last attempts before it began, wall-clock seconds, oldest first.
+        """
+        ...
+
+    def attempt_begun(self, now: float) -> None:
+        """An attempt begins; monotonic seconds."""
+        ...
+
+    def failed(self, now: float) -> RestartDecision:
+        """The attempt failed at `now` (monotonic seconds); what next?"""
+        ...
+
+    def statistics(self) -> RestartStatistics:
+        """Counters so far."""
+        ...

@@ -1,0 +1,5 @@
+"""The part of the runtime that touches the world: storages, connectors, tables of state.
+
+Files, object stores and clocks may be used here and nowhere else in the runtime. Only users' programs,
+`actors` and `bridge` import it.
+"""

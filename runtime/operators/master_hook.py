@@ -1,0 +1,38 @@
+"""`BlockingHook`: the part of a source that runs in the JobMaster at every checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class BlockingHook(Protocol):
+    """A hook as a user writes it; its calls may come from different threads, never two at a time.
+
+    All of them may block. A call that does not come back in time gives its checkpoint up, or fails the start
+    of the attempt; no further call is made before it has come back.
+    """
+
+    @property
+    def identifier(self) -> str:
+        """Names the hook's state for as long as the job lives."""
+        ...
+
+    def trigger_checkpoint(self, checkpoint_id: int, timestamp: float) -> Any | None:
+        """Do the hook's part of a checkpoint and return its state, any value that the codec carries.
+
+        Raises:
+            Exception: Whatever it raises gives the checkpoint up.
+        """
+        ...
+
+    def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
+        """The job starts from this checkpoint."""
+        ...
+
+    def reset(self) -> None:
+        """The job starts from nothing."""
+        ...
+
+    def close(self) -> None:
+        """The job has ended."""
+        ...

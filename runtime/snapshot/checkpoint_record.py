@@ -1,0 +1,166 @@
+"""What is said of the checkpoints of a job: records, details, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_statistics import subtask_rows
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+
+class CheckpointStatus(Enum):
+    """How a checkpoint stands."""
+
+    IN_PROGRESS = "in_progress"
+    FINALISING = "finalising"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """One checkpoint in the history.
+
+    Attributes:
+        checkpoint_id: Its id.
+        attempt: The attempt that took it.
+        kind: Checkpoint or savepoint.
+        status: How it stands.
+        triggered_at: Wall-clock seconds.
+        acknowledged: Subtasks that have acknowledged.
+        subtasks: Subtasks that take part.
+        duration: Seconds from trigger to end; `None` while it runs.
+        size: Bytes of all its state; `None` until it is complete.
+        written_bytes: New bytes that its subtasks wrote.
+        in_flight_bytes: Of these, data that was between subtasks; 0 when it was aligned everywhere.
+        failure: Why it failed.
+        detail: More about the failure.
+    """
+
+    checkpoint_id: int
+    attempt: int
+    kind: SnapshotKind
+    status: CheckpointStatus
+    triggered_at: float
+    acknowledged: int = 0
+    subtasks: int = 0
+    duration: float | None = None
+    size: int | None = None
+    written_bytes: int = 0
+    in_flight_bytes: int = 0
+    failure: CheckpointFailureReason | None = None
+    detail: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {
+            "checkpoint_id": self.checkpoint_id,
+            "attempt": self.attempt,
+            "kind": self.kind.value,
+            "status": self.status.value,
+            "triggered_at": self.triggered_at,
+            "acknowledged": self.acknowledged,
+            "subtasks": self.subtasks,
+            "duration": self.duration,
+            "size": self.size,
+            "written_bytes": self.written_bytes,
+            "in_flight_bytes": self.in_flight_bytes,
+            "failure": None if self.failure is None else self.failure.value,
+            "detail": self.detail,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CheckpointRecord:
+        """The record that `to_dict` gave."""
+        failure = data["failure"]
+        return cls(
+            **{
+                **data,
+                "kind": SnapshotKind(data["kind"]),
+                "status": CheckpointStatus(data["status"]),
+                "failure": None if failure is None else CheckpointFailureReason(failure),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDetails:
+    """One checkpoint of the history with what each of its subtasks measured.
+
+    Attributes:
+        record: How it stands: kind, sizes, durations, why it failed.
+        subtasks: By subtask that has acknowledged: start delay, alignment, the two halves, bytes. Empty for
+            checkpoints that are too old, and for those of an earlier JobMaster that failed or are let go.
+    """
+
+    record: CheckpointRecord
+    subtasks: Mapping[SubtaskId, CheckpointMetrics]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {**self.record.to_dict(), "by_subtask": subtask_rows(self.subtasks)}
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorStatistics:
+    """Counters of a coordinator over all attempts that it has served.
+
+    What was triggered, completed and failed, and the newest completed checkpoint, are those of the job, also
+    of earlier JobMasters; the rest begins anew with each JobMaster.
+
+    Attributes:
+        triggered: Checkpoints that were started.
+        completed: Checkpoints that completed.
+        failed: Checkpoints that failed or were given up.
+        refused: Requests that never became a checkpoint.
+        pending: Checkpoints that run.
+        queued: Requests that wait.
+        failures_in_a_row: Counted failures since the last success.
+        stale_messages: Messages of other attempts that were ignored.
+        late_messages: Acknowledgements of checkpoints that had ended.
+        deleted_files: Files of dead checkpoints that were deleted.
+        failed_deletions: Deletions that failed; their files are left behind.
+        latest_completed_id: The newest completed checkpoint, -1 for none.
+        latest_completed_at: When it completed, wall-clock seconds.
+        latest_duration: Seconds it took.
+        latest_size: Bytes of its state.
+    """
+
+    triggered: int = 0
+    completed: int = 0
+    failed: int = 0
+    refused: int = 0
+    pending: int = 0
+    queued: int = 0
+    failures_in_a_row: int = 0
+    stale_messages: int = 0
+    late_messages: int = 0
+    deleted_files: int = 0
+    failed_deletions: int = 0
+    latest_completed_id: int = -1
+    latest_completed_at: float | None = None
+    latest_duration: float | None = None
+    latest_size: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierHistory:
+    """The last that is known of the checkpoints of earlier JobMasters, before the log has been read.
+
+    Attributes:
+        records: The last checkpoints, oldest first; some may have run then.
+        counters: Counters then.
+    """
+
+    records: tuple[CheckpointRecord, ...]
+    counters: CoordinatorStatistics

@@ -1,0 +1,272 @@
+"""What a snapshot consists of: handles of state, per operator and subtask.
+
+The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata;
+the bytes it stands for are in a file of the checkpoint storage, or inline when they are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, TypeAlias
+
+from penstock.runtime.snapshot.channel_id import EdgeId
+
+#: States up to this size (bytes) are kept inside the metadata instead of in a file of their own.
+INLINE_LIMIT: Final = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileHandle:
+    """A file of the checkpoint storage.
+
+    Attributes:
+        path: Relative to the storage's root, as `SnapshotPaths` formats it.
+        size: Bytes.
+        checksum: xxh3-128 of the content, hexadecimal.
+    """
+
+    path: str
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class InlineHandle:
+    """State that is so small that it stands in the metadata itself.
+
+    Attributes:
+        data: The encoded state.
+    """
+
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+
+StateHandle: TypeAlias = FileHandle | InlineHandle
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyGroupRange:
+    """A contiguous range of key groups, both ends included; empty when `last < first`.
+
+    Attributes:
+        first: The first one; not below 0.
+        last: The last one.
+
+    Raises:
+        ValueError: It begins below 0.
+
+    Example:
+        >>> KeyGroupRange(0, 63).intersection(KeyGroupRange(32, 127))
+        KeyGroupRange(first=32, last=63)
+    """
+
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if self.first < 0:
+            msg = f"key groups count from 0; a range can't begin at {self.first}"
+            raise ValueError(msg)
+
+    def __len__(self) -> int:
+        return max(0, self.last - self.first + 1)
+
+    def __contains__(self, key_group: int) -> bool:
+        return self.first <= key_group <= self.last
+
+    def intersection(self, other: KeyGroupRange) -> KeyGroupRange:
+        """The key groups in both; an empty range when there are none."""
+        return KeyGroupRange(max(self.first, other.first), min(self.last, other.last))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedStateHandle:
+    """The keyed state of one operator in one subtask: a base and the changes since, in order.
+
+    Later files win over earlier ones key by key. Files are shared between checkpoints: a checkpoint adds a
+    file of changes and keeps naming the older ones until they are compacted.
+
+    Attributes:
+        key_groups: The range that the writing subtask owned.
+        files: Base first, newest changes last.
+        entries: Number of keys written, over all files.
+        types: Names of the states whose function has declared a type, each with the type's name.
+    """
+
+    key_groups: KeyGroupRange
+    files: tuple[StateHandle, ...]
+    entries: int = 0
+    types: tuple[tuple[str, str], ...] = ()
+
+
+class RedistributionMode(Enum):
+    """How an operator's list state is shared out when a job restarts (Flink's `OperatorStateHandle.Mode`)."""
+
+    SPLIT_DISTRIBUTE = "split_distribute"
+    UNION = "union"
+    BROADCAST = "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorStateHandle:
+    """One named list state of an operator in one subtask.
+
+    Attributes:
+        name: The state's name.
+        mode: How its values are shared out on restore.
+        state: The encoded list of values.
+        count: How many values it holds.
+    """
+
+    name: str
+    mode: RedistributionMode
+    state: StateHandle
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStateHandle:
+    """Where the in-flight data of one subtask is: of its input channels and of its outputs.
+
+    Attributes:
+        state: The file, or the data itself when it is small.
+        elements: How many elements it holds.
+        edges: The exchanges that they were in flight on.
+    """
+
+    state: StateHandle
+    elements: int
+    edges: tuple[EdgeId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSubtaskState:
+    """All state of one operator in one subtask.
+
+    Attributes:
+        keyed: Managed keyed state.
+        operator: Managed operator state, one handle a name.
+        raw_keyed: Raw keyed state: bytes by key group, which the operator has encoded itself.
+        raw_operator: Raw operator state: pieces of bytes.
+        channels: In-flight data of the whole subtask; only at the first operator of its chain, and only in
+            unaligned checkpoints.
+    """
+
+    keyed: tuple[KeyedStateHandle, ...] = ()
+    operator: tuple[OperatorStateHandle, ...] = ()
+    channels: ChannelStateHandle | None = None
+    raw_keyed: tuple[KeyedStateHandle, ...] = ()
+    raw_operator: tuple[OperatorStateHandle, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written."""
+        return next(self.handles(), None) is None and not (self.keyed or self.operator)
+
+    def handles(self) -> Iterator[StateHandle]:
+        """Every handle in this state."""
+        for keyed in (*self.keyed, *self.raw_keyed):
+            yield from keyed.files
+        for state in (*self.operator, *self.raw_operator):
+            yield state.state
+        if self.channels is not None:
+            yield self.channels.state
+
+    def files(self) -> Iterator[FileHandle]:
+        """Every file that this state needs."""
+        for handle in self.handles():
+            if isinstance(handle, FileHandle):
+                yield handle
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSnapshot:
+    """What one subtask acknowledges a checkpoint with: the state of each operator, in the chain's order.
+
+    Attributes:
+        operators: State by operator id.
+        ended: All that its operators will ever emit is in front of the barrier.
+    """
+
+    operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
+    ended: bool = False
+
+    def with_channels(self, channels: ChannelStateHandle | None) -> SubtaskSnapshot:
+        """The same with in-flight data, which goes to the first operator.
+
+        Example:
+            >>> handle = ChannelStateHandle(InlineHandle(b""), elements=2)
+            >>> snapshot = SubtaskSnapshot({"count": OperatorSubtaskState()}).with_channels(handle)
+            >>> snapshot.operators["count"].channels.elements
+            2
+        """
+        if channels is None:
+            return self
+        head = next(iter(self.operators))
+        return replace(
+            self, operators={**self.operators, head: replace(self.operators[head], channels=channels)}
+        )
+
+    def files(self) -> Iterator[FileHandle]:
+        """Every file that this snapshot needs."""
+        for state in self.operators.values():
+            yield from state.files()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """All state of one operator in a checkpoint.
+
+    Attributes:
+        operator_id: The user's id.
+        parallelism: With which it was taken.
+        max_parallelism: Number of key groups.
+        subtasks: State by subtask index; a subtask without state has no entry.
+        finished: Indices of the subtasks that have finished and do not run again.
+        coordinator: State of the operator's coordinator; `None` when it has none.
+    """
+
+    operator_id: str
+    parallelism: int
+    max_parallelism: int
+    subtasks: Mapping[int, OperatorSubtaskState] = field(default_factory=dict)
+    finished: frozenset[int] = frozenset()
+    coordinator: StateHandle | None = None
+
+    @property
+    def is_fully_finished(self) -> bool:
+        """Whether every subtask has finished."""
+        return len(self.finished) == self.parallelism
+
+    def handles(self) -> Iterator[StateHandle]:
+        """Every handle in this operator's state."""
+        for state in self.subtasks.values():
+            yield from state.handles()
+        if self.coordinator is not None:
+            yield self.coordinator
+
+    def files(self) -> Iterator[FileHandle]:
+        """Every file that this operator's state needs."""
+        for handle in self.handles():
+            if isinstance(handle, FileHandle):
+                yield handle
+
+
+@dataclass(frozen=True, slots=True)
+class MasterState:
+    """What a master hook gave for a checkpoint.
+
+    Attributes:
+        identifier: The hook's.
+        data: Its state, encoded.
+    """
+
+    identifier: str
+    data: bytes

@@ -1,0 +1,276 @@
+"""A checkpoint's metadata as a file, and the reading and writing of state files with their checksums.
+
+The metadata names every file with size and checksum, so damage is found by whoever reads the file, and is
+told with the file's name. Files that lie beside the metadata are named relative to it: a savepoint's folder
+can be moved, or be opened as a storage of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import xxhash
+
+from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError, StorageError
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.channel_id import EdgeId
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
+from penstock.runtime.snapshot.handles import (
+    ChannelStateHandle,
+    FileHandle,
+    InlineHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    MasterState,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    RedistributionMode,
+    StateHandle,
+)
+from penstock.runtime.snapshot.paths import check_path
+from penstock.runtime.snapshot.sealed_file import damaged, seal, unseal
+
+_MAGIC: Final = b"PENSTKCP"
+_VERSION: Final = 1
+_WHAT: Final = "the metadata of a checkpoint"
+_BESIDE: Final = "./"
+Types: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def write_state_file(storage: SnapshotStorage, path: str, data: bytes) -> FileHandle:
+    """Write a file and return its handle; blocks.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    storage.put(path, data)
+    return _handle(path, data)
+
+
+def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
+    """The bytes behind a handle; blocks for a file.
+
+    Raises:
+        CorruptSnapshotError: The file is missing, or is not what was written.
+        StorageError: It could not be read.
+    """
+    if isinstance(handle, InlineHandle):
+        return handle.data
+    what = "a file of a snapshot"
+    try:
+        data = storage.get(handle.path)
+    except ObjectNotFoundError as error:
+        raise missing(storage, handle.path) from error
+    where = f"{storage.url}/{handle.path}"
+    if len(data) != handle.size:
+        raise damaged(what, where, f"it has {len(data)} bytes instead of {handle.size}")
+    if xxhash.xxh3_128_hexdigest(data) != handle.checksum:
+        raise damaged(what, where, "its content does not match its checksum")
+    return data
+
+
+def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
+    """The error for a file of a snapshot that is not there."""
+    msg = (
+        f"{storage.url}/{path} is part of a snapshot but is not there; put it back, and see that nothing but "
+        "Penstock deletes files there (a bucket's lifecycle rule, a cleaner of temporary files)"
+    )
+    return CorruptSnapshotError(msg)
+
+
+def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
+    """A checkpoint as the content of its metadata file.
+
+    Args:
+        checkpoint: What to write; its `metadata` is not written, it is the file itself.
+        path: Where the file will be; files in the same folder are named relative to it.
+    """
+    folder = _folder(path)
+    body = {
+        "id": checkpoint.checkpoint_id,
+        "attempt": checkpoint.attempt,
+        "kind": checkpoint.kind.value,
+        "triggered_at": checkpoint.triggered_at,
+        "completed_at": checkpoint.completed_at,
+        "size": checkpoint.size,
+        "location": checkpoint.location,
+        "operators": [_encode_operator(state, folder) for state in checkpoint.operators.values()],
+        "finished": {
+            state.operator_id: sorted(state.finished)
+            for state in checkpoint.operators.values()
+            if state.finished
+        },
+        "types": {
+            state.operator_id: types for state in checkpoint.operators.values() if (types := _types(state))
+        },
+        "coordinators": {
+            state.operator_id: _encode(state.coordinator, folder)
+            for state in checkpoint.operators.values()
+            if state.coordinator is not None
+        },
+        "master_states": [[state.identifier, state.data] for state in checkpoint.master_states],
+        "statistics": None if checkpoint.statistics is None else checkpoint.statistics.encode(),
+    }
+    return seal(_MAGIC, _VERSION, body)
+
+
+def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
+    """The checkpoint that a metadata file holds.
+
+    Args:
+        data: The file's content.
+        path: Its path in the storage.
+
+    Raises:
+        CorruptSnapshotError: It is damaged; names the file.
+        StorageError: A newer version wrote it.
+    """
+    body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
+    folder = _folder(path)
+    try:
+        finished = dict(body["finished"]) if "finished" in body else {}
+        declared = dict(body["types"]) if "types" in body else {}
+        types = {operator: tuple(sorted(dict(names).items())) for operator, names in declared.items()}
+        operators = [_decode_operator(item, folder, finished, types) for item in body["operators"]]
+        coordinators = {o: _decode(item, folder) for o, item in body.get("coordinators", {}).items()}
+        return CompletedCheckpoint(
+            body["id"],
+            body["attempt"],
+            SnapshotKind(body["kind"]),
+            {s.operator_id: replace(s, coordinator=coordinators.get(s.operator_id)) for s in operators},
+            body["triggered_at"],
+            body["completed_at"],
+            _handle(path, data),
+            body["size"],
+            body.get("location"),
+            tuple(MasterState(identifier, state) for identifier, state in body.get("master_states", ())),
+            statistics=CompletedCheckpointStatistics.decode(body.get("statistics")),
+        )
+    except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
+        raise damaged(_WHAT, path, f"a part is missing or wrong ({error})") from error
+
+
+def read_metadata(storage: SnapshotStorage, metadata: FileHandle | str) -> CompletedCheckpoint:
+    """Read a checkpoint by its metadata file; blocks.
+
+    Args:
+        storage: Where it is.
+        metadata: The file's handle as the log has it, or only its path (a savepoint that the user names).
+
+    Raises:
+        CorruptSnapshotError: The file is missing or damaged.
+        StorageError: It could not be read, or a newer version wrote it.
+    """
+    if isinstance(metadata, FileHandle):
+        return decode_metadata(read_state(storage, metadata), metadata.path)
+    return decode_metadata(storage.get(metadata), metadata)
+
+
+def _handle(path: str, data: bytes) -> FileHandle:
+    return FileHandle(path, len(data), xxhash.xxh3_128_hexdigest(data))
+
+
+def _folder(path: str) -> str:
+    return path[: path.rfind("/") + 1]
+
+
+def _types(state: OperatorState) -> dict[str, str]:
+    return dict(pair for part in state.subtasks.values() for keyed in part.keyed for pair in keyed.types)
+
+
+def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
+    subtasks = [
+        [
+            index,
+            _encode_keyed(subtask.keyed, folder),
+            _encode_lists(subtask.operator, folder),
+            subtask.channels and _encode_channels(subtask.channels, folder),
+            _encode_keyed(subtask.raw_keyed, folder),
+            _encode_lists(subtask.raw_operator, folder),
+        ]
+        for index, subtask in state.subtasks.items()
+    ]
+    return [state.operator_id, state.parallelism, state.max_parallelism, subtasks]
+
+
+def _decode_operator(
+    item: list[Any], folder: str, finished: Mapping[str, list[int]], types: Mapping[str, Types]
+) -> OperatorState:
+    operator_id, parallelism, max_parallelism, subtasks = item
+    declared = types.get(operator_id, ())
+    return OperatorState(
+        operator_id,
+        parallelism,
+        max_parallelism,
+        {index: _decode_subtask(parts, folder, declared) for index, *parts in subtasks},
+        frozenset(finished.get(operator_id, ())),
+    )
+
+
+def _encode_keyed(handles: Iterable[KeyedStateHandle], folder: str) -> list[Any]:
+    return [
+        [k.key_groups.first, k.key_groups.last, k.entries, [_encode(f, folder) for f in k.files]]
+        for k in handles
+    ]
+
+
+def _encode_lists(handles: Iterable[OperatorStateHandle], folder: str) -> list[Any]:
+    return [[o.name, o.mode.value, o.count, _encode(o.state, folder)] for o in handles]
+
+
+def _decode_subtask(parts: list[Any], folder: str, types: Types) -> OperatorSubtaskState:
+    keyed, lists, channels, raw_keyed, raw_lists = parts
+    return OperatorSubtaskState(
+        _decode_keyed(keyed, folder, types),
+        _decode_lists(lists, folder),
+        None if channels is None else _decode_channels(channels, folder),
+        _decode_keyed(raw_keyed, folder),
+        _decode_lists(raw_lists, folder),
+    )
+
+
+def _decode_keyed(items: list[Any], folder: str, types: Types = ()) -> tuple[KeyedStateHandle, ...]:
+    return tuple(
+        KeyedStateHandle(KeyGroupRange(first, last), tuple(_decode(f, folder) for f in files), entries, types)
+        for first, last, entries, files in items
+    )
+
+
+def _decode_lists(items: list[Any], folder: str) -> tuple[OperatorStateHandle, ...]:
+    return tuple(
+        OperatorStateHandle(name, RedistributionMode(mode), _decode(state, folder), count)
+        for name, mode, count, state in items
+    )
+
+
+def _encode_channels(channels: ChannelStateHandle, folder: str) -> list[Any]:
+    edges = [edge.encode() for edge in channels.edges]
+    return [channels.elements, edges, _encode(channels.state, folder)]
+
+
+def _decode_channels(item: list[Any], folder: str) -> ChannelStateHandle:
+    elements, edges, state = item
+    return ChannelStateHandle(_decode(state, folder), elements, tuple(map(EdgeId.decode, edges)))
+
+
+def _encode(handle: StateHandle, folder: str) -> bytes | list[Any]:
+    if isinstance(handle, InlineHandle):
+        return handle.data
+    path = handle.path
+    if folder and path.startswith(folder):
+        path = _BESIDE + path.removeprefix(folder)
+    return [path, handle.size, handle.checksum]
+
+
+def _decode(item: bytes | list[Any], folder: str) -> StateHandle:
+    if isinstance(item, bytes):
+        return InlineHandle(item)
+    path, size, checksum = item
+    if path.startswith(_BESIDE):
+        path = folder + path.removeprefix(_BESIDE)
+    return FileHandle(check_path(path), size, checksum)

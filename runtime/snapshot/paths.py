@@ -1,0 +1,263 @@
+"""`SnapshotPaths`: the one place that knows where things are in a checkpoint storage.
+
+    <job>/log/<slot>                                       decisions, 20 digits
+    <job>/chk-<id>-<attempt>/metadata                      a checkpoint
+    <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
+    <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may name again
+    <job>/same-storage                                     proves that a node sees this storage
+
+All names hold the attempt: an attempt that is past but still runs writes beside its successor, never over it.
+Whoever deletes a checkpoint deletes only what `may_delete` allows: savepoints and other jobs' files have
+other owners.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import xxhash
+
+from penstock.runtime.errors import ConfigurationError, StorageError
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.handles import FileHandle
+
+_JOB_ID: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,98}[a-z0-9])?")
+_PATH: Final = re.compile(r"[A-Za-z0-9._=~-]+(?:/[A-Za-z0-9._=~-]+)*")
+_SLOT: Final = re.compile(r"[0-9]{20}")
+_SHARED: Final = re.compile(r"shared/([0-9]+)-([0-9]+)-")
+_FOLDER: Final = re.compile(r"(chk|savepoint)-([0-9]+)-([0-9]+)/")
+#: The metadata of a snapshot whose folder is a storage of its own.
+METADATA: Final = "metadata"
+_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_")
+
+#: Longest escaped operator id that is written out; longer ones are cut and get a hash.
+_LONGEST_NAME: Final = 100
+
+
+def check_path(path: str) -> str:
+    """Give back `path` if it is one that every storage takes.
+
+    Raises:
+        StorageError: It is absolute, leaves the storage, or has characters that some storage does not take.
+
+    Example:
+        >>> check_path("job-1/log/1")
+        'job-1/log/1'
+    """
+    if _PATH.fullmatch(path) is None or any(set(segment) == {"."} for segment in path.split("/")):
+        msg = (
+            f"{path!r} can't be a path in a storage: it must be relative, without '.', '..' and empty parts, "
+            "of letters, digits and . _ = ~ - only"
+        )
+        raise StorageError(msg)
+    return path
+
+
+def check_folder(prefix: str) -> str:
+    """Give back a folder's path, which ends with `/` or is empty.
+
+    Raises:
+        StorageError: It does not, or is not allowed.
+
+    Example:
+        >>> check_folder("job/")
+        'job/'
+    """
+    if prefix:
+        check_path(prefix.removesuffix("/") if prefix.endswith("/") else prefix + "//")
+    return prefix
+
+
+def check_job_id(job_id: str) -> str:
+    """Give back `job_id` if it can name a job.
+
+    Raises:
+        ConfigurationError: It can't.
+
+    Example:
+        >>> check_job_id("word-count-1a2b")
+        'word-count-1a2b'
+    """
+    if not isinstance(job_id, str) or _JOB_ID.fullmatch(job_id) is None:
+        msg = (
+            f"job id {job_id!r}: use 1 to 100 lower-case letters, digits and '-', "
+            "beginning and ending with a letter or digit"
+        )
+        raise ConfigurationError(msg)
+    return job_id
+
+
+def escape_name(name: str) -> str:
+    """Any text as part of a file name; different texts give different results.
+
+    Example:
+        >>> escape_name("count"), escape_name("Zähler/1")
+        ('count', '.5a.c3.a4hler.2f1')
+    """
+    data = name.encode("utf-8", "surrogatepass")
+    escaped = "".join(chr(byte) if byte in _PLAIN else f".{byte:02x}" for byte in data)
+    if len(escaped) <= _LONGEST_NAME:
+        return escaped
+    return f"{escaped[:60]}..{xxhash.xxh3_128_hexdigest(data)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    checkpoint_id: int
+    attempt: int
+    is_savepoint: bool
+
+
+class SnapshotPaths:
+    """Formats the paths of one job, relative to the storage's root.
+
+    Args:
+        job_id: Lower-case letters, digits and `-`.
+
+    Raises:
+        ConfigurationError: The job id is not allowed.
+
+    Example:
+        >>> paths = SnapshotPaths("word-count")
+        >>> paths.metadata(SnapshotKind.CHECKPOINT, 7, 2)
+        'word-count/chk-7-2/metadata'
+        >>> paths.log_slot(3)
+        'word-count/log/00000000000000000003'
+    """
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = check_job_id(job_id)
+
+    @property
+    def log(self) -> str:
+        """Folder of the log of decisions, with a slash at its end."""
+        return f"{self.job_id}/log/"
+
+    def log_slot(self, slot: int) -> str:
+        """File of one slot of the log."""
+        return f"{self.log}{slot:020d}"
+
+    def slot_of(self, path: str) -> int | None:
+        """The slot of a file in the log's folder; `None` for a file that is no record."""
+        name = path.removeprefix(self.log)
+        return int(name) if _SLOT.fullmatch(name) else None
+
+    def snapshot_folder(self, kind: SnapshotKind, checkpoint_id: int, attempt: int) -> str:
+        """Folder of one checkpoint or savepoint, with a slash at its end.
+
+        Args:
+            kind: Checkpoint or savepoint.
+            checkpoint_id: Its id.
+            attempt: The attempt that takes it.
+        """
+        name = "savepoint" if kind.is_savepoint else "chk"
+        return f"{self.job_id}/{name}-{checkpoint_id}-{attempt}/"
+
+    def metadata(self, kind: SnapshotKind, checkpoint_id: int, attempt: int) -> str:
+        """File of a checkpoint's metadata."""
+        return f"{self.snapshot_folder(kind, checkpoint_id, attempt)}{METADATA}"
+
+    def shared_file(
+        self, *, checkpoint_id: int, attempt: int, operator_id: str, subtask: int, number: int
+    ) -> str:
+        """A file of state, which later checkpoints may name again.
+
+        Args:
+            checkpoint_id: For which it is written.
+            attempt: By which it is written.
+            operator_id: Any text.
+            subtask: Index of the subtask.
+            number: Counts the files of this operator, subtask and checkpoint.
+
+        Example:
+            >>> place = {"checkpoint_id": 7, "attempt": 2, "operator_id": "a-b", "subtask": 0, "number": 1}
+            >>> SnapshotPaths("j").shared_file(**place)
+            'j/shared/2-7-a.2db-0-1'
+        """
+        return f"{self.shared}{attempt}-{checkpoint_id}-{escape_name(operator_id)}-{subtask}-{number}"
+
+    def savepoint_file(
+        self, *, checkpoint_id: int, attempt: int, operator_id: str, subtask: int, number: int
+    ) -> str:
+        """A file of state in a savepoint's own folder: the savepoint can be moved, or deleted, as a whole."""
+        folder = self.snapshot_folder(SnapshotKind.SAVEPOINT, checkpoint_id, attempt)
+        return folder + self.located_file(operator_id=operator_id, subtask=subtask, number=number)
+
+    def savepoint_location(self, target: str, checkpoint_id: int, attempt: int) -> str:
+        """URL of one savepoint's own folder below a place that the user has chosen.
+
+        Example:
+            >>> SnapshotPaths("j").savepoint_location("s3://bucket/saved/", 7, 2)
+            's3://bucket/saved/savepoint-j-7-2'
+        """
+        return f"{target.rstrip('/')}/savepoint-{self.job_id}-{checkpoint_id}-{attempt}"
+
+    @staticmethod
+    def located_file(*, operator_id: str, subtask: int, number: int) -> str:
+        """A file of state in a savepoint's own folder, when that is a storage of its own."""
+        return f"{escape_name(operator_id)}-{subtask}-{number}"
+
+    def channel_state(self, *, checkpoint_id: int, attempt: int, vertex: str, subtask: int) -> str:
+        """The file of a subtask's in-flight data; it belongs to one checkpoint and lies in its folder.
+
+        Example:
+            >>> SnapshotPaths("j").channel_state(checkpoint_id=7, attempt=2, vertex="count", subtask=0)
+            'j/chk-7-2/channels-count-0'
+        """
+        folder = self.snapshot_folder(SnapshotKind.CHECKPOINT, checkpoint_id, attempt)
+        return f"{folder}channels-{escape_name(vertex)}-{subtask}"
+
+    @property
+    def shared(self) -> str:
+        """Folder of the state files, with a slash at its end."""
+        return f"{self.job_id}/shared/"
+
+    @property
+    def same_storage(self) -> str:
+        """File that proves that a node sees this storage."""
+        return f"{self.job_id}/same-storage"
+
+    def may_delete(self, handle: FileHandle) -> bool:
+        """Whether the file belongs to this job's checkpoints (not to a savepoint or to another job).
+
+        Example:
+            >>> SnapshotPaths("a").may_delete(FileHandle("a/savepoint-1-1/count-0-0", 1, ""))
+            False
+        """
+        return self.writer_of(handle.path) is not None
+
+    def writer_of(self, path: str) -> int | None:
+        """The attempt that wrote a file of a checkpoint; `None` for any other file, a savepoint's too."""
+        written = self._written(path)
+        return None if written is None or written.is_savepoint else written.attempt
+
+    def checkpoint_of(self, path: str) -> int | None:
+        """The checkpoint or savepoint for which a file of this job was written; `None` for any other file.
+
+        Example:
+            >>> SnapshotPaths("j").checkpoint_of("j/shared/2-7-count-0-1")
+            7
+        """
+        written = self._written(path)
+        return None if written is None else written.checkpoint_id
+
+    def savepoint_metadata(self, paths: Iterable[str]) -> list[str]:
+        """Those of `paths` that are the metadata of a savepoint of this job."""
+        return [
+            path
+            for path in paths
+            if path.endswith("/metadata") and (written := self._written(path)) and written.is_savepoint
+        ]
+
+    def _written(self, path: str) -> _Written | None:
+        if not path.startswith(f"{self.job_id}/"):
+            return None
+        start = len(self.job_id) + 1
+        if match := _SHARED.match(path, start):
+            return _Written(int(match[2]), int(match[1]), False)
+        if match := _FOLDER.match(path, start):
+            return _Written(int(match[2]), int(match[3]), match[1] == "savepoint")
+        return None

@@ -1,0 +1,280 @@
+"""What a checkpoint or savepoint contains, found without running the job.
+
+Keys are counted, and the positions of sources and the state of their coordinators are shown, as far as the
+values can be decoded here: values of the user's own classes may need modules that only the job has. What
+can't be decoded is counted from the metadata and said to be so; nothing is imported or unpickled unless the
+codec that is given allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from penstock.runtime.errors import CodecError
+from penstock.runtime.operators.on_request import unassigned_splits
+from penstock.runtime.operators.source import SPLITS
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.completed_statistics import subtask_rows
+from penstock.runtime.snapshot.handles import (
+    FileHandle,
+    KeyedStateHandle,
+    OperatorState,
+    OperatorStateHandle,
+    OperatorSubtaskState,
+    StateHandle,
+)
+from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.state.keyed_chunk import read_keys
+
+#: Most values of a list state that are shown, and most characters of each.
+MOST_VALUES: Final = 100
+_MOST_CHARACTERS: Final = 200
+
+Read = Callable[[StateHandle], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class StateSummary:
+    """One named state of an operator, over all its subtasks.
+
+    Attributes:
+        name: Its name: a table of keyed state, or a list state.
+        kind: `keyed`, or how a list state is shared out.
+        entries: Keys, or values of the list.
+        is_exact: `False` when keys could not be decoded here: `entries` then counts every time a key was
+            written, over all files.
+        values: The list's values as text, such as the positions of a source; only of sources.
+        of_type: The type that a function has declared for the values; empty without a declaration.
+    """
+
+    name: str
+    kind: str
+    entries: int
+    is_exact: bool = True
+    values: tuple[str, ...] = ()
+    of_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSummary:
+    """What the coordinator of an operator has in a snapshot.
+
+    Attributes:
+        size: Bytes.
+        unassigned: Splits that no reader has; `None` when that can't be told: the state can't be decoded
+            here, or is not that of an `OnRequest` which has listed its splits.
+        values: Those splits as text, the first 100; where they can't be told, the whole state.
+    """
+
+    size: int
+    unassigned: int | None
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSummary:
+    """What a master hook gave for a snapshot.
+
+    Attributes:
+        identifier: The hook's.
+        size: Bytes.
+    """
+
+    identifier: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSummary:
+    """One operator in a snapshot.
+
+    Attributes:
+        operator_id: Its id.
+        parallelism: With which it was taken.
+        max_parallelism: Number of key groups; a job that starts from it must have the same for keyed state.
+        size: Bytes of its state, its coordinator's included.
+        files: Files that its state is in; small state has none.
+        finished: Subtasks whose data had ended.
+        in_flight: Captured elements of its chain's channels.
+        states: Its states.
+        coordinator: State of its coordinator; `None` when it has none.
+    """
+
+    operator_id: str
+    parallelism: int
+    max_parallelism: int
+    size: int
+    files: int
+    finished: int
+    in_flight: int
+    states: tuple[StateSummary, ...]
+    coordinator: CoordinatorSummary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSummary:
+    """A checkpoint or savepoint.
+
+    Attributes:
+        location: URL of the storage that its files are named from.
+        kind: `checkpoint`, `savepoint` or `sync_savepoint` (with which a job was stopped).
+        checkpoint_id: Its id; a job that starts from it goes on counting there.
+        attempt: The attempt of the job that took it.
+        triggered_at: Wall-clock seconds.
+        completed_at: Wall-clock seconds.
+        size: Bytes of all state: that of the operators and of the master hooks.
+        files: Number of its files without the metadata.
+        operators: By operator.
+        by_subtask: What each subtask measured when it was taken; empty when that is not known, because an
+            older version took it or it was made of tables.
+        masters: By master hook.
+    """
+
+    location: str
+    kind: str
+    checkpoint_id: int
+    attempt: int
+    triggered_at: float
+    completed_at: float
+    size: int
+    files: int
+    operators: tuple[OperatorSummary, ...]
+    by_subtask: Mapping[SubtaskId, CheckpointMetrics] = field(default_factory=dict)
+    masters: tuple[MasterSummary, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {**asdict(replace(self, by_subtask={})), "by_subtask": subtask_rows(self.by_subtask)}
+
+
+def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCodec) -> SnapshotSummary:
+    """Sum a snapshot up; blocks.
+
+    Args:
+        checkpoint: Its metadata.
+        read: Reads the bytes behind a handle.
+        codec: Decodes keys, positions and coordinators.
+
+    Raises:
+        CorruptSnapshotError: A file is damaged.
+        StorageError: A file could not be read.
+    """
+    operators = tuple(_operator(state, read, codec) for state in checkpoint.operators.values())
+    return SnapshotSummary(
+        checkpoint.location or "",
+        checkpoint.kind.value,
+        checkpoint.checkpoint_id,
+        checkpoint.attempt,
+        checkpoint.triggered_at,
+        checkpoint.completed_at,
+        checkpoint.size,
+        len({handle.path for state in checkpoint.operators.values() for handle in state.files()}),
+        operators,
+        {} if checkpoint.statistics is None else checkpoint.statistics.metrics(),
+        tuple(MasterSummary(state.identifier, len(state.data)) for state in checkpoint.master_states),
+    )
+
+
+def _operator(state: OperatorState, read: Read, codec: ValueCodec) -> OperatorSummary:
+    subtasks = [state.subtasks[index] for index in sorted(state.subtasks)]
+    handles = list(state.handles())
+    return OperatorSummary(
+        state.operator_id,
+        state.parallelism,
+        state.max_parallelism,
+        sum(handle.size for handle in handles),
+        len({handle.path for handle in handles if isinstance(handle, FileHandle)}),
+        len(state.finished),
+        sum(subtask.channels.elements for subtask in subtasks if subtask.channels is not None),
+        (*_keyed(subtasks, read, codec), *_lists(subtasks, read, codec), *_raw(subtasks)),
+        None if state.coordinator is None else _coordinator(state.coordinator, read, codec),
+    )
+
+
+def _keyed(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCodec) -> list[StateSummary]:
+    handles = [handle for subtask in subtasks for handle in subtask.keyed]
+    if not handles:
+        return []
+    counts: dict[str, int] = {}
+    try:
+        for handle in handles:
+            for table, keys in _live_keys(handle, read, codec).items():
+                counts[table] = counts.get(table, 0) + len(keys)
+    except CodecError:
+        entries = sum(handle.entries for handle in handles)
+        return [StateSummary("(keys of a type that is not known here)", "keyed", entries, is_exact=False)]
+    types = dict(pair for handle in handles for pair in handle.types)
+    return [
+        StateSummary(table, "keyed", number, of_type=types.get(table, ""))
+        for table, number in sorted(counts.items())
+    ]
+
+
+def _live_keys(handle: KeyedStateHandle, read: Read, codec: ValueCodec) -> dict[str, set[Any]]:
+    """The keys of one subtask that are not deleted, by table."""
+    tables: dict[str, set[Any]] = {}
+    for file in handle.files:
+        for table, keys, is_deleted in read_keys(read(file), file, codec):
+            known = tables.setdefault(table, set())
+            if is_deleted:
+                known.difference_update(keys)
+            else:
+                known.update(keys)
+    return tables
+
+
+def _lists(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCodec) -> Iterator[StateSummary]:
+    by_name: dict[str, list[OperatorStateHandle]] = {}
+    for subtask in subtasks:
+        for handle in subtask.operator:
+            by_name.setdefault(handle.name, []).append(handle)
+    for name, handles in sorted(by_name.items()):
+        values: list[str] = []
+        if name == SPLITS:
+            atoms = (atom for h in handles for atom in decode_atoms(read(h.state), "the snapshot"))
+            values = [_as_text(atom, codec) for _, atom in zip(range(MOST_VALUES), atoms, strict=False)]
+        entries = sum(handle.count for handle in handles)
+        yield StateSummary(name, handles[0].mode.value, entries, values=tuple(values))
+
+
+def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
+    """State that an operator has encoded itself: nobody else can look into it."""
+    keyed = [handle.entries for subtask in subtasks for handle in subtask.raw_keyed]
+    pieces = [handle.count for subtask in subtasks for handle in subtask.raw_operator]
+    if keyed:
+        yield StateSummary("(raw)", "keyed", sum(keyed))
+    if pieces:
+        yield StateSummary("(raw)", "list", sum(pieces))
+
+
+def _coordinator(handle: StateHandle, read: Read, codec: ValueCodec) -> CoordinatorSummary:
+    data = read(handle)
+    try:
+        state = codec.loads(data)
+    except CodecError:
+        return CoordinatorSummary(handle.size, None, (_unknown(data),))
+    splits = unassigned_splits(state)
+    if splits is None:
+        return CoordinatorSummary(handle.size, None, (_shortened(state),))
+    return CoordinatorSummary(handle.size, len(splits), tuple(map(_shortened, splits[:MOST_VALUES])))
+
+
+def _as_text(atom: bytes, codec: ValueCodec) -> str:
+    try:
+        return _shortened(codec.loads(atom))
+    except CodecError:
+        return _unknown(atom)
+
+
+def _unknown(data: bytes) -> str:
+    return f"{len(data)} bytes of a type that is not known here"
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."

@@ -1,0 +1,173 @@
+"""One state of one operator, read out of a snapshot without the job.
+
+Nothing but the state that is asked for is decoded: what else the operator holds may be of classes that only
+the job knows. Keyed state is read by key groups, so several readers can share a large one; list state by the
+subtasks that wrote it. What subtasks that had finished have left is read like the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import (
+    FileHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorState,
+    RedistributionMode,
+    StateHandle,
+)
+from penstock.runtime.snapshot.list_state import decode_atoms
+from penstock.runtime.state.keyed_chunk import read_chunk, tables_of
+
+Read = Callable[[StateHandle], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedEntries:
+    """Entries of one table; all three are of one length.
+
+    Attributes:
+        key_groups: The key group of each key.
+        keys: The keys.
+        values: Their values.
+    """
+
+    key_groups: Sequence[int]
+    keys: Sequence[Any]
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedValues:
+    """Values of one list state; both are of one length.
+
+    Attributes:
+        subtasks: The subtask that each value is of.
+        values: The values.
+    """
+
+    subtasks: Sequence[int]
+    values: Sequence[Any]
+
+
+def operator_state(checkpoint: CompletedCheckpoint, operator: str) -> OperatorState:
+    """The state of one operator.
+
+    Raises:
+        ConfigurationError: The snapshot has none; names those that it has.
+    """
+    state = checkpoint.operators.get(operator)
+    if state is None:
+        known = ", ".join(map(repr, sorted(checkpoint.operators))) or "none"
+        msg = f"the snapshot has no state of operator {operator!r}; it has state of: {known}"
+        raise ConfigurationError(msg)
+    return state
+
+
+def list_mode(state: OperatorState, name: str) -> RedistributionMode | None:
+    """How a list state of this name is shared out; `None` when there is none."""
+    subtasks = state.subtasks.values()
+    return next((handle.mode for s in subtasks for handle in s.operator if handle.name == name), None)
+
+
+def known_states(state: OperatorState, read: Read) -> tuple[str, ...]:
+    """The names of an operator's keyed and list states, sorted; reads all files of keyed state."""
+    names = {handle.name for subtask in state.subtasks.values() for handle in subtask.operator}
+    for handle in _keyed_handles(state):
+        for file in handle.files:
+            names.update(tables_of(read(file), file))
+    return tuple(sorted(names))
+
+
+def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> ConfigurationError:
+    """The error for a state that an operator does not have."""
+    names = ", ".join(map(repr, known)) or "none"
+    msg = (
+        f"operator {state.operator_id!r} has no state {name!r} in this snapshot; it has: {names}. That of "
+        "reduce(...) is called 'reduce', others as in value_state(name)"
+    )
+    return ConfigurationError(msg)
+
+
+def read_keyed(
+    state: OperatorState, table: str, key_groups: KeyGroupRange, read: Read, codec: ValueCodec
+) -> KeyedEntries | None:
+    """The entries of a table whose key groups are in a range; `None` when nothing here knows the table.
+
+    Args:
+        state: The operator's state.
+        table: The table's name.
+        key_groups: Which keys are wanted.
+        read: Reads the bytes of a handle.
+        codec: Decodes keys and values.
+
+    Raises:
+        CorruptSnapshotError: A file is damaged, or a key or value can't be decoded; names the file.
+        StorageError: A file could not be read.
+    """
+    groups: list[int] = []
+    keys: list[Any] = []
+    values: list[Any] = []
+    is_known = False
+    for handle in _keyed_handles(state):
+        if not len(handle.key_groups.intersection(key_groups)):
+            continue
+        entries: dict[Any, tuple[int, Any]] = {}
+        for file in handle.files:
+            for block in read_chunk(read(file), file, state.max_parallelism, codec, table):
+                is_known = True
+                if block.values is None:
+                    for key in block.keys:
+                        entries.pop(key, None)
+                else:
+                    pairs = zip(block.key_groups.tolist(), block.values, strict=True)
+                    entries.update(zip(block.keys, pairs, strict=True))
+        mine = [(key, g, value) for key, (g, value) in entries.items() if g in key_groups]
+        keys += [key for key, _, _ in mine]
+        groups += [group for _, group, _ in mine]
+        values += [value for _, _, value in mine]
+    return KeyedEntries(groups, keys, values) if is_known else None
+
+
+def read_listed(
+    state: OperatorState, name: str, subtasks: Sequence[int], read: Read, codec: ValueCodec
+) -> ListedValues:
+    """The values of a list state in some subtasks; of a broadcast state, whose copies are equal, one copy.
+
+    Args:
+        state: The operator's state.
+        name: The list state's name.
+        subtasks: Whose values are wanted.
+        read: Reads the bytes of a handle.
+        codec: Decodes values.
+
+    Raises:
+        CorruptSnapshotError: A file is damaged.
+        CodecError: A value can't be decoded here.
+        StorageError: A file could not be read.
+    """
+    holders: list[int] = []
+    values: list[Any] = []
+    first = min((i for i, s in state.subtasks.items() if any(h.name == name for h in s.operator)), default=-1)
+    for index in subtasks:
+        for handle in () if index not in state.subtasks else state.subtasks[index].operator:
+            is_copy = handle.mode is RedistributionMode.BROADCAST and index != first
+            if handle.name == name and not is_copy:
+                atoms = decode_atoms(read(handle.state), _place(handle.state))
+                holders += [index] * len(atoms)
+                values += map(codec.loads, atoms)
+    return ListedValues(holders, values)
+
+
+def _keyed_handles(state: OperatorState) -> list[KeyedStateHandle]:
+    return [handle for index in sorted(state.subtasks) for handle in state.subtasks[index].keyed]
+
+
+def _place(handle: StateHandle) -> str:
+    return handle.path if isinstance(handle, FileHandle) else "the snapshot's metadata"

@@ -1,0 +1,115 @@
+"""Which line of the user's program is responsible.
+
+A graph is built far from where it runs, so every operator remembers the user's line that made it. That line
+is the first frame outside of this package. It is found by module name, not by path, so it does not matter
+how the package is installed.
+
+A file is shown relative to where its module is imported from (`jobs/words.py`), a script by its name, and a
+cell of a notebook by its number.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any, Final
+
+from penstock.runtime.errors import UserLocation
+
+_PACKAGE: Final = "penstock."
+
+#: Layers of partials and decorators that are looked through; an object may claim to wrap itself for ever.
+_DEEPEST: Final = 32
+
+
+def user_location() -> UserLocation:
+    """The innermost line on the stack that is not Penstock's own.
+
+    Where there is none (Penstock calls itself from its outermost frame) it is the outermost line.
+    """
+    frame = inspect.currentframe()
+    if frame is None:  # an interpreter without frames
+        return UserLocation("<unknown>", 0, "<unknown>")
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+        frame = frame.f_back
+    file = file_of(frame.f_code, frame.f_globals)
+    return UserLocation(file, frame.f_lineno, _short_name(frame.f_code.co_name))
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """How a user's function is called in names and messages.
+
+    Example:
+        >>> function_name(str.split), function_name(lambda x: x), function_name(functools.partial(len))
+        ('str.split', 'lambda', 'len')
+    """
+    function = _innermost(function)
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return _short_name(str(name))
+
+
+def function_location(function: Callable[..., Any]) -> str:
+    """A user's function with its line: `split_words (job.py:12)`.
+
+    A function that is not written in Python has no line and gives only its name.
+
+    Example:
+        >>> function_location(str.split)
+        'str.split'
+    """
+    name = function_name(function)
+    function = _innermost(function)
+    if not hasattr(function, "__code__") and not inspect.isbuiltin(function):
+        function = inspect.getattr_static(type(function), "__call__", function)
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return name
+    return f"{name} ({file_of(code, getattr(function, '__globals__', {}))}:{code.co_firstlineno})"
+
+
+def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that the user wrote, under partials, methods and decorators."""
+    for _ in range(_DEEPEST):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            break
+    return function
+
+
+def _short_name(name: str) -> str:
+    """A qualified name without the functions around it.
+
+    Example:
+        >>> _short_name("main.<locals>.<lambda>"), _short_name("<module>")
+        ('lambda', 'main program')
+    """
+    name = name.rpartition("<locals>.")[2]
+    return {"<lambda>": "lambda", "<module>": "main program"}.get(name, name)
+
+
+def file_of(code: CodeType, module: Mapping[str, Any]) -> str:
+    """The file of some code as it is shown to people."""
+    path = code.co_filename.replace("\\", "/")
+    if "ipykernel" in path or path.startswith("<ipython-input"):
+        return _notebook_cell(code.co_filename, module)
+    if path.startswith("<"):
+        return path
+    parts = path.split("/")
+    name = str(module.get("__name__", "__main__"))
+    depth = 1 if name == "__main__" else name.count(".") + 1 + (parts[-1] == "__init__.py")
+    return "/".join(parts[-depth:])
+
+
+def _notebook_cell(filename: str, module: Mapping[str, Any]) -> str:
+    """`In[3]` when the notebook's shell can tell which cell it is."""
+    get_shell = module.get("get_ipython")
+    compiler = getattr(get_shell(), "compile", None) if callable(get_shell) else None
+    number = getattr(compiler, "_filename_map", {}).get(filename)
+    return "notebook cell" if number is None else f"notebook cell In[{number}]"

@@ -1,0 +1,190 @@
+"""How checkpoints start, complete, expire and are asked for; and messages that do not count."""
+
+from coordinator_bench import ALL, COUNT, READ, READS, Run
+
+from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+
+def test_sources_start_it_everybody_acknowledges_and_everybody_is_told_after_the_record():
+    run = Run()
+    run.trigger()
+    assert run.gateway.take() == [("trigger", 1, READS)]
+    assert run.acknowledge(1) == {MessageOutcome.ACCEPTED}
+    assert run.gateway.take() == []
+    assert run.log.replay().completed == ()
+    run.runner.run_all()
+    assert [record.checkpoint_id for record in run.log.replay().completed] == [1]
+    assert run.gateway.take() == [("complete", 1, ALL)]
+    [answer] = run.answers
+    assert isinstance(answer, CheckpointCompleted)
+    assert run.coordinator.latest_completed == answer.checkpoint
+    assert answer.checkpoint.operators["count"].subtasks.keys() == {0, 1}
+    assert answer.checkpoint.operators["count"].max_parallelism == 128
+
+
+def test_a_barrier_names_the_newest_completed_checkpoint():
+    run = Run()
+    run.trigger()
+    run.complete(1)
+    run.trigger()
+    run.coordinator.decline(1, READ, 2)
+    run.trigger()
+    assert [(b.checkpoint_id, b.confirmed_id) for b in run.gateway.barriers] == [(1, -1), (2, 1), (3, 1)]
+
+
+def test_periodic_checkpoints_come_every_interval_and_wait_for_the_one_that_runs():
+    run = Run()
+    run.coordinator.start_periodic()
+    run.timers.advance(9.9)
+    assert run.gateway.take() == []
+    run.timers.advance(0.1)
+    assert run.gateway.take() == [("trigger", 1, READS)]
+    run.timers.advance(35)
+    assert run.gateway.take() == []
+    assert run.coordinator.statistics().queued == 1
+    run.complete(1)
+    assert run.gateway.take() == [("complete", 1, ALL), ("trigger", 2, READS)]
+
+
+def test_the_pause_counts_from_the_end_of_the_last_checkpoint():
+    run = Run(min_pause=8)
+    run.coordinator.start_periodic()
+    run.timers.advance(10)
+    run.timers.advance(5)
+    run.complete(1)
+    run.gateway.take()
+    run.timers.advance(7.9)
+    assert run.gateway.take() == []
+    run.timers.advance(0.2)
+    assert run.gateway.take() == [("trigger", 2, READS)]
+
+
+def test_a_request_by_hand_waits_for_the_end_of_the_pause_an_urgent_one_does_not():
+    run = Run(min_pause=8)
+    run.trigger()
+    run.complete(1)
+    run.gateway.take()
+    run.trigger()
+    run.timers.advance(7.9)
+    assert run.gateway.take() == []
+    run.timers.advance(0.1)
+    assert run.gateway.take() == [("trigger", 2, READS)]
+    run.complete(2)
+    run.gateway.take()
+    run.trigger(urgent=True)
+    assert run.gateway.take() == [("trigger", 3, READS)]
+
+
+def test_after_stop_nothing_is_triggered_and_what_ran_is_given_up():
+    run = Run()
+    run.coordinator.start_periodic()
+    run.timers.advance(10)
+    run.gateway.take()
+    run.coordinator.stop_periodic()
+    assert run.gateway.take() == [("aborted", 1, ALL)]
+    run.timers.advance(100)
+    assert run.gateway.take() == []
+    assert run.timers.pending == ()
+    run.coordinator.start_periodic()
+    run.timers.advance(10)
+    assert run.gateway.take() == [("trigger", 2, READS)]
+
+
+def test_a_timeout_gives_it_up_names_who_was_missing_and_deletes_what_came_in():
+    run = Run(timeout=60)
+    run.trigger()
+    run.acknowledge(1, [READ, COUNT])
+    run.gateway.take()
+    assert len(run.state_files()) == 2
+    run.timers.advance(60)
+    assert run.gateway.take() == [("aborted", 1, ALL)]
+    [answer] = run.answers
+    assert answer.reason is Reason.CHECKPOINT_EXPIRED
+    assert "count[1], read[1]" in answer.detail
+    assert run.state_files() == []
+
+
+def test_a_late_acknowledgement_of_a_dead_checkpoint_deletes_its_new_files_only():
+    run = Run()
+    run.trigger()
+    run.complete(1)
+    [base] = run.coordinator.latest_completed.operators["count"].subtasks[0].files()
+    run.trigger()
+    run.coordinator.decline(1, READ, 2, Reason.CHECKPOINT_DECLINED, "disk full")
+    assert run.acknowledge(2, [COUNT], older=(base,)) == {MessageOutcome.ENDED_CHECKPOINT}
+    assert run.state_files() == ["1-1-count-0-0", "1-1-count-1-0", "1-1-read-0-0", "1-1-read-1-0"]
+    assert run.coordinator.statistics().late_messages == 1
+
+
+def test_a_repeated_acknowledgement_of_a_completed_checkpoint_deletes_nothing():
+    run = Run()
+    run.trigger()
+    run.complete(1)
+    assert run.acknowledge(1) == {MessageOutcome.ENDED_CHECKPOINT}
+    assert len(run.state_files()) == 4
+
+
+def test_messages_of_other_attempts_checkpoints_and_subtasks_change_nothing():
+    run = Run()
+    run.trigger()
+    snapshot = run.snapshot(READ, 1)
+    coordinator = run.coordinator
+    assert coordinator.acknowledge(2, READ, 1, snapshot) is MessageOutcome.STALE_ATTEMPT
+    assert coordinator.decline(0, READ, 1) is MessageOutcome.STALE_ATTEMPT
+    assert len(run.state_files()) == 1
+    assert coordinator.acknowledge(1, SubtaskId("nobody", 0), 1) is MessageOutcome.UNKNOWN_SUBTASK
+    assert coordinator.acknowledge(1, READ, 99) is MessageOutcome.UNKNOWN_CHECKPOINT
+    assert coordinator.decline(1, READ, 99) is MessageOutcome.UNKNOWN_CHECKPOINT
+    assert coordinator.acknowledge(1, READ, 1) is MessageOutcome.ACCEPTED
+    assert coordinator.acknowledge(1, READ, 1, snapshot) is MessageOutcome.DUPLICATE
+    assert coordinator.pending_ids == (1,)
+    assert coordinator.statistics().stale_messages == 2
+
+
+def test_every_request_is_answered_once_even_if_the_answer_asks_again():
+    run = Run()
+    answers = []
+
+    def again(answer):
+        answers.append(answer)
+        if len(answers) < 3:
+            run.coordinator.trigger(on_answer=again)
+
+    run.coordinator.trigger(on_answer=again)
+    for checkpoint_id in (1, 2, 3):
+        run.coordinator.decline(1, READ, checkpoint_id)
+    assert [a.checkpoint_id for a in answers] == [1, 2, 3]
+
+
+def test_history_and_statistics_tell_sizes_durations_and_reasons():
+    run = Run()
+    run.trigger()
+    run.timers.advance(2.5)
+    run.complete(1)
+    run.trigger()
+    run.coordinator.decline(1, READ, 2, Reason.CHECKPOINT_DECLINED, "disk full")
+    done, failed = run.coordinator.history()
+    assert (done.status, done.duration, done.acknowledged, done.written_bytes) == (
+        CheckpointStatus.COMPLETED,
+        2.5,
+        4,
+        20,
+    )
+    assert done.in_flight_bytes == 8
+    assert (
+        done.size
+        == sum(h.size for h in run.coordinator.latest_completed.files())
+        - run.coordinator.latest_completed.metadata.size
+    )
+    assert (failed.status, failed.failure, failed.detail) == (
+        CheckpointStatus.FAILED,
+        Reason.CHECKPOINT_DECLINED,
+        "read[0]: disk full",
+    )
+    statistics = run.coordinator.statistics()
+    assert (statistics.triggered, statistics.completed, statistics.failed) == (2, 1, 1)
+    assert (statistics.latest_completed_id, statistics.latest_duration) == (1, 2.5)

@@ -1,0 +1,106 @@
+"""What Penstock adds to Flink's decider; Flink's own cases are in `tests/conformance`."""
+
+import pytest
+
+from penstock.runtime.checkpoint.coordinator.request_decider import (
+    CheckpointRequest,
+    CheckpointRequestDecider,
+    RefusedRequest,
+    Situation,
+)
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+
+
+def situation(now=100.0, *, pending=0, last=float("-inf"), triggering=False):
+    return Situation(triggering, pending, now, last)
+
+
+def test_a_request_by_hand_in_the_pause_says_when_to_ask_again():
+    decider = CheckpointRequestDecider(min_pause=10)
+    decision = decider.submit(CheckpointRequest(1), situation(100, last=94))
+    assert (decision.execute, decision.ask_again_in, decision.next_periodic_in) == (None, 4, None)
+    assert decider.poll(situation(104, last=94)).execute.number == 1
+
+
+def test_an_urgent_request_ignores_the_pause_but_not_the_limit():
+    decider = CheckpointRequestDecider(max_concurrent=1, min_pause=10)
+    urgent = CheckpointRequest(1, urgent=True)
+    assert decider.submit(urgent, situation(pending=1, last=99)).execute is None
+    assert decider.poll(situation(last=99)).execute is urgent
+
+
+def test_an_urgent_request_goes_before_others_by_hand_and_after_savepoints():
+    decider = CheckpointRequestDecider()
+    requests = [
+        CheckpointRequest(1),
+        CheckpointRequest(2, urgent=True),
+        CheckpointRequest(3, SnapshotKind.SAVEPOINT),
+        CheckpointRequest(4, periodic=True),
+    ]
+    for request in requests:
+        decider.submit(request, situation(triggering=True))
+    assert [request.number for request in decider.queued] == [3, 2, 1, 4]
+
+
+def test_a_pause_that_is_over_but_for_a_rounding_error_is_over():
+    decider = CheckpointRequestDecider(min_pause=0.1)
+    decision = decider.submit(CheckpointRequest(1, periodic=True), situation(0.3, last=0.2 + 1e-15))
+    assert decision.execute is not None
+
+
+def test_the_first_checkpoint_waits_for_nothing():
+    decider = CheckpointRequestDecider(min_pause=1e9)
+    assert decider.submit(CheckpointRequest(1, periodic=True), situation(0.0)).execute is not None
+
+
+def test_statistics_count_what_waits_and_what_was_refused():
+    decider = CheckpointRequestDecider(min_pause=10, max_queued=1)
+    decider.submit(CheckpointRequest(1), situation(triggering=True))
+    decider.submit(CheckpointRequest(2), situation(triggering=True))
+    assert (decider.statistics().queued, decider.statistics().refused) == (1, 1)
+    decider.abort_all(Reason.JOB_FAILURE)
+    assert (decider.statistics().queued, decider.statistics().refused) == (0, 2)
+
+
+def full_queue(*, periodic: bool) -> CheckpointRequestDecider:
+    """A decider as it comes; a thousand requests have come while a checkpoint was being started."""
+    decider = CheckpointRequestDecider()
+    for number in range(1000):
+        request = CheckpointRequest(number, periodic=periodic)
+        assert decider.submit(request, situation(triggering=True)).refused == ()
+    assert [request.number for request in decider.queued] == list(range(1000))
+    return decider
+
+
+@pytest.mark.parametrize(
+    "late",
+    [CheckpointRequest(1000), CheckpointRequest(1000, SnapshotKind.SAVEPOINT, forced=True)],
+    ids=["checkpoint", "forced savepoint"],
+)
+def test_a_thousand_requests_by_hand_wait_and_one_more_of_whatever_rank_is_refused(late):
+    decider = full_queue(periodic=False)
+    waiting = decider.queued
+    decision = decider.submit(late, situation(triggering=True))
+    assert decision.refused == (RefusedRequest(late, Reason.TOO_MANY_CHECKPOINT_REQUESTS),)
+    assert decision.execute is None
+    assert decider.queued == waiting
+    assert decider.poll(situation()).execute is waiting[0]
+
+
+def test_the_last_of_a_thousand_periodic_requests_makes_room_for_one_by_hand():
+    decider = full_queue(periodic=True)
+    *others, last = decider.queued
+    by_hand = CheckpointRequest(1000)
+    decision = decider.submit(by_hand, situation(triggering=True))
+    assert decision.refused == (RefusedRequest(last, Reason.TOO_MANY_CHECKPOINT_REQUESTS),)
+    assert decider.queued == (by_hand, *others)
+
+
+def test_a_periodic_request_behind_a_thousand_others_is_refused_itself():
+    decider = full_queue(periodic=True)
+    waiting = decider.queued
+    late = CheckpointRequest(1000, periodic=True)
+    decision = decider.submit(late, situation(triggering=True))
+    assert decision.refused == (RefusedRequest(late, Reason.TOO_MANY_CHECKPOINT_REQUESTS),)
+    assert decider.queued == waiting

@@ -1,0 +1,91 @@
+"""A user's hook is called in the background, and never twice at a time, whatever is asked meanwhile."""
+
+from __future__ import annotations
+
+from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook, HookOvertakenError
+from penstock.runtime.testing.manual_time import ManualAsyncRunner
+
+
+class Hook:
+    identifier = "outside"
+
+    def __init__(self):
+        self.calls, self.error = [], None
+
+    def trigger_checkpoint(self, checkpoint_id, timestamp):
+        self.calls.append(("trigger", checkpoint_id))
+        return f"state of {checkpoint_id}"
+
+    def restore_checkpoint(self, checkpoint_id, state):
+        self.calls.append(("restore", checkpoint_id, state))
+        if self.error is not None:
+            raise self.error
+
+    def reset(self):
+        self.calls.append(("reset",))
+
+    def close(self):
+        self.calls.append(("close",))
+
+
+class Answer:
+    state = error = None
+
+    def complete(self, state):
+        self.state = state
+
+    def fail(self, error):
+        self.error = error
+
+
+class Run:
+    def __init__(self):
+        self.user, self.runner = Hook(), ManualAsyncRunner()
+        self.hook = BackgroundHook(self.user, self.runner)
+
+    def trigger(self, checkpoint_id):
+        answer = Answer()
+        self.hook.trigger_checkpoint(checkpoint_id, 0.0, answer)
+        return answer
+
+
+def test_a_call_waits_until_the_one_before_it_has_come_back():
+    run = Run()
+    first = run.trigger(1)
+    run.hook.restore_checkpoint(1, "state of 1")
+    assert run.runner.waiting == 1
+    run.runner.run_next()
+    assert (run.user.calls, first.state) == ([("trigger", 1)], "state of 1")
+    assert run.runner.waiting == 1
+    run.runner.run_next()
+    assert run.user.calls[1:] == [("restore", 1, "state of 1")]
+    run.hook.close()
+    run.runner.run_all()
+    assert run.user.calls[2:] == [("close",)]
+
+
+def test_of_the_calls_behind_one_that_hangs_only_the_newest_is_made():
+    run = Run()
+    hanging, overtaken, newest = (run.trigger(i) for i in (1, 2, 3))
+    assert isinstance(overtaken.error, HookOvertakenError)
+    assert "an earlier call of the master hook 'outside' has not come back" in str(overtaken.error)
+    run.runner.run_all()
+    assert run.user.calls == [("trigger", 1), ("trigger", 3)]
+    assert (hanging.state, newest.state) == ("state of 1", "state of 3")
+
+
+def test_it_is_told_when_a_restore_is_over_and_what_it_failed_with():
+    run, told = Run(), []
+    run.user.error = OSError("no answer")
+    run.hook.when_restored(told.append)
+    assert told == [None], "nothing was to be restored"
+    run.hook.restore_checkpoint(1, None)
+    run.hook.when_restored(told.append)
+    assert told == [None]
+    assert not run.hook.is_restored
+    run.runner.run_all()
+    assert told == [None, run.user.error]
+    run.hook.reset()
+    run.runner.run_all()
+    run.hook.when_restored(told.append)
+    assert told[2:] == [None]

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.runtime.checkpoint.coordinator.finalize import Finalized, finalize
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import (
+    FileHandle,
+    KeyedStateHandle,
+    KeyGroupRange,
+    OperatorState,
+    OperatorSubtaskState,
+)
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import write_state_file
+from penstock.runtime.snapshot.paths import SnapshotPaths
+
+PATHS = SnapshotPaths("job")
+
+
+class Job:
+    """A job that takes checkpoints; each has a file of its own and names those it is given, too."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage()
+        self.log = DecisionLog(self.storage, PATHS)
+        self.attempt = 0
+        self.restart()
+
+    def restart(self) -> None:
+        self.log = DecisionLog(self.storage, PATHS)
+        self.log.begin_attempt(0.0)
+        self.attempt = self.log.view.last_attempt
+
+    def state_file(self, checkpoint_id: int) -> FileHandle:
+        path = PATHS.shared_file(
+            checkpoint_id=checkpoint_id, attempt=self.attempt, operator_id="count", subtask=0, number=0
+        )
+        return write_state_file(self.storage, path, b"state")
+
+    def checkpoint(
+        self,
+        checkpoint_id: int,
+        *shared: FileHandle,
+        kind: SnapshotKind = SnapshotKind.CHECKPOINT,
+        retained: int = 5,
+    ) -> CompletedCheckpoint:
+        files = (*shared, self.state_file(checkpoint_id))
+        state = OperatorSubtaskState((KeyedStateHandle(KeyGroupRange(0, 127), files),))
+        operators = {"count": OperatorState("count", 1, 128, {0: state})}
+        taken = CompletedCheckpoint(checkpoint_id, self.attempt, kind, operators, 1.0, 2.0)
+        outcome = finalize(self.storage, PATHS, self.log, taken, retained=retained)
+        assert isinstance(outcome, Finalized)
+        return outcome.checkpoint
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+def state_path(checkpoint: CompletedCheckpoint) -> str:
+    return next(handle.path for handle in checkpoint.files())
+
+
+def metadata_path(checkpoint: CompletedCheckpoint) -> str:
+    assert checkpoint.metadata is not None
+    return checkpoint.metadata.path
+
+
+def test_a_job_without_checkpoints_starts_from_nothing(job: Job) -> None:
+    assert load_latest(job.storage, job.log.view, allow_older=False) is None
+
+
+def test_a_job_starts_from_the_newest_checkpoint(job: Job) -> None:
+    job.checkpoint(1)
+    newest = job.checkpoint(2)
+    job.restart()
+    loaded = load_latest(job.storage, job.log.view, allow_older=False)
+    assert loaded is not None
+    assert (loaded.checkpoint, loaded.damaged, loaded.warning) == (newest, (), None)
+
+
+@pytest.mark.parametrize("part", [state_path, metadata_path])
+def test_a_newest_checkpoint_that_misses_a_file_is_an_error_that_names_it(
+    job: Job, part: Callable[[CompletedCheckpoint], str]
+) -> None:
+    job.checkpoint(1)
+    path = part(job.checkpoint(2))
+    job.storage.delete([path])
+    with pytest.raises(CorruptSnapshotError) as caught:
+        load_latest(job.storage, job.log.view, allow_older=False)
+    assert f"checkpoint 2: memory:/{path} is part of a snapshot but is not there" in str(caught.value)
+    assert "set Checkpointing(allow_older=True) to start from one of the 1 before" in str(caught.value)
+
+
+def test_damaged_metadata_is_an_error_that_names_it(job: Job) -> None:
+    path = metadata_path(job.checkpoint(1))
+    job.storage.put(path, b"x" + job.storage.get(path)[1:])
+    with pytest.raises(CorruptSnapshotError, match=rf"memory:/{path} should be .* damaged.* start a new job"):
+        load_latest(job.storage, job.log.view, allow_older=False)
+
+
+def test_an_older_checkpoint_is_taken_when_the_user_allows_it_and_the_user_is_told(job: Job) -> None:
+    older = job.checkpoint(1)
+    path = metadata_path(job.checkpoint(2))
+    job.storage.delete([path])
+    loaded = load_latest(job.storage, job.log.view, allow_older=True)
+    assert loaded is not None
+    assert (loaded.checkpoint, loaded.damaged) == (older, (2,))
+    assert loaded.warning is not None
+    assert path in loaded.warning
+    assert "Sinks may repeat what was committed since checkpoint 1" in loaded.warning
+
+
+def test_damage_that_showed_when_a_checkpoint_was_restored_counts_like_any_other(job: Job) -> None:
+    older, newer = job.checkpoint(1), job.checkpoint(2)
+    known = {newer.checkpoint_id: "job/shared/2-1-count-0-0 is damaged"}
+    loaded = load_latest(job.storage, job.log.view, allow_older=True, known_damage=known)
+    assert loaded is not None
+    assert (loaded.checkpoint, loaded.damaged) == (older, (2,))
+    assert loaded.warning is not None
+    assert known[2] in loaded.warning
+
+
+def test_if_all_are_damaged_all_are_named(job: Job) -> None:
+    paths = [metadata_path(job.checkpoint(number)) for number in (1, 2)]
+    job.storage.delete(paths)
+    with pytest.raises(CorruptSnapshotError) as caught:
+        load_latest(job.storage, job.log.view, allow_older=True)
+    assert all(path in str(caught.value) for path in paths)
+    assert "allow_older" not in str(caught.value)
+
+
+def test_the_store_is_rebuilt_from_the_log(job: Job) -> None:
+    first = job.checkpoint(1)
+    second = job.checkpoint(2)
+    job.restart()
+    rebuilt = rebuild_store(job.storage, PATHS, job.log.view, attempt=2, retained=2)
+    assert rebuilt.store.all == (first, second)
+    assert (rebuilt.damaged, rebuilt.orphans) == ((), ())
+
+
+def test_files_that_a_past_attempt_left_behind_are_found(job: Job) -> None:
+    kept = job.checkpoint(1)
+    gone = job.checkpoint(2, retained=1)
+    orphan = job.state_file(3)
+    job.log.drop((2,), 0.0)
+    job.storage.put("job/status.json", b"")
+    job.restart()
+    own = job.state_file(4)
+    rebuilt = rebuild_store(job.storage, PATHS, job.log.view, attempt=2, retained=1)
+    expected = {state_path(kept), metadata_path(kept), state_path(gone), metadata_path(gone), orphan.path}
+    assert set(rebuilt.orphans) == expected
+    assert own.path not in rebuilt.orphans
+
+
+def test_in_flight_data_of_a_past_attempt_that_no_checkpoint_names_is_found(job: Job) -> None:
+    job.checkpoint(1)
+    place = {"checkpoint_id": 2, "vertex": "count", "subtask": 0}
+    left, own = (PATHS.channel_state(attempt=attempt, **place) for attempt in (1, 2))
+    for path in (left, own):
+        job.storage.put(path, b"rows")
+    job.restart()
+    rebuilt = rebuild_store(job.storage, PATHS, job.log.view, attempt=2, retained=1)
+    assert rebuilt.orphans == (left,)
+
+
+def test_what_a_checkpoint_or_a_savepoint_names_is_no_orphan(job: Job) -> None:
+    first = job.checkpoint(1)
+    shared = next(first.files())
+    saved = job.checkpoint(2, shared, kind=SnapshotKind.SAVEPOINT, retained=1)
+    job.checkpoint(3, retained=1)
+    job.log.drop((3,), 0.0)
+    job.checkpoint(4, retained=1)
+    job.restart()
+    rebuilt = rebuild_store(job.storage, PATHS, job.log.view, attempt=2, retained=1)
+    assert [c.checkpoint_id for c in rebuilt.store.all] == [4]
+    assert not {handle.path for handle in saved.files()} & set(rebuilt.orphans)
+    assert metadata_path(first) in rebuilt.orphans
+    assert shared.path not in rebuilt.orphans
+
+
+def test_nothing_is_swept_while_a_checkpoint_is_damaged(job: Job) -> None:
+    job.storage.delete([metadata_path(job.checkpoint(1))])
+    job.state_file(2)
+    job.restart()
+    rebuilt = rebuild_store(job.storage, PATHS, job.log.view, attempt=2, retained=1)
+    assert (rebuilt.damaged, rebuilt.orphans) == ((1,), ())
+
+
+def test_a_damaged_savepoint_names_nothing(job: Job) -> None:
+    job.storage.put(PATHS.metadata(SnapshotKind.SAVEPOINT, 9, 1), b"nonsense")
+    job.restart()
+    rebuilt = rebuild_store(job.storage, PATHS, job.log.view, attempt=2, retained=1)
+    assert (rebuilt.damaged, rebuilt.orphans) == ((), ())

@@ -1,0 +1,181 @@
+"""The two halves of a subtask's snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime.checkpoint.subtask.operator_snapshot import (
+    OperatorSnapshot,
+    SubtaskSnapshotTask,
+    encode_list_states,
+)
+from penstock.runtime.errors import CorruptSnapshotError, KeyTypeError, StorageError
+from penstock.runtime.operators.operator import ListState
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import (
+    INLINE_LIMIT,
+    KeyGroupRange,
+    OperatorStateHandle,
+    RedistributionMode,
+)
+from penstock.runtime.snapshot.list_state import decode_atoms, encode_atoms
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+
+CODEC = ValueCodec()
+LARGE = "x" * (INLINE_LIMIT + 1)
+
+
+class FailingStorage(MemoryStorage):
+    """Fails to write the files whose number is named, and to delete when told to."""
+
+    def __init__(self, *fails_at: int, deletes: bool = True) -> None:
+        super().__init__()
+        self._fails_at = fails_at
+        self._deletes = deletes
+        self._puts = count()
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        if next(self._puts) in self._fails_at:
+            msg = "the disk is full"
+            raise StorageError(msg)
+        super().put(path, data, create=create)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        if not self._deletes:
+            msg = "it can't be deleted either"
+            raise StorageError(msg)
+        super().delete(paths)
+
+
+def snapshot_of(
+    storage: MemoryStorage, *values: object, backend: HeapKeyedStateBackend | None = None
+) -> SubtaskSnapshotTask:
+    """The asynchronous half of a snapshot of two operators, `a` with list states and `b` with keyed state."""
+    numbers = count()
+    lists = {f"list-{i}": ListState([value]) for i, value in enumerate(values)}
+    operators = {"a": OperatorSnapshot(encode_list_states(lists, CODEC))}
+    backends = {}
+    if backend is not None:
+        backends["b"] = backend
+        operators["b"] = OperatorSnapshot({}, backend.snapshot(1, -1))
+    return SubtaskSnapshotTask(
+        1, operators, backends, lambda operator: StateFiles(storage, lambda: f"{operator}/{next(numbers)}")
+    )
+
+
+def test_values_are_encoded_in_the_synchronous_half() -> None:
+    values = [[1], [2]]
+    states = encode_list_states({"s": ListState(values, RedistributionMode.UNION)}, CODEC)
+    values[0].append(99)
+    assert states["s"].mode is RedistributionMode.UNION
+    assert [CODEC.loads(atom) for atom in states["s"].atoms] == [[1], [2]]
+
+
+def test_every_list_state_gets_a_handle_with_its_mode_and_size() -> None:
+    storage = MemoryStorage()
+    task = snapshot_of(storage, "small", LARGE)
+    state = task.run().operators["a"]
+    assert state.keyed == ()
+    assert [(h.name, h.mode, h.count) for h in state.operator] == [
+        ("list-0", RedistributionMode.SPLIT_DISTRIBUTE, 1),
+        ("list-1", RedistributionMode.SPLIT_DISTRIBUTE, 1),
+    ]
+    assert storage.list("") == ["a/0"]
+    assert task.written_bytes == state.operator[1].state.size > INLINE_LIMIT
+
+
+def test_keyed_state_is_written_and_the_backend_builds_on_it_once_it_is_told() -> None:
+    backend = HeapKeyedStateBackend(16, KeyGroupRange(0, 15), CODEC)
+    backend.table("t").entries.update({"k": LARGE})
+    backend.table("t").changed.add("k")
+    task = snapshot_of(MemoryStorage(), backend=backend)
+    snapshot = task.run()
+    task.apply(snapshot)
+    (handle,) = snapshot.operators["b"].keyed
+    second = backend.snapshot(2, 1)
+    assert second.base == handle
+
+
+def test_state_of_something_that_can_not_be_a_key_names_the_operator() -> None:
+    backend = HeapKeyedStateBackend(16, KeyGroupRange(0, 15), CODEC)
+    backend.table("t").entries[float("nan")] = 1
+    backend.table("t").changed.update(backend.table("t").entries)
+    storage = MemoryStorage()
+    with pytest.raises(KeyTypeError, match=r"keyed state of operator 'b' can't be written: .*can't be a key"):
+        snapshot_of(storage, LARGE, backend=backend).run()
+    assert storage.list("") == []
+
+
+def test_when_a_file_can_not_be_written_those_before_it_are_removed() -> None:
+    storage = FailingStorage(2)
+    with pytest.raises(StorageError, match="full"):
+        snapshot_of(storage, LARGE, LARGE, LARGE).run()
+    assert storage.list("") == []
+
+
+def test_the_first_error_is_told_even_if_nothing_can_be_removed() -> None:
+    storage = FailingStorage(1, deletes=False)
+    with pytest.raises(StorageError, match="full"):
+        snapshot_of(storage, LARGE, LARGE).run()
+
+
+def test_abandoned_before_the_end_it_removes_its_files_itself() -> None:
+    storage = MemoryStorage()
+    task = snapshot_of(storage, LARGE)
+    assert task.abandon() is False
+    task.run()
+    assert storage.list("") == []
+
+
+def test_abandoned_after_the_end_whoever_did_so_must_remove_the_files() -> None:
+    storage = MemoryStorage()
+    task = snapshot_of(storage, LARGE)
+    task.run()
+    assert storage.list("") == ["a/0"]
+    assert task.abandon() is True
+    task.remove()
+    assert storage.list("") == []
+
+
+@given(st.lists(st.binary(max_size=40)))
+def test_atoms_come_back(atoms: list[bytes]) -> None:
+    assert decode_atoms(encode_atoms(atoms), "here") == atoms
+
+
+def unpack(data: bytes) -> object:
+    try:
+        return msgpack.unpackb(data)
+    except ValueError:
+        return None
+
+
+@given(st.binary(max_size=60))
+def test_whatever_the_bytes_are_damage_is_told_with_its_place(data: bytes) -> None:
+    damage = r"the list state in file-7 is damaged"
+    if isinstance(unpacked := unpack(data), list) and all(isinstance(atom, bytes) for atom in unpacked):
+        assert decode_atoms(data, "file-7") == unpacked
+    else:
+        with pytest.raises(CorruptSnapshotError, match=damage):
+            decode_atoms(data, "file-7")
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1), st.data())
+def test_cut_off_list_state_is_damage(atoms: list[bytes], data: st.DataObject) -> None:
+    encoded = encode_atoms(atoms)
+    cut = data.draw(st.integers(0, len(encoded) - 1))
+    with pytest.raises(CorruptSnapshotError):
+        decode_atoms(encoded[:cut], "file-7")
+
+
+def test_handles_name_the_states_of_the_operator() -> None:
+    (handle,) = snapshot_of(MemoryStorage(), 5).run().operators["a"].operator
+    assert isinstance(handle, OperatorStateHandle)
+    assert handle.state.size < 10

@@ -1,0 +1,241 @@
+"""What a subtask does with one checkpoint: the steps, and everything that comes in between."""
+
+from __future__ import annotations
+
+import pytest
+from subtask_coordinator_bench import REASON, Task, barrier
+
+from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
+from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
+from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
+    MAX_RECORDED_ABORTED,
+    SubtaskCheckpointCoordinator,
+)
+from penstock.runtime.errors import StorageError
+from penstock.runtime.network.result_partition import Overtaken
+from penstock.runtime.record.elements import (
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    CheckpointOptions,
+    Watermark,
+)
+from penstock.runtime.snapshot.channel_id import ChannelId, EdgeId
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import INLINE_LIMIT
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.state_files import StateFiles
+from penstock.runtime.testing.manual_time import ManualTimers
+
+
+@pytest.fixture
+def task() -> Task:
+    return Task()
+
+
+def test_barrier_goes_out_before_the_state_is_taken_and_the_acknowledgement_comes_when_it_is_durable(
+    task: Task,
+) -> None:
+    assert task.coordinator.checkpoint_state(barrier(1))
+    assert task.log == [("prepare", 1), barrier(1), ("sync", 1)]
+    task.runner.do(0)
+    assert task.log[3:] == []
+    task.finish_background()
+    assert task.log[3:] == [("acknowledge", 1)]
+    assert task.storage.list("") == ["1/0"]
+
+
+def test_metrics_say_how_long_each_part_took(task: Task) -> None:
+    task.during_sync = lambda: task.clock.advance(2.0)
+    task.coordinator.checkpoint_state(barrier(1), start_delay=0.5, alignment_duration=0.25)
+    task.clock.advance(3.0)
+    task.finish_background()
+    metrics = task.metrics[1]
+    assert (metrics.start_delay, metrics.alignment_duration) == (0.5, 0.25)
+    assert (metrics.sync_duration, metrics.async_duration) == (2.0, 3.0)
+    assert metrics.written_bytes == metrics.full_bytes > INLINE_LIMIT
+
+
+def test_same_checkpoint_again_does_nothing(task: Task) -> None:
+    task.coordinator.checkpoint_state(barrier(1))
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.checkpoint_state(barrier(2))
+    task.finish_background()
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert task.log.count(barrier(1)) == task.log.count(("acknowledge", 1)) == 1
+    assert task.coordinator.statistics().declined == 0
+
+
+def test_checkpoint_that_a_newer_one_overtook_is_declined_once(task: Task) -> None:
+    task.coordinator.checkpoint_state(barrier(2))
+    task.log.clear()
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    reason = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
+    assert task.log == [("decline", 1, reason, "checkpoint 2 overtook it")]
+
+
+def test_checkpoint_that_was_aborted_before_its_barrier_is_cancelled_downstream(task: Task) -> None:
+    task.coordinator.notify_aborted(1)
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert task.log == [CancelCheckpointMarker(1)]
+    assert task.coordinator.statistics().remembered_aborts == 0
+    assert task.coordinator.checkpoint_state(barrier(2))
+
+
+def test_abort_notice_of_an_older_checkpoint_does_not_concern_a_newer_one(task: Task) -> None:
+    task.coordinator.notify_aborted(1)
+    assert task.coordinator.checkpoint_state(barrier(2))
+    assert task.coordinator.statistics().remembered_aborts == 1
+
+
+def test_abort_notice_that_comes_too_late_is_not_remembered(task: Task) -> None:
+    task.coordinator.checkpoint_state(barrier(3))
+    task.finish_background()
+    task.coordinator.notify_aborted(3)
+    task.coordinator.notify_aborted(1)
+    assert task.coordinator.statistics().remembered_aborts == 0
+    assert task.storage.list("") == ["3/0"], "what was acknowledged belongs to the job"
+
+
+def test_only_so_many_abort_notices_are_remembered_and_the_oldest_go(task: Task) -> None:
+    for checkpoint_id in range(1, MAX_RECORDED_ABORTED + 11):
+        task.coordinator.notify_aborted(checkpoint_id)
+    assert task.coordinator.statistics().remembered_aborts == MAX_RECORDED_ABORTED
+    assert task.coordinator.checkpoint_state(barrier(1))
+    assert not task.coordinator.checkpoint_state(barrier(MAX_RECORDED_ABORTED))
+
+
+def test_input_that_gives_a_checkpoint_up_declines_it_and_cancels_it_downstream(task: Task) -> None:
+    task.coordinator.notify_aborted(1)
+    task.coordinator.notify_aborted(2)
+    task.coordinator.abort_on_barrier(2, REASON)
+    assert task.log == [("decline", 2, REASON, "the alignment was given up"), CancelCheckpointMarker(2)]
+    assert task.coordinator.statistics().remembered_aborts == 1
+    task.log.clear()
+    assert not task.coordinator.checkpoint_state(barrier(2))
+    assert task.log == []
+
+
+def test_abort_on_barrier_does_not_open_the_way_for_an_older_checkpoint(task: Task) -> None:
+    task.coordinator.checkpoint_state(barrier(5))
+    task.coordinator.abort_on_barrier(4, REASON)
+    assert not task.coordinator.checkpoint_state(barrier(4))
+    assert task.coordinator.checkpoint_state(barrier(6))
+
+
+def test_storage_failure_declines_the_checkpoint_and_leaves_no_file(task: Task) -> None:
+    def fail(path: str, data: bytes, *, create: bool = False) -> None:
+        MemoryStorage.put(task.storage, path, data, create=create)
+        msg = "no space left"
+        raise StorageError(msg)
+
+    task.storage.put = fail  # type: ignore[method-assign]
+    task.coordinator.checkpoint_state(barrier(1))
+    task.finish_background()
+    reason = CheckpointFailureReason.CHECKPOINT_DECLINED
+    assert task.log[-1] == ("decline", 1, reason, "StorageError: no space left")
+    assert task.storage.list("") == []
+    assert task.coordinator.statistics().running == 0
+
+
+def test_failure_of_the_synchronous_half_fails_the_task(task: Task) -> None:
+    def fail() -> None:
+        msg = "the user's snapshot failed"
+        raise ValueError(msg)
+
+    task.during_sync = fail
+    with pytest.raises(ValueError, match="the user's snapshot"):
+        task.coordinator.checkpoint_state(barrier(1))
+    assert task.runner.waiting == []
+
+
+@pytest.mark.parametrize("moment", ["before the upload", "after the upload"])
+def test_abort_during_the_upload_silences_it_and_removes_its_files(task: Task, moment: str) -> None:
+    task.coordinator.checkpoint_state(barrier(1))
+    if moment == "after the upload":
+        task.runner.do(0)
+    task.coordinator.notify_aborted(1)
+    task.finish_background()
+    assert ("acknowledge", 1) not in task.log
+    assert task.storage.list("") == []
+    assert task.coordinator.statistics().running == 0
+
+
+def test_abort_of_one_upload_leaves_the_others_alone(task: Task) -> None:
+    task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.checkpoint_state(barrier(2))
+    task.coordinator.notify_aborted(1)
+    task.finish_background()
+    assert task.storage.list("") == ["2/0"]
+    assert task.log[-1] == ("acknowledge", 2)
+
+
+def test_uploads_may_end_in_another_order(task: Task) -> None:
+    task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.checkpoint_state(barrier(2))
+    task.runner.do(1)
+    task.runner.done.pop().tell()
+    task.finish_background()
+    assert task.log[-2:] == [("acknowledge", 2), ("acknowledge", 1)]
+
+
+def test_close_gives_up_what_runs(task: Task) -> None:
+    task.coordinator.checkpoint_state(barrier(1))
+    task.coordinator.checkpoint_state(barrier(2))
+    task.runner.do(0)
+    task.coordinator.close()
+    task.finish_background()
+    assert task.coordinator.statistics().acknowledged == 0
+    assert task.storage.list("") == []
+
+
+def test_statistics_count_outcomes(task: Task) -> None:
+    task.coordinator.checkpoint_state(barrier(1))
+    task.finish_background()
+    task.coordinator.checkpoint_state(barrier(2))
+    task.coordinator.abort_on_barrier(3, REASON)
+    task.coordinator.notify_aborted(9)
+    statistics = task.coordinator.statistics()
+    assert (statistics.taken, statistics.acknowledged, statistics.declined) == (2, 1, 1)
+    assert (statistics.running, statistics.remembered_aborts) == (1, 1)
+
+
+class Flowing(Task):
+    """A subtask whose checkpoints capture one element in flight in its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        timers = ManualTimers(self.clock)
+        files = StateFiles(self.storage, lambda: "channels")
+        input_id = ChannelId(EdgeId("read", None, "op"), 0, 0)
+        self.writer = writer = AsyncChannelStateWriter(
+            [input_id], {}, lambda checkpoint_id: files, self.runner
+        )
+        in_flight = InFlight(OutputCapture(self, writer, timers), writer)
+        self.coordinator = SubtaskCheckpointCoordinator(self, self, self.runner, self.clock, in_flight)
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
+        self.log.append(barrier)
+        return []
+
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
+        return False
+
+    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
+        raise AssertionError("no barrier waits")
+
+    def capture_input(self, checkpoint_id: int) -> None:
+        self.writer.add_input(checkpoint_id, 0, [Watermark(1)])
+
+
+def test_checkpoint_that_is_asked_for_twice_keeps_its_in_flight_data() -> None:
+    """The JobMaster asks a subtask at the end of its data, and a barrier may have come there as well."""
+    task = Flowing()
+    unaligned = CheckpointBarrier(1, 0.0, CheckpointOptions(unaligned=True))
+    task.coordinator.checkpoint_state(unaligned)
+    assert not task.coordinator.checkpoint_state(unaligned, is_input_empty=True)
+    task.writer.finish_input(1)
+    task.finish_background()
+    assert task.log[-1] == ("acknowledge", 1)
+    assert task.metrics[1].in_flight_bytes > 0
+    assert task.coordinator.statistics().declined == 0

@@ -1,0 +1,121 @@
+"""What a completed checkpoint tells of how it was taken, in its metadata."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+from random import Random
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics, subtask_rows
+from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.sealed_file import seal
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+SECONDS = st.floats(-1e9, 1e9)  # clocks of two nodes differ: a start delay may be negative
+BYTES = st.integers(0, 2**60)
+METRICS = st.builds(CheckpointMetrics, SECONDS, SECONDS, SECONDS, SECONDS, BYTES, BYTES, BYTES)
+SUBTASKS = st.builds(SubtaskId, st.text(st.characters(exclude_categories=())), st.integers(0, 2**15))
+
+
+def measured(subtasks: int) -> dict[SubtaskId, CheckpointMetrics]:
+    """What the subtasks of two vertices of a busy job measure: up to some seconds, up to gigabytes."""
+    draw = Random(3)
+    return {
+        SubtaskId(vertex, index): CheckpointMetrics(
+            draw.uniform(0, 0.5),
+            draw.uniform(0, 5),
+            draw.uniform(0, 0.05),
+            draw.uniform(0, 20),
+            draw.randrange(50_000_000),
+            draw.randrange(4_000_000_000),
+            draw.randrange(1_000_000),
+        )
+        for vertex in ("lines", "count")
+        for index in range(subtasks // 2)
+    }
+
+
+def checkpoint(statistics: CompletedCheckpointStatistics | None) -> CompletedCheckpoint:
+    return CompletedCheckpoint(7, 2, SnapshotKind.CHECKPOINT, {}, 1.0, 3.5, statistics=statistics)
+
+
+@given(st.dictionaries(SUBTASKS, METRICS, max_size=8))
+def test_what_each_subtask_measured_comes_back_to_the_microsecond(
+    metrics: dict[SubtaskId, CheckpointMetrics],
+) -> None:
+    statistics = CompletedCheckpointStatistics.of(9, 7, 1, 0.25, metrics)
+    assert statistics.subtasks == len(metrics)
+    found = statistics.metrics()
+    assert found.keys() == metrics.keys()
+    for subtask, expected in metrics.items():
+        assert astuple(found[subtask])[:4] == pytest.approx(astuple(expected)[:4], abs=0.6e-6)
+        assert astuple(found[subtask])[4:] == astuple(expected)[4:]
+
+
+def test_statistics_are_a_part_of_the_metadata() -> None:
+    statistics = CompletedCheckpointStatistics.of(9, 7, 1, 0.25, measured(10))
+    decoded = decode_metadata(encode_metadata(checkpoint(statistics), "m"), "m")
+    assert decoded.statistics == statistics
+    assert decoded.statistics.written_bytes == sum(m.written_bytes for m in measured(10).values())
+    assert decoded.statistics.in_flight_bytes == sum(m.in_flight_bytes for m in measured(10).values())
+
+
+def test_metadata_of_before_there_were_statistics_is_still_read() -> None:
+    body = msgpack.unpackb(encode_metadata(checkpoint(None))[26:])
+    del body["statistics"]
+    decoded = decode_metadata(seal(b"PENSTKCP", 1, body), "m")
+    assert decoded == replace(checkpoint(None), metadata=decoded.metadata)
+    assert decoded.statistics is None
+
+
+def test_statistics_of_another_version_do_not_keep_a_job_from_starting() -> None:
+    body = msgpack.unpackb(encode_metadata(checkpoint(None))[26:])
+    decoded = decode_metadata(seal(b"PENSTKCP", 1, {**body, "statistics": [9, 7, 1, 2, 7, 3, b""]}), "m")
+    assert decoded == replace(checkpoint(None), metadata=decoded.metadata)
+
+
+def test_statistics_that_are_none_are_damage_and_the_file_is_named() -> None:
+    body = msgpack.unpackb(encode_metadata(checkpoint(None))[26:])
+    with pytest.raises(CorruptSnapshotError, match="j/metadata should be the metadata of a checkpoint"):
+        decode_metadata(seal(b"PENSTKCP", 1, {**body, "statistics": 3}), "j/metadata")
+
+
+@pytest.mark.parametrize("packed", [b"", b"\xc1", msgpack.packb([["count", [0], [1]]]), msgpack.packb(3)])
+def test_what_can_not_be_unpacked_stops_nobody_who_does_not_ask_for_it(packed: bytes) -> None:
+    statistics = replace(CompletedCheckpointStatistics.of(1, 1, 0, 0.25, {}), packed=packed)
+    decoded = decode_metadata(encode_metadata(checkpoint(statistics)), "m")
+    assert decoded.checkpoint_id == 7
+    assert decoded.statistics is not None
+    with pytest.raises(CorruptSnapshotError, match="what the subtasks measured of a checkpoint"):
+        decoded.statistics.metrics()
+
+
+def test_a_subtask_takes_a_few_bytes_in_a_wide_job_as_in_a_narrow_one() -> None:
+    without = len(encode_metadata(checkpoint(None)))
+
+    def bytes_of_each(subtasks: int) -> float:
+        statistics = CompletedCheckpointStatistics.of(9, 7, 1, 0.25, measured(subtasks))
+        return (len(encode_metadata(checkpoint(statistics))) - without) / subtasks
+
+    each = {subtasks: bytes_of_each(subtasks) for subtasks in (100, 1_000, 10_000)}
+    assert all(25 < size < 36 for size in each.values()), each
+    assert each[10_000] == pytest.approx(each[100], abs=2)
+
+
+def test_rows_are_plain_and_sorted() -> None:
+    rows = subtask_rows(measured(4))
+    assert [(row["vertex"], row["subtask"]) for row in rows] == [
+        ("count", 0),
+        ("count", 1),
+        ("lines", 0),
+        ("lines", 1),
+    ]
+    assert rows[2]["alignment_duration"] == measured(4)[SubtaskId("lines", 0)].alignment_duration

@@ -1,0 +1,78 @@
+"""The floors of the code: `make lint` sees every file, and fails when something imports upwards."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("runtime", "actors", "bridge")
+
+#: An import that goes up, for each contract that can see it.
+UPWARDS = [
+    ("runtime/errors.py", "penstock.runtime.record.elements"),
+    ("runtime/record/elements.py", "penstock.runtime.graph.stream_graph"),
+    ("runtime/barrier/handler.py", "penstock.runtime.checkpoint.log.view"),
+    ("runtime/checkpoint/log/view.py", "penstock.runtime.checkpoint.coordinator.coordinator"),
+    ("runtime/job/scheduler.py", "penstock.actors.executor"),
+    ("actors/executor.py", "penstock.bridge.session"),
+]
+
+
+def modules_on_disk() -> set[str]:
+    found = set()
+    for package in PACKAGES:
+        for file in (ROOT / package).rglob("*.py"):
+            parts = file.relative_to(ROOT).with_suffix("").parts
+            found.add(".".join(("penstock", *(parts[:-1] if parts[-1] == "__init__" else parts))))
+    return found
+
+
+def lint(environment: dict[str, str] | None = None, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [
+        str(Path(sys.executable).parent / "lint-imports"),
+        "--config",
+        str(ROOT / "pyproject.toml"),
+        "--no-cache",
+    ]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_linter_sees_every_module() -> None:
+    graph = grimp.build_graph(*(f"penstock.{p}" for p in PACKAGES), cache_dir=None)
+    assert set(graph.modules) == modules_on_disk()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_folder_says_in_its_door_what_lives_there(package: str) -> None:
+    folders = {file.parent for file in (ROOT / package).rglob("*.py")}
+    silent = [
+        str(folder.relative_to(ROOT))
+        for folder in sorted(folders)
+        if not (folder / "__init__.py").exists()
+        or len((ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or "").splitlines()) < 3
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize(("importer", "imported"), UPWARDS, ids=[f"{a}: {b}" for a, b in UPWARDS])
+def test_an_import_that_goes_up_is_found(importer: str, imported: str, tmp_path: Path) -> None:
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / "penstock" / package)
+    file = tmp_path / "penstock" / importer
+    file.write_text(f"{file.read_text()}\nimport {imported}\n")
+    planted = lint({**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path)
+    assert planted.returncode == 1, planted.stdout + planted.stderr
+    assert imported in planted.stdout
+
+
+def test_the_code_as_it_stands_passes() -> None:
+    passed = lint()
+    assert passed.returncode == 0, passed.stdout + passed.stderr
