@@ -13,20 +13,20 @@ from typing import Any, Final
 from msgpack import unpackb
 from saved_jobs import JOBS, Placed, config_of, environment
 
-from penstock.runtime.checkpoint import state_files
-from penstock.runtime.checkpoint.channel_state_file import read_channel_state
-from penstock.runtime.checkpoint.decision_log import DecisionLog
-from penstock.runtime.checkpoint.finalize import finalize
-from penstock.runtime.checkpoint.memory_storage import MemoryStorage
-from penstock.runtime.checkpoint.metadata import read_state
-from penstock.runtime.checkpoint.opened_snapshot import OpenedSnapshot, open_snapshot
-from penstock.runtime.checkpoint.paths import SnapshotPaths
+from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
+from penstock.runtime.checkpoint.coordinator.finalize import finalize
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.storage import ObjectStorage, open_location
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import Buffer
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import take_savepoint
 
