@@ -39,10 +39,10 @@ from typing import Any, Final
 
 import ray
 
+from penstock.actors.answers import ANSWER
 from penstock.actors.names import NAMESPACE, master_name
-from penstock.bridge.answers import ANSWER
+from penstock.actors.repeated_call import RepeatedCall
 from penstock.bridge.hand_over import Depots
-from penstock.bridge.repeated_call import RepeatedCall
 
 logger = logging.getLogger(__name__)
 

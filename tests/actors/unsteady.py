@@ -1,4 +1,4 @@
-"""Actors of the bridge behind a connection that breaks when a test wants it to.
+"""Actors behind a connection that breaks when a test wants it to.
 
 Ray can't be made to lose a chosen call, so the connection is played here. What is behind it is real.
 """
