@@ -192,10 +192,10 @@ class CoordinatorWorld:
         event = {"trigger": barrier.checkpoint_id, "tasks": names(subtasks), "type": options.kind.value}
         self.events.append(event | {"unaligned": options.unaligned})
 
-    def notify_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         self.events.append({"notify_complete": checkpoint_id, "tasks": names(subtasks)})
 
-    def notify_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         self.events.append({"notify_aborted": checkpoint_id, "tasks": names(subtasks)})
 
     def fail_job(self, cause: str) -> None:
