@@ -193,10 +193,15 @@ class CoordinatorWorld:
         self.events.append(event | {"unaligned": options.unaligned})
 
     def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        self.events.append({"notify_complete": checkpoint_id, "tasks": names(subtasks)})
+        self.notified("notify_complete", subtasks, checkpoint_id)
 
     def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        self.events.append({"notify_aborted": checkpoint_id, "tasks": names(subtasks)})
+        self.notified("notify_aborted", subtasks, checkpoint_id)
+
+    def notified(self, notice: str, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        """A notice without recipients is no event."""
+        if subtasks:
+            self.events.append({notice: checkpoint_id, "tasks": names(subtasks)})
 
     def fail_job(self, cause: str) -> None:
         self.events.append({"job_failed": True})
