@@ -131,9 +131,9 @@ class Attempt:
                     self._last_event = number
                     self._runner.post(lambda: self._require().operator_event(operator_id, event))
             case NotifyComplete(checkpoint_id):
-                self._runner.post(lambda: self._require().notify_complete(checkpoint_id))
+                self._runner.post(lambda: self._require().notify_checkpoint_complete(checkpoint_id))
             case NotifyAborted(checkpoint_id):
-                self._runner.post(lambda: self._require().notify_aborted(checkpoint_id))
+                self._runner.post(lambda: self._require().notify_checkpoint_aborted(checkpoint_id))
 
     async def stop(self) -> None:
         """Stop the subtask and wait until it is closed."""
