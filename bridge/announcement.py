@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.answers import ANSWER, NoAnswerError
-from penstock.actors.repeated_call import RepeatedCall, while_unavailable
+from penstock.actors.shared.answers import ANSWER, NoAnswerError
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.depot_failures import NO_PROGRAM, UNREACHABLE_PROGRAM
 
 #: Seconds for Ray to reach the desk again.

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 import ray
 
-from penstock.actors.answers import ANSWER, NoAnswerError
-from penstock.actors.names import NAMESPACE
-from penstock.actors.repeated_call import RepeatedCall, while_unavailable
+from penstock.actors.shared.answers import ANSWER, NoAnswerError
+from penstock.actors.shared.names import NAMESPACE
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.depot_failures import OTHER_DEPOT
 from penstock.bridge.depot_messages import EpochStage
 from penstock.bridge.depot_names import depot_name

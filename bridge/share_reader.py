@@ -14,8 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.actors.answers import NoAnswerError
-from penstock.actors.repeated_call import RepeatedCall, while_unavailable
+from penstock.actors.shared.answers import NoAnswerError
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.depot_failures import DIED, UNREACHABLE
 from penstock.bridge.depot_messages import Chunk, ReadFrame
 from penstock.runtime.errors import LostInputError

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 import ray
 
-from penstock.actors.answers import ANSWER
-from penstock.actors.cluster import connect
-from penstock.actors.repeated_call import RepeatedCall, while_unavailable
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.answers import ANSWER
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.block_frames import dataframe_of_blocks
 from penstock.bridge.block_holder import Block, TransactionKey, find_holder, open_holder
 from penstock.bridge.open_block import GatheredBlocks, OpenBlock

@@ -11,7 +11,7 @@ import pytest
 from penstock.bridge.frame_store import FrameStore
 
 _HERE = Path(__file__).parent
-for _folder in (_HERE, _HERE.parent / "actors"):
+for _folder in (_HERE, _HERE.parent / "actors" / "shared"):
     if str(_folder) not in sys.path:
         sys.path.insert(0, str(_folder))
 
