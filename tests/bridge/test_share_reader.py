@@ -9,7 +9,7 @@ import pytest
 from depot_frames import closed, frame
 from unsteady import DEAD, Unsteady
 
-from penstock.actors import repeated_call
+from penstock.actors.shared import repeated_call
 from penstock.bridge import share_reader
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import Chunk
