@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from subtask_coordinator_bench import REASON, Task, barrier
+from subtask_coordinator_setup import REASON, Task, barrier
 
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
