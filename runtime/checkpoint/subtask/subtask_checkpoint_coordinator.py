@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 
-from penstock.runtime.checkpoint.channel_state.output_capture import InFlight
+from penstock.runtime.checkpoint.channel_state.barrier_sender import InFlight
 from penstock.runtime.checkpoint.subtask.operator_snapshot import SubtaskSnapshotTask
 from penstock.runtime.checkpoint.subtask.ports import CheckpointedTask, CheckpointResponder
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from subtask_coordinator_setup import REASON, Task, barrier
 
+from penstock.runtime.checkpoint.channel_state.barrier_sender import InFlight, BarrierSender
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
     MAX_RECORDED_ABORTED,
     SubtaskCheckpointCoordinator,
@@ -211,7 +211,7 @@ class Flowing(Task):
         self.writer = writer = AsyncChannelStateWriter(
             [input_id], {}, lambda checkpoint_id: files, self.runner
         )
-        in_flight = InFlight(OutputCapture(self, writer, timers), writer)
+        in_flight = InFlight(BarrierSender(self, writer, timers), writer)
         self.coordinator = SubtaskCheckpointCoordinator(
             self, self, self.runner, self.clock, in_flight, decline_overtaken=decline_overtaken
         )
