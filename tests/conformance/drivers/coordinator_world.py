@@ -192,10 +192,10 @@ class CoordinatorWorld:
         event = {"trigger": barrier.checkpoint_id, "tasks": names(subtasks), "type": options.kind.value}
         self.events.append(event | {"unaligned": options.unaligned})
 
-    def notify_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         self.notified("notify_complete", subtasks, checkpoint_id)
 
-    def notify_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         self.notified("notify_aborted", subtasks, checkpoint_id)
 
     def notified(self, notice: str, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
