@@ -1,0 +1,149 @@
+"""Takes the snapshots that are kept as fixtures, and lets jobs start from them.
+
+All that knows how jobs are run is here. It may follow the code; what is in the folders may not.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from msgpack import unpackb
+from saved_jobs import JOBS, Placed, config_of, environment
+
+from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
+from penstock.runtime.checkpoint.coordinator.finalize import finalize
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.io.storage import ObjectStorage, open_location
+from penstock.runtime.record.batch_codec import BatchCodec
+from penstock.runtime.record.element_codec import decode_element
+from penstock.runtime.record.elements import Buffer
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot import state_files
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.step_savepoints import take_savepoint
+
+#: Fixtures of each version.
+DATA: Final = Path(__file__).parent / "data"
+
+#: Folder of a savepoint within a fixture.
+SAVEPOINT: Final = "savepoint"
+
+#: A larger state has a file of its own.
+_LARGEST_INLINE: Final = 80
+
+
+def take(name: str, folder: Path) -> None:
+    """Run a job for a while in a new folder and leave it there as a crash would.
+
+    Everybody has acknowledged the last checkpoint, and it is complete; nobody has been told, so its files are
+    not committed.
+    """
+    job = JOBS[name]
+    if job.write_input is not None:
+        (folder / "in").mkdir(parents=True)
+        job.write_input(folder / "in")
+    storage = open_location(str(folder / "checkpoints"), create=True)
+    graph = build_execution_graph(environment(name, Placed(folder)).build())
+    choose, config = Random(0).randrange, config_of(job)
+    running = StepJob(graph, config, storage, choose, job_id=name, open_location=open_location)
+    inline, state_files.INLINE_LIMIT = state_files.INLINE_LIMIT, _LARGEST_INLINE  # type: ignore[misc]
+    try:
+        before, between = job.moves
+        running.run(before)
+        running.complete_checkpoint()
+        running.run(between)
+        if job.savepoint:
+            take_savepoint(running, open_location, str(folder / SAVEPOINT))
+            shutil.rmtree(folder / "checkpoints")
+        else:
+            _complete_checkpoint(running, storage, name)
+    finally:
+        state_files.INLINE_LIMIT = inline  # type: ignore[misc]
+
+
+def _complete_checkpoint(running: StepJob, storage: ObjectStorage, name: str) -> None:
+    checkpoint_id = running.trigger_checkpoint()
+    while running.checkpoints.newest is None or running.checkpoints.newest.checkpoint_id != checkpoint_id:
+        assert running.move(), f"checkpoint {checkpoint_id} does not complete"
+    paths = SnapshotPaths(name)
+    log = DecisionLog(storage, paths)
+    log.begin_attempt(running.clock.now())
+    finalize(storage, paths, log, running.checkpoints.newest)
+
+
+def copy_of(fixture: Path, folder: Path) -> Path:
+    """A copy of a fixture, in which a job may commit and delete."""
+    return Path(shutil.copytree(fixture, folder / fixture.name))
+
+
+def opened_at(folder: Path, snapshot: Path | None = None) -> OpenedSnapshot:
+    """The newest snapshot of the job in a folder, and the storage that its files are in."""
+    if snapshot is None:
+        snapshot = folder / SAVEPOINT
+        snapshot = snapshot if snapshot.is_dir() else folder / "checkpoints" / folder.name
+    return open_snapshot(str(snapshot), open_location)
+
+
+def finish_from(folder: Path, parallelism: int | None = None, snapshot: Path | None = None) -> None:
+    """Start the job of a folder from its snapshot, kill it once, and let it come to its end.
+
+    Args:
+        folder: A copy of a fixture.
+        parallelism: Of the job; by default as it was.
+        snapshot: Where the snapshot is; by default in the folder.
+    """
+    name = folder.name
+    options = {} if parallelism is None else {"parallelism": parallelism}
+    graph = build_execution_graph(environment(name, Placed(folder), **options).build())
+    restored = StepJob(
+        graph,
+        config_of(JOBS[name]),
+        MemoryStorage(),
+        Random(1).randrange,
+        job_id=f"{name}-again",
+        restore=opened_at(folder, snapshot).checkpoint,
+        open_location=open_location,
+    )
+    restored.run(50)
+    restored.crash()
+    restored.finish()
+
+
+def list_state(opened: OpenedSnapshot, operator_id: str, name: str) -> list[Any]:
+    """The values of a list state in all subtasks, decoded without pickle."""
+    codec = ValueCodec(allow_pickle=False)
+    return [
+        codec.loads(value)
+        for subtask in opened.checkpoint.operators[operator_id].subtasks.values()
+        for handle in subtask.operator
+        if handle.name == name
+        for value in unpackb(read_state(opened.storage, handle.state))
+    ]
+
+
+def coordinator_state(opened: OpenedSnapshot, operator_id: str) -> Any:
+    """What the coordinator of an operator gave, decoded without pickle."""
+    handle = opened.checkpoint.operators[operator_id].coordinator
+    assert handle is not None
+    return ValueCodec(allow_pickle=False).loads(read_state(opened.storage, handle))
+
+
+def in_flight(opened: OpenedSnapshot) -> list[Any]:
+    """The elements that were on their way, buffers decoded to batches."""
+    codec = BatchCodec()
+    found: list[Any] = []
+    for operator in opened.checkpoint.operators.values():
+        for subtask in operator.subtasks.values():
+            if subtask.channels is not None:
+                state, _ = read_channel_state(opened.storage, subtask.channels)
+                for elements in (*state.inputs.values(), *state.outputs.values()):
+                    found += map(decode_element, elements)
+    return [codec.decode(each) if isinstance(each, Buffer) else each for each in found]

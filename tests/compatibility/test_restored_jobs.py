@@ -1,0 +1,148 @@
+"""Jobs start from the snapshots that older versions have left, and every result is there exactly once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driving import (
+    DATA,
+    SAVEPOINT,
+    coordinator_state,
+    copy_of,
+    finish_from,
+    in_flight,
+    list_state,
+    opened_at,
+)
+from saved_jobs import JOBS, ROOT, Order, committed, expected_of
+
+from penstock.runtime import ArrowBatch, CollectedRows, DeadLetter, RowBatch
+from penstock.runtime.io.connectors.file_sink_writer import PendingFile
+from penstock.runtime.io.connectors.index_range import IndexRange
+from penstock.runtime.io.connectors.splitting import FileSplit, RowGroupSplit
+from penstock.runtime.record.elements import Watermark
+
+VERSIONS = sorted(path.name for path in DATA.iterdir())
+FIXTURES = [f"{version}/{name}" for version in VERSIONS for name in JOBS]
+
+
+def fixtures_of(*names: str) -> list[str]:
+    return [fixture for fixture in FIXTURES if fixture.partition("/")[2] in names]
+
+
+@pytest.mark.parametrize("fixture", FIXTURES)
+def test_a_job_goes_on_where_the_snapshot_was_taken(fixture: str, tmp_path: Path) -> None:
+    folder = copy_of(DATA / fixture, tmp_path)
+    before, expected = committed(folder / "out"), expected_of(folder.name)
+    assert before < expected
+
+    finish_from(folder)
+
+    assert committed(folder / "out") == expected
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("fixture", FIXTURES)
+def test_a_job_goes_on_at_another_parallelism(fixture: str, parallelism: int, tmp_path: Path) -> None:
+    folder = copy_of(DATA / fixture, tmp_path)
+
+    finish_from(folder, parallelism)
+
+    assert committed(folder / "out") == expected_of(folder.name)
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("savepoint"))
+def test_the_folder_of_a_savepoint_is_found_under_another_name(fixture: str, tmp_path: Path) -> None:
+    folder = copy_of(DATA / fixture, tmp_path)
+    moved = (folder / SAVEPOINT).rename(tmp_path / "elsewhere")
+
+    finish_from(folder, snapshot=moved)
+
+    assert committed(folder / "out") == expected_of(folder.name)
+
+
+# -- what is in the snapshots --------------------------------------------------------------------------------
+
+
+def splits(fixture: str) -> list[Any]:
+    return list_state(opened_at(DATA / fixture), "files", "splits")
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("text", "json-lines", "csv", "packed", "in-flight-rows"))
+def test_files_of_lines_are_in_the_middle(fixture: str) -> None:
+    found = splits(fixture)
+    assert len(found) == 2
+    for split in found:
+        assert type(split) is FileSplit
+        assert split.path.startswith(f"{ROOT}/in/")
+        assert split.position is not None
+        assert split.start < split.position < split.end
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("parquet-rows", "parquet-arrow"))
+def test_row_groups_of_parquet_files_are_in_the_middle(fixture: str) -> None:
+    found = splits(fixture)
+    assert {type(split) for split in found} == {RowGroupSplit}
+    assert sum(0 < split.position < 70 for split in found) == 2
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("collected", "states", "windows", "savepoint"))
+def test_numbers_are_in_the_middle(fixture: str) -> None:
+    found = list_state(opened_at(DATA / fixture), "numbers", "splits")
+    assert {type(split) for split in found} == {IndexRange}
+    assert all(0 < split.next < split.end for split in found)
+
+
+FILE_SINKS = [fixture for fixture in FIXTURES if not fixture.endswith("/collected")]
+
+
+@pytest.mark.parametrize("fixture", FILE_SINKS)
+def test_files_are_pending(fixture: str) -> None:
+    opened = opened_at(DATA / fixture)
+    sinks = [operator for operator in opened.checkpoint.operators if operator.startswith(("out", "dead"))]
+    pending = [pair for sink in sinks for pair in list_state(opened, sink, "committables")]
+    assert pending
+    for checkpoint_id, file in pending:
+        assert checkpoint_id == opened.checkpoint.checkpoint_id == 2
+        assert type(file) is PendingFile
+        folder = DATA / fixture / file.directory.removeprefix(f"{ROOT}/")
+        assert (folder / file.name).stat().st_size == file.size
+        assert not (folder / file.final).exists()
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("collected"))
+def test_collected_rows_are_pending(fixture: str) -> None:
+    pending = list_state(opened_at(DATA / fixture), "out", "committables")
+    assert len(pending) == 2
+    assert {type(rows) for _, rows in pending} == {CollectedRows}
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("requested"))
+def test_a_coordinator_has_splits_that_no_reader_has(fixture: str) -> None:
+    is_listed, left = coordinator_state(opened_at(DATA / fixture), "files")
+    assert is_listed
+    assert len(left) > 1
+    assert {type(split) for split in left} == {FileSplit}
+    assert len(splits(fixture)) == 2
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("in-flight-rows"))
+def test_rows_dead_letters_and_watermarks_are_in_flight(fixture: str) -> None:
+    found = in_flight(opened_at(DATA / fixture))
+    batches = [each for each in found if isinstance(each, RowBatch)]
+    assert {type(row) for batch in batches for row in batch.rows} == {Order, DeadLetter}
+    assert any(batch.timestamps for batch in batches)
+    assert any(isinstance(each, Watermark) for each in found)
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("in-flight-arrow"))
+def test_arrow_batches_are_in_flight(fixture: str) -> None:
+    assert {type(each) for each in in_flight(opened_at(DATA / fixture))} == {ArrowBatch}
+
+
+@pytest.mark.parametrize("fixture", fixtures_of("states", "windows", "savepoint"))
+def test_keyed_state_stands_in_files_of_its_own(fixture: str) -> None:
+    opened = opened_at(DATA / fixture)
+    assert len(list(opened.checkpoint.files())) > 2
