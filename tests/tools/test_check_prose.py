@@ -54,7 +54,7 @@ def test_sentences_of_documents_are_counted(text: str, lines: list[int], tmp_pat
         ("x = 1  # One two three\ny = 2  # four five six\n", []),
         (f'x = "{LONG}"\n', []),
         (
-            '"""Short.\n\nExample:\n    >>> one(two, three, four, five, six)\n    one two three four five six\n"""\n',
+            '"""Short.\n\nExample:\n    >>> one(two)\n    one two three four five six\n"""\n',
             [],
         ),
         ('"""Such::\n\n    one two three four five six\n\nEnd.\n"""\n', []),
