@@ -120,7 +120,7 @@ def rows(*values: Any) -> RowBatch:
     return RowBatch(list(values))
 
 
-class Bench:
+class SubtaskSetup:
     """Holds one subtask.
 
     Args:

@@ -49,11 +49,11 @@ class InFlight:
         writer: Makes in-flight data durable.
     """
 
-    outputs: OutputCapture
+    outputs: BarrierSender
     writer: AsyncChannelStateWriter
 
 
-class OutputCapture:
+class BarrierSender:
     """Sends barriers and captures what they overtake; driven by the task thread alone.
 
     Args:

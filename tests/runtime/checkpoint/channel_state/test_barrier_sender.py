@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender
 from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import (
     AsyncChannelStateWriter,
     ChannelStateAborted,
 )
-from penstock.runtime.checkpoint.channel_state.output_capture import OutputCapture
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, ResultPartitionSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
@@ -73,7 +73,7 @@ class Sender:
         self.writer = AsyncChannelStateWriter(
             (), NAMES, lambda checkpoint_id: StateFiles(self.storage, lambda: f"{checkpoint_id}"), self.runner
         )
-        self.capture = OutputCapture(self.outputs, self.writer, self.timers)
+        self.capture = BarrierSender(self.outputs, self.writer, self.timers)
 
     def _send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         self.frames[channel].append(first)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from subtask_bench import CODEC, Bench, ScriptedSource
+from subtask_setup import CODEC, ScriptedSource, SubtaskSetup
 
 from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -25,7 +25,7 @@ from penstock.runtime.record.elements import (
 from penstock.runtime.restore.task_restore import ChannelRestore, TaskRestore
 from penstock.runtime.snapshot.handles import ChannelStateHandle
 
-MakeBench = Callable[..., Bench]
+MakeSubtask = Callable[..., SubtaskSetup]
 ENDLESS = GeneratorSource(lambda i: i)
 PATIENCE = 5.0
 
@@ -85,11 +85,11 @@ class InFlight:
 NOTHING = InFlight({}, {})
 
 
-def handle_of(task: Bench, checkpoint_id: int) -> ChannelStateHandle | None:
+def handle_of(task: SubtaskSetup, checkpoint_id: int) -> ChannelStateHandle | None:
     return next(iter(task.acknowledged[checkpoint_id].operators.values())).channels
 
 
-def in_flight(task: Bench, checkpoint_id: int) -> InFlight:
+def in_flight(task: SubtaskSetup, checkpoint_id: int) -> InFlight:
     handle = handle_of(task, checkpoint_id)
     if handle is None:
         return NOTHING
@@ -101,12 +101,14 @@ def in_flight(task: Bench, checkpoint_id: int) -> InFlight:
     )
 
 
-def again(bench: MakeBench, env: StreamEnvironment, task: Bench, checkpoint_id: int, **more: Any) -> Bench:
+def again(
+    make_subtask: MakeSubtask, env: StreamEnvironment, task: SubtaskSetup, checkpoint_id: int, **more: Any
+) -> SubtaskSetup:
     """The subtask of a new attempt that starts from a checkpoint of `task`."""
     handle = handle_of(task, checkpoint_id)
     channels = None if handle is None else ChannelRestore((handle,))
     restore = TaskRestore(checkpoint_id, 1, {}, channels=channels)
-    return bench(
+    return make_subtask(
         env, task.spec.vertex.id, **{"config": config(), **more}, restore=restore, storage=task.storage
     )
 
