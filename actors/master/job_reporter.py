@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from penstock.actors.master.failure_text import failure_text
-from penstock.actors.master.subtask_fleet import SubtaskFleet
 from penstock.actors.shared.fault_injection import JobMasterProcess, SubtaskProcess
 from penstock.actors.shared.job_report import JobReport, OperatorInfo, operators_of
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
@@ -82,7 +82,7 @@ class JobReporter:
         self._operators_of_job: tuple[OperatorInfo, ...] = ()
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
-        self._fleet: SubtaskFleet | None = None
+        self._fleet: Fleet | None = None
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
         self._counted_attempt = 0
         self._begin_failure: str | None = None
@@ -117,7 +117,7 @@ class JobReporter:
         for warning in earlier.warnings:
             self._warn(warning)
 
-    def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
+    def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:
         """The job has been taken up."""
         self._scheduler = scheduler
         self._fleet = fleet
@@ -240,7 +240,7 @@ class JobReporter:
         if self._fleet is None:
             return ()
         return tuple(
-            SubtaskProcess(subtask, member.pid, member.node_id)
+            SubtaskProcess(subtask, member.place.pid, member.place.node_id)
             for subtask, member in sorted(self._fleet.members.items())
         )
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from penstock.actors.master.failure_causes import cause_of
 from penstock.actors.master.failure_text import cut, failure_text
 from penstock.actors.subtask.attempt import describe_failure
 from penstock.runtime.errors import OperatorError, OperatorLocation
+from penstock.runtime.execution.failure_causes import cause_of
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 

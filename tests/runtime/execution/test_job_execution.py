@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.actors.master.deployment import Deployment
-from penstock.actors.master.ray_execution import RayExecution
-from penstock.actors.master.subtask_fleet import FleetMember, SubtaskFleet
-from penstock.actors.shared.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.runtime import StreamEnvironment
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.execution.deployment import Deployment
+from penstock.runtime.execution.fleet import FleetMember, SubtaskFleet
+from penstock.runtime.execution.job_execution import RayExecution
+from penstock.runtime.execution.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopped
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.io.connectors import DiscardSink, GeneratorSource
 from penstock.runtime.job.failure import FailureCause

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.actors.shared.messages import (
+from penstock.runtime.execution.messages import (
     Acknowledged,
     Declined,
     EventForCoordinator,
