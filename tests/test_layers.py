@@ -22,7 +22,8 @@ UPWARDS = [
     ("runtime/barrier/handler.py", "penstock.runtime.checkpoint.log.view"),
     ("runtime/checkpoint/log/view.py", "penstock.runtime.checkpoint.coordinator.coordinator"),
     ("runtime/job/scheduler.py", "penstock.actors.executor"),
-    ("actors/executor.py", "penstock.bridge.session"),
+    ("actors/executor.py", "penstock.bridge.session.session"),
+    ("bridge/ray_data/datasets.py", "penstock.bridge.results_out.spark_results"),
 ]
 
 

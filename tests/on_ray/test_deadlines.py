@@ -18,7 +18,7 @@ from penstock.actors import RayJobHandle
 from penstock.actors.command_line import app
 from penstock.actors.job_report import JobReport
 from penstock.actors.master_calls import MasterCalls
-from penstock.bridge.answers import NoAnswerError, answer_of
+from penstock.bridge.calls.answers import NoAnswerError, answer_of
 from penstock.runtime import JobStatus, JobTimeoutError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
