@@ -3,5 +3,5 @@
 `block_results` is the sink, `block_writer` writes the blocks of a subtask (`open_block` gathers them),
 `block_holder` is the actor that owns them, `bounded_results` runs or finds the job whose results are wanted.
 
-Touches Ray; knows neither Spark's session nor Ray Data. May import `arrow` and `calls`.
+Touches Ray; knows neither Spark's session nor Ray Data. May import `arrow`.
 """

@@ -17,9 +17,9 @@ from typing import Any, Final, TypeAlias
 
 import ray
 
-from penstock.actors.names import NAMESPACE
-from penstock.bridge.calls.answers import ANSWER
-from penstock.bridge.calls.repeated_call import RepeatedCall
+from penstock.actors.shared.answers import ANSWER
+from penstock.actors.shared.names import NAMESPACE
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 
 #: Job, operator, subtask, attempt, and number of the transaction in that attempt.
 TransactionKey: TypeAlias = tuple[str, str, int, int, int]
@@ -151,4 +151,5 @@ def find_holder(name: str) -> Any:
 
 def ask_holder(method: Any, *arguments: Any) -> Any:
     """The answer of a holder, which may be asked twice."""
-    return RepeatedCall[Any](partial(method.remote, *arguments), HOLDER, ANSWER).answer(2 * ANSWER)
+    call = partial(method.remote, *arguments)
+    return RepeatedCall[Any](call, HOLDER, while_unavailable(ANSWER)).answer(2 * ANSWER)

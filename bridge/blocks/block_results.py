@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 import ray
 
-from penstock.actors.cluster import connect
+from penstock.actors.client.cluster import connect
 from penstock.bridge.arrow.readable_types import readable_schema
 from penstock.bridge.blocks.block_holder import Block, ask_holder, find_holder, open_holder
 from penstock.bridge.blocks.block_writer import BlockWriter

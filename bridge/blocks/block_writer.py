@@ -11,11 +11,11 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
+from penstock.actors.shared.answers import ANSWER
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.arrow.readable_batches import ReadableBatches
 from penstock.bridge.blocks.block_holder import HOLDER, TransactionKey, ask_holder
 from penstock.bridge.blocks.open_block import GatheredBlocks, OpenBlock
-from penstock.bridge.calls.answers import ANSWER
-from penstock.bridge.calls.repeated_call import RepeatedCall
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
@@ -97,7 +97,7 @@ class BlockWriter:
         self._settle(_OUTSTANDING - 1)
         schema: bytes = block.schema.serialize().to_pybytes()
         stage = partial(self._holder.stage.remote, self._key, self._staged, block.close(), block.rows, schema)
-        self._calls.append(RepeatedCall(stage, HOLDER, ANSWER))
+        self._calls.append(RepeatedCall(stage, HOLDER, while_unavailable(ANSWER)))
         self._staged += 1
 
     @property

@@ -11,12 +11,12 @@ import pyarrow as pa
 import ray
 from ray.util import list_named_actors
 
-from penstock.actors.cluster import connect
-from penstock.actors.names import NAMESPACE
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.answers import ANSWER, no_answer
+from penstock.actors.shared.names import NAMESPACE
+from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.blocks.block_holder import HOLDER_PREFIX, find_holder
 from penstock.bridge.blocks.block_results import BlockResults
-from penstock.bridge.calls.answers import ANSWER, no_answer
-from penstock.bridge.calls.repeated_call import RepeatedCall
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
 from penstock.runtime.graph.data_stream import DataStream

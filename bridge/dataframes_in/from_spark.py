@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock.actors.cluster import connect
+from penstock.actors.client.cluster import connect
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.dataframes_in.spark_source import SparkSource

@@ -9,10 +9,10 @@ from typing import Any, Final
 import ray
 from ray.util import list_named_actors
 
-from penstock.actors.job_handle import RayJobHandle
-from penstock.actors.names import NAMESPACE
-from penstock.bridge.calls.actor_names import depot_prefix
-from penstock.bridge.calls.repeated_call import RepeatedCall
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.names import NAMESPACE
+from penstock.actors.shared.repeated_call import RepeatedCall
+from penstock.bridge.receive_buffer.actor_names import depot_prefix
 from penstock.bridge.receive_buffer.messages import DepotStatistics
 from penstock.runtime.errors import ConfigurationError, JobFailedError
 from penstock.runtime.graph.job_handle import JobHandle, JobStatus

@@ -2,5 +2,5 @@
 
 `datasets` has the two functions, `dataset_source` reads a dataset's blocks as splits.
 
-Touches Ray and Ray Data, and knows nothing of Spark. May import `blocks`, `arrow` and `calls`.
+Touches Ray and Ray Data, and knows nothing of Spark. May import `blocks` and `arrow`.
 """

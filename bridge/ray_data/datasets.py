@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 import ray
 
-from penstock.actors.cluster import connect
-from penstock.actors.names import NAMESPACE
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.blocks.block_results import BlockResults
 from penstock.bridge.blocks.bounded_results import results_of

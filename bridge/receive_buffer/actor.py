@@ -20,8 +20,8 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.actors.names import NAMESPACE, master_name
-from penstock.bridge.calls.actor_names import depot_name, desk_name
+from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.bridge.receive_buffer.actor_names import depot_name, desk_name
 from penstock.bridge.receive_buffer.backlogs import DepotLoads
 from penstock.bridge.receive_buffer.failure_texts import (
     LOST,

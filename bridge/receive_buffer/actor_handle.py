@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.names import NAMESPACE
-from penstock.bridge.calls.actor_names import depot_name
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.receive_buffer.actor import DepotActor
+from penstock.bridge.receive_buffer.actor_names import depot_name
 
 #: Calls that may wait at the same time: four of every Spark task. Were there fewer than wait for room, the
 #: reader that makes room would never be heard.

@@ -8,8 +8,8 @@ from typing import Final
 
 import ray
 
-from penstock.actors.names import NAMESPACE
-from penstock.bridge.calls.actor_names import actor_exists, desk_name
+from penstock.actors.shared.names import NAMESPACE
+from penstock.bridge.receive_buffer.actor_names import actor_exists, desk_name
 
 logger = logging.getLogger(__name__)
 

@@ -3,5 +3,5 @@
 `spark_results` is the sink, `to_spark` runs a job for its results, `block_dataframe` makes a DataFrame of
 blocks.
 
-Touches Ray and Spark. May import `blocks`, `session`, `arrow` and `calls`.
+Touches Ray and Spark. May import `blocks`, `session` and `arrow`.
 """

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import ray
 
-from penstock.actors.cluster import join_existing
+from penstock.actors.client.cluster import join_existing
+from penstock.actors.shared.answers import answer_of
 from penstock.bridge.arrow.dataframe_schemas import spark_schema_of
 from penstock.bridge.blocks.block_holder import FETCH, Block, find_holder
-from penstock.bridge.calls.answers import answer_of
 from penstock.runtime.errors import PenstockError
 
 if TYPE_CHECKING:

@@ -2,5 +2,5 @@
 
 `state_frames` has the two functions, `state_tasks` is what runs in Spark's Python workers.
 
-Touches storage and Spark. May import `session`, `arrow` and `calls`.
+Touches storage and Spark. May import `session` and `arrow`.
 """

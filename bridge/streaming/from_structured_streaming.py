@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from penstock.actors.cluster import connect
+from penstock.actors.client.cluster import connect
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.dataframes_in.from_spark import check_arguments

@@ -39,9 +39,9 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.names import NAMESPACE, master_name
-from penstock.bridge.calls.answers import ANSWER
-from penstock.bridge.calls.repeated_call import RepeatedCall
+from penstock.actors.shared.answers import ANSWER
+from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.transfer.transfer_service import Depots
 
 logger = logging.getLogger(__name__)

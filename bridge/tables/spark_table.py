@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.actors.job_handle import RayJobHandle
-from penstock.actors.names import master_name
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.names import master_name
 from penstock.bridge.arrow.dataframe_schemas import spark_schema_of
 from penstock.bridge.arrow.readable_batches import ReadableBatches
 from penstock.bridge.arrow.readable_types import readable_schema
-from penstock.bridge.calls.actor_names import actor_exists
+from penstock.bridge.receive_buffer.actor_names import actor_exists
 from penstock.bridge.tables.table_columns import PRIVATE_FOLDER, TableColumns, columns_of
 from penstock.runtime.errors import (
     DeploymentError,

@@ -4,5 +4,5 @@
 job register, `push_partition` runs in Spark's Python workers, `query_position` checks where a streaming query
 goes on.
 
-Touches Ray and Spark. May import `receive_buffer`, `session`, `arrow` and `calls`.
+Touches Ray and Spark. May import `receive_buffer`, `session` and `arrow`.
 """

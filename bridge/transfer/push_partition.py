@@ -20,10 +20,10 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.actors.cluster import join_existing
-from penstock.actors.names import NAMESPACE
+from penstock.actors.client.cluster import join_existing
+from penstock.actors.shared.answers import answer_of
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.arrow.batch_pieces import cut, row_size
-from penstock.bridge.calls.answers import answer_of
 from penstock.bridge.receive_buffer.failure_texts import different_rows
 from penstock.bridge.receive_buffer.messages import Frame, PushOutcome
 from penstock.runtime.errors import PenstockError

@@ -13,8 +13,8 @@ from typing import Any
 
 import ray
 
-from penstock.actors.names import NAMESPACE
-from penstock.bridge.calls.actor_names import desk_name
+from penstock.actors.shared.names import NAMESPACE
+from penstock.bridge.receive_buffer.actor_names import desk_name
 from penstock.bridge.receive_buffer.failure_texts import LOST, ONE_JOB
 
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 import ray
 
-from penstock.actors.names import NAMESPACE
-from penstock.bridge.calls.actor_names import depot_name
-from penstock.bridge.calls.answers import ANSWER, NoAnswerError
-from penstock.bridge.calls.repeated_call import RepeatedCall
+from penstock.actors.shared.answers import ANSWER, NoAnswerError
+from penstock.actors.shared.names import NAMESPACE
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
+from penstock.bridge.receive_buffer.actor_names import depot_name
 from penstock.bridge.receive_buffer.failure_texts import OTHER_DEPOT
 from penstock.bridge.receive_buffer.messages import EpochStage
 from penstock.bridge.session.session import is_alive
@@ -222,7 +222,7 @@ class HandOver:
 
     def _next_order(self, taken: int) -> RepeatedCall[Order | None]:
         call = partial(self._desk.order.remote, taken, _ORDER)
-        return RepeatedCall[Order | None](call, "the desk of a hand-over", ANSWER)
+        return RepeatedCall[Order | None](call, "the desk of a hand-over", while_unavailable(ANSWER))
 
     def _take(self, order: Order) -> None:
         try:

@@ -16,10 +16,10 @@ import pytest
 import ray
 from jobs.driving import PATIENCE, eventually
 
-from penstock.actors.names import NAMESPACE, master_name
-from penstock.bridge.calls.actor_names import depot_name, desk_name
-from penstock.bridge.calls.repeated_call import RepeatedCall
+from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.dataframes_in.spark_source import Share, SparkReader, SparkSource
+from penstock.bridge.receive_buffer.actor_names import depot_name, desk_name
 from penstock.bridge.receive_buffer.messages import Frame
 from penstock.bridge.transfer.push_partition import encoded
 from penstock.bridge.transfer.rendezvous import Order, open_desk

@@ -26,8 +26,8 @@ from ray.util import list_named_actors
 
 from penstock import bridge
 from penstock.actors import RayCollector
-from penstock.actors.names import NAMESPACE
-from penstock.bridge.calls.actor_names import depot_prefix
+from penstock.actors.shared.names import NAMESPACE
+from penstock.bridge.receive_buffer.actor_names import depot_prefix
 from penstock.bridge.streaming.from_structured_streaming import StreamingQuery
 from penstock.bridge.transfer.rendezvous import open_desk
 from penstock.bridge.transfer.transfer_service import Depots

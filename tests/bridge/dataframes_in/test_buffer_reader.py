@@ -9,7 +9,7 @@ import pytest
 from buffer_frames import closed, frame
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge.calls import repeated_call
+from penstock.actors.shared import repeated_call
 from penstock.bridge.dataframes_in import buffer_reader
 from penstock.bridge.dataframes_in.buffer_reader import Share, ShareReader
 from penstock.bridge.receive_buffer.frame_store import FrameStore
@@ -17,6 +17,7 @@ from penstock.bridge.receive_buffer.messages import Chunk
 from penstock.bridge.receive_buffer.receive_buffer import Depot
 from penstock.bridge.transfer.push_partition import encoded
 from penstock.runtime.errors import LostInputError
+from penstock.runtime.execution.absence import Pauses
 
 ROWS = 3
 
@@ -43,7 +44,7 @@ class Held:
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next look makes a call again."""
-    monkeypatch.setattr(repeated_call, "PAUSE", 0.0)
+    monkeypatch.setattr(repeated_call, "BETWEEN_CALLS", Pauses(0.0))
 
 
 @pytest.fixture

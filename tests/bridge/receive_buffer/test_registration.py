@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge.receive_buffer import registration
 from penstock.bridge.receive_buffer.failure_texts import LOST, NO_PROGRAM, UNREACHABLE_PROGRAM
 from penstock.bridge.receive_buffer.registration import announced
 from penstock.bridge.transfer.rendezvous import HandOverDesk, Order
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "PAUSE", 0.0)
 
 
 def told(desk: Unsteady, stamp: str = "stamp", away: float = 60.0) -> str | None:

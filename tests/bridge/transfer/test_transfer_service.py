@@ -8,7 +8,7 @@ import pytest
 from buffer_frames import Asked, frame
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge.calls.answers import NoAnswerError
+from penstock.actors.shared.answers import NoAnswerError
 from penstock.bridge.receive_buffer.frame_store import FrameStore
 from penstock.bridge.receive_buffer.receive_buffer import Depot
 from penstock.bridge.transfer import transfer_service as hand_over
