@@ -18,8 +18,8 @@ from penstock.bridge.block_holder import HOLDER_PREFIX, find_holder
 from penstock.bridge.spark_results import SparkResults
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
-from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle
+from penstock.runtime.graph.streams.data_stream import DataStream
 
 T = TypeVar("T")
 

@@ -40,9 +40,9 @@ from penstock.bridge.spark_in import arrow_schema_of, check_arguments
 from penstock.bridge.spark_push import HandOverError
 from penstock.bridge.spark_reader import RecordFormat, SparkSource
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.graph.operator_options import OperatorOptions
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

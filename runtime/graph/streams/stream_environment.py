@@ -13,15 +13,15 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import RestartConfig
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.chaining import build_job_graph
-from penstock.runtime.graph.checked_call import checked_call, refuse
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.executor import Executor, find_executor
-from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobHandle, JobResult
-from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions, check_parallelism
+from penstock.runtime.graph.streams.checked_call import checked_call, refuse
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions, check_parallelism
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.user_location import user_location
 

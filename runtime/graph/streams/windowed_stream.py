@@ -6,11 +6,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
-from penstock.runtime.graph.checked_call import WrongStreamError, checked_call, need_function, need_object
-from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.graph.graph_builder import GraphBuilder
-from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.streams.checked_call import (
+    WrongStreamError,
+    checked_call,
+    need_function,
+    need_object,
+)
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.operators.window_contents import (
     AggregatedContents,

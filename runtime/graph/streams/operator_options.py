@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypedDict
 
-from penstock.runtime.graph.checked_call import refuse
+from penstock.runtime.graph.streams.checked_call import refuse
 
 
 class OperatorOptions(TypedDict, total=False):

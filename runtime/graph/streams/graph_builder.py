@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.runtime.graph.checked_call import refuse
-from penstock.runtime.graph.operator_options import OperatorOptions, check_options
 from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
+from penstock.runtime.graph.streams.checked_call import refuse
+from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
 from penstock.runtime.operators.operator import OperatorFactory
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
 from penstock.runtime.user_location import user_location
 
 if TYPE_CHECKING:
-    from penstock.runtime.graph.stream_environment import StreamEnvironment
+    from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 
 class GraphBuilder:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.graph.keyed_stream import KeyedStream
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.keyed_stream import KeyedStream
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 
@@ -81,7 +81,7 @@ def test_a_taken_id_is_refused_with_both_lines(
     source.key_by(abs).reduce("count", max)  # first
     with pytest.raises(GraphError) as error:
         source.sink("count", discard)  # second
-    file = "tests/runtime/graph/test_data_stream.py"
+    file = "tests/runtime/graph/streams/test_data_stream.py"
     first = test_a_taken_id_is_refused_with_both_lines.__code__.co_firstlineno + 3
     function = "test_a_taken_id_is_refused_with_both_lines"
     assert str(error.value) == (
@@ -101,7 +101,7 @@ def test_a_refused_operator_leaves_no_trace_in_the_graph(
     assert [o.id for o in env.build().vertices[0].operators] == ["in", "out"]
 
 
-HERE = r"^tests/runtime/graph/test_data_stream.py:\d+ in lambda: "
+HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
 
 
 @pytest.mark.parametrize(

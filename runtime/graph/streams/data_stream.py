@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVa
 
 import pyarrow as pa
 
-from penstock.runtime.graph.checked_call import WrongStreamError, checked_call, need_function, refuse
-from penstock.runtime.graph.graph_builder import GraphBuilder
 from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
-from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.streams.checked_call import WrongStreamError, checked_call, need_function, refuse
+from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.operators.filter import FilterOperator
 from penstock.runtime.operators.flat_map import FlatMapOperator
 from penstock.runtime.operators.map import MapOperator
@@ -27,8 +27,8 @@ from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.user_location import function_name
 
 if TYPE_CHECKING:
-    from penstock.runtime.graph.keyed_stream import KeyedStream
-    from penstock.runtime.graph.stream_environment import StreamEnvironment
+    from penstock.runtime.graph.streams.keyed_stream import KeyedStream
+    from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
@@ -171,7 +171,7 @@ class DataStream(Generic[T_co]):
 
         The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these.
         """
-        from penstock.runtime.graph.keyed_stream import KeyedStream  # streams make each other
+        from penstock.runtime.graph.streams.keyed_stream import KeyedStream  # streams make each other
 
         need_function("key_by", function)
         keyed = self._partitioned(Partitioner(Partitioning.KEY_GROUP, function))

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.graph.windowed_stream import WindowedStream
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
 from penstock.runtime.operators.window import WindowOperator
@@ -123,7 +123,7 @@ def test_windows_of_windows_can_be_said(env: StreamEnvironment, windowed: Any, d
     assert [vertex.operators[0].id for vertex in env.build().vertices][1:] == ["minutes", "hours"]
 
 
-HERE = r"^tests/runtime/graph/test_windowed_stream.py:\d+ in lambda: "
+HERE = r"^tests/runtime/graph/streams/test_windowed_stream.py:\d+ in lambda: "
 
 
 @pytest.mark.parametrize(

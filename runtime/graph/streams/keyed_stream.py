@@ -8,18 +8,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
-from penstock.runtime.graph.checked_call import (
+from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.streams.checked_call import (
     WrongStreamError,
     checked_call,
     need_function,
     need_object,
     refuse,
 )
-from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.graph.graph_builder import GraphBuilder
-from penstock.runtime.graph.operator_options import OPTION_NAMES, OperatorOptions
-from penstock.runtime.graph.stream_graph import Upstream
-from penstock.runtime.graph.windowed_stream import WindowedStream
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.process_function import KeyedProcessFunction

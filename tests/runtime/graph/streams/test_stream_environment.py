@@ -12,7 +12,7 @@ from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError, OperatorLocation
 from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.graph.job_handle import JobStatus
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.file_sink import FileSink
 from penstock.runtime.io.connectors.file_source import FileSource
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
@@ -179,7 +179,7 @@ def test_a_graph_that_can_not_be_built_is_never_submitted(executor: Any) -> None
     assert executor.submitted == []
 
 
-HERE = r"^tests/runtime/graph/test_stream_environment.py:\d+ in lambda: "
+HERE = r"^tests/runtime/graph/streams/test_stream_environment.py:\d+ in lambda: "
 
 
 @pytest.mark.parametrize(
