@@ -1,7 +1,7 @@
 """Draws the floors of the code and who imports whom: `docs/floors.svg`.
 
-The floors come from the layers contracts of import-linter in `pyproject.toml`, the imports from the code itself
-(type-checking imports are left out, as there). Each row is a room. A dot in a row says that the room imports the
+The floors come from the layers contracts of import-linter in `pyproject.toml`, the imports from the code itself.
+Type-checking imports are left out, as there. Each row is a room. A dot in a row says that the room imports the
 room of that column. All dots lie left of the diagonal, because a room imports only from floors below it.
 
     python tools/draw_floors.py          # writes the picture
@@ -125,7 +125,7 @@ def draw(shown: Sequence[Room], arrows: set[tuple[int, int]]) -> str:
     width, height = _LEFT + _CELL * len(shown) + 20, _TOP + _ROW * len(shown) + 20
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif" font-size="12">',
+        f'viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         '<text x="12" y="28" font-size="16" font-weight="bold">The floors of Penstock</text>',
         '<text x="12" y="48" fill="#555">A dot: the room of this row imports the room of that column.</text>',
@@ -135,13 +135,14 @@ def draw(shown: Sequence[Room], arrows: set[tuple[int, int]]) -> str:
         y, colour = _TOP + _ROW * row, _COLOURS[room.package]
         x = 12 + _INDENT * room.depth
         weight = "bold" if room.depth == 0 else "normal"
+        says = escape(shorter(room.says.replace("`", ""), 72))
         fill = "#f3f5f7" if row % 2 else "#ffffff"
         middle = y + _ROW * 0.68
         column = _LEFT + _CELL * (len(shown) - 1 - row) + _CELL / 2
         parts += [
             f'<rect x="0" y="{y}" width="{width}" height="{_ROW}" fill="{fill}"/>',
-            f'<text x="{x}" y="{middle:.1f}" fill="{colour}" font-weight="{weight}">{escape(room.name)}</text>',
-            f'<text x="195" y="{middle:.1f}" fill="#444" font-size="11">{escape(shorter(room.says.replace("`", ""), 72))}</text>',
+            f'<text x="{x}" y="{middle:.1f}" fill="{colour}" font-weight="{weight}">{room.name}</text>',
+            f'<text x="195" y="{middle:.1f}" fill="#444" font-size="11">{says}</text>',
             f'<text transform="translate({column + 4:.1f},{_TOP - 8}) rotate(-60)" fill="{colour}" '
             f'font-size="11">{escape(room.name.removeprefix("penstock."))}</text>',
             f'<rect x="{column - 5:.1f}" y="{y + _ROW / 2 - 5:.1f}" width="10" height="10" fill="{colour}"/>',

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
-from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
+from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
 from penstock.runtime.checkpoint.subtask.operator_snapshot import SubtaskSnapshotTask
 from penstock.runtime.checkpoint.subtask.ports import CheckpointResponder
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
@@ -58,7 +58,7 @@ class TaskCheckpoints:
         self._is_closed = False
         self._is_deferred = False
         writer = parts.channel_state
-        in_flight = None if writer is None else InFlight(OutputCapture(self, writer, parts.timers), writer)
+        in_flight = None if writer is None else InFlight(BarrierSender(self, writer, parts.timers), writer)
         self._coordinator = SubtaskCheckpointCoordinator(self, responder, runner, clock, in_flight)
 
     # -- what the job says ---------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from drivers.barrier import same_order
 from drivers.differences import different
 
+from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
 from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
@@ -121,7 +121,7 @@ class SubtaskRun:
         self.in_flight: InFlight | None = None
         if config["unaligned"]:
             writer = RecordingChannelState(self.storage, self.runner, self.events)
-            self.in_flight = InFlight(OutputCapture(self, writer, ManualTimers(clock)), writer)
+            self.in_flight = InFlight(BarrierSender(self, writer, ManualTimers(clock)), writer)
         self.coordinator = SubtaskCheckpointCoordinator(
             self,
             self,
