@@ -19,7 +19,7 @@ class CheckpointedTask(Protocol):
         ...
 
     def broadcast_event(self, event: Event) -> None:
-        """Put an event on all outputs in one step; barriers are sent by `OutputCapture` if there is one."""
+        """Put an event on all outputs in one step; barriers are sent by `BarrierSender` if there is one."""
         ...
 
     def capture_input(self, checkpoint_id: int) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 
-from penstock.runtime.checkpoint.channel_state.output_capture import InFlight
+from penstock.runtime.checkpoint.channel_state.barrier_sender import InFlight
 from penstock.runtime.checkpoint.subtask.operator_snapshot import SubtaskSnapshotTask
 from penstock.runtime.checkpoint.subtask.ports import CheckpointedTask, CheckpointResponder
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
@@ -151,7 +151,7 @@ class SubtaskCheckpointCoordinator:
         self._decline(checkpoint_id, reason, "the alignment was given up")
         self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
-    def notify_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:
         """A checkpoint is complete: operators commit, and its files may be named again.
 
         Args:
@@ -165,7 +165,7 @@ class SubtaskCheckpointCoordinator:
             self._task.tell_operators_complete(checkpoint_id)
         self._task.confirm_state(checkpoint_id)
 
-    def notify_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
         """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
 
         Args:
@@ -282,10 +282,12 @@ class SubtaskCheckpointCoordinator:
             self._in_flight.outputs.abort(checkpoint_id)
 
     def _refuse_overtaken(self, checkpoint_id: int) -> None:
-        if checkpoint_id in self._dealt_with or not self._decline_overtaken:
-            return  # it may still run: whoever asks again must not disturb it
+        if checkpoint_id in self._dealt_with:
+            return  # it may still run: asking for it again must not disturb it
         self._dealt_with.append(checkpoint_id)
         self._give_up_in_flight(checkpoint_id)
+        if not self._decline_overtaken:
+            return
         detail = f"checkpoint {self._last_id} overtook it"
         self._decline(checkpoint_id, CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED, detail)
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from drivers.barrier import same_order
 from drivers.differences import different
 
+from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
 from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
@@ -121,7 +121,7 @@ class SubtaskRun:
         self.in_flight: InFlight | None = None
         if config["unaligned"]:
             writer = RecordingChannelState(self.storage, self.runner, self.events)
-            self.in_flight = InFlight(OutputCapture(self, writer, ManualTimers(clock)), writer)
+            self.in_flight = InFlight(BarrierSender(self, writer, ManualTimers(clock)), writer)
         self.coordinator = SubtaskCheckpointCoordinator(
             self,
             self,
@@ -219,10 +219,10 @@ class SubtaskRun:
             case "checkpoint":
                 self.coordinator.checkpoint_state(self.options(op), is_input_empty=True)
             case "notify_complete":
-                self.coordinator.notify_complete(checkpoint_id, is_running=running)
+                self.coordinator.notify_checkpoint_complete(checkpoint_id, is_running=running)
             case "notify_aborted":
                 for each in range(checkpoint_id, op.get("to", checkpoint_id) + 1):
-                    self.coordinator.notify_aborted(each, is_running=running)
+                    self.coordinator.notify_checkpoint_aborted(each, is_running=running)
             case "abort_on_barrier":
                 self.coordinator.abort_on_barrier(checkpoint_id, CheckpointFailureReason(op["reason"]))
             case "async_begin":

@@ -1,0 +1,117 @@
+"""`MasterCalls`: questions to the JobMaster of one job, which may be away for a while, or have left for good.
+
+A JobMaster that has died is brought back by Ray under its old name, so a question is asked again until the
+next process answers. One that has left after the job's end has left a record, which answers in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, Final, TypeVar
+
+import ray
+
+from penstock.actors.client.deadlines import Deadline, answer_deadline
+from penstock.actors.shared.archive import load_from_cluster
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.repeated_call import RepeatedCall
+from penstock.runtime.errors import DeploymentError
+from penstock.runtime.execution.absence import BETWEEN_CALLS, Absence
+
+T = TypeVar("T")
+
+#: How long a JobMaster may take to answer what needs no waiting.
+ANSWER_TIMEOUT: Final = 120.0
+#: How long a JobMaster may take to come back before it counts as gone.
+_RETURN_TIMEOUT: Final = 120.0
+#: How long Ray may take to find the name of a JobMaster.
+_NAME_TIMEOUT: Final = 5.0
+
+
+class MasterCalls:
+    """Asks the JobMaster of one job.
+
+    Args:
+        job_id: The job.
+    """
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+
+    def quick(
+        self,
+        name: str,
+        call: Callable[[Any], Any],
+        from_record: Callable[[dict[str, Any]], T],
+        *,
+        timeout: float | None = ANSWER_TIMEOUT,
+        within: Deadline | None = None,
+    ) -> T:
+        """Ask what a JobMaster answers at once.
+
+        Args:
+            name: What is asked, for the message.
+            call: Makes the call of the actor.
+            from_record: Gives the answer of a job that has ended.
+            timeout: Seconds after which a JobMaster that is silent is said to be stuck; `None` for never.
+            within: A deadline of the user's; it counts instead if it comes first.
+
+        Raises:
+            JobTimeoutError: It is silent, or the user's deadline has passed.
+            DeploymentError: There is none, and the job has left no record of its end.
+        """
+        own = answer_deadline(self._job_id, name, timeout)
+        return self.ask(call, from_record, own if within is None else min(own, within, key=_comes))
+
+    def ask(
+        self, call: Callable[[Any], Any], from_record: Callable[[dict[str, Any]], T], deadline: Deadline
+    ) -> T:
+        """Ask, again while the JobMaster comes back, or read what it has left.
+
+        Args:
+            call: Makes the call of the actor.
+            from_record: Gives the answer of a job that has ended.
+            deadline: Until when.
+
+        Raises:
+            JobTimeoutError: The deadline has passed.
+            DeploymentError: There is no JobMaster, and the job has left no record of its end.
+        """
+        records: list[dict[str, Any]] = []
+
+        def patience(error: BaseException) -> float | None:
+            if isinstance(error, ray.exceptions.ActorUnavailableError):
+                return _RETURN_TIMEOUT
+            if not isinstance(error, ValueError | ray.exceptions.RayActorError):
+                return None
+            record = self._record_of_end()
+            if record is not None:
+                records.append(record)
+                return None
+            # Of a `ValueError`: Ray knows no such actor, not even one that comes back.
+            return _NAME_TIMEOUT if isinstance(error, ValueError) else _RETURN_TIMEOUT
+
+        absence = Absence(BETWEEN_CALLS, present_after=_NAME_TIMEOUT)
+        repeated = RepeatedCall[T](lambda: call(self._find()), "the JobMaster", patience, absence=absence)
+        if not repeated.wait(deadline.left()):
+            raise deadline.error() from repeated.error
+        if records:
+            return from_record(records[-1])
+        if repeated.gave_up:
+            msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
+            raise DeploymentError(msg) from repeated.error
+        return repeated.result()
+
+    def _find(self) -> Any:
+        return ray.get_actor(master_name(self._job_id), namespace=NAMESPACE)
+
+    def _record_of_end(self) -> dict[str, Any] | None:
+        record = load_from_cluster(self._job_id)
+        return record if record is not None and JobReport.from_record(record).status.is_terminal else None
+
+
+def _comes(deadline: Deadline) -> float:
+    left = deadline.left()
+    return inf if left is None else left

@@ -1,0 +1,69 @@
+"""How a subtask tells its JobMaster things that must not be lost.
+
+Reports are calls whose answers are watched. A call that was lost while the JobMaster lives, or while it comes
+back from a crash, is repeated; the receiver ignores what it already knows and what belongs to an old attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from penstock.actors.shared.messages import SubtaskReport
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
+
+logger = logging.getLogger(__name__)
+
+#: Reports are repeated as long as the attempt goes on.
+_repeat = while_unavailable()
+
+
+class MasterLink:
+    """Sends the reports of one attempt of one subtask, from any thread.
+
+    Args:
+        loop: The actor's event loop, which does the sending.
+        master: The JobMaster.
+        attempt: The attempt that reports.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], attempt: int) -> None:
+        self._loop = loop
+        self._master = master
+        self._attempt = attempt
+        self._closed = False
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def report(self, report: SubtaskReport) -> None:
+        """Send a report; returns at once."""
+        self._loop.call_soon_threadsafe(self._begin, report)
+
+    def close(self) -> None:
+        """Stop repeating: the attempt is over."""
+        self._closed = True
+
+    def _begin(self, report: SubtaskReport) -> None:
+        task = self._loop.create_task(self._send(report))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, report: SubtaskReport) -> None:
+        def make() -> Any:
+            return self._master.report.remote(self._attempt, report)
+
+        try:
+            await RepeatedCall[None](make, "the JobMaster", self._patience).awaited()
+        except ray.exceptions.ActorUnavailableError:
+            return  # the attempt is over
+        except ray.exceptions.RayActorError as error:
+            logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
+        except Exception:
+            # The JobMaster has failed over it and deals with that itself; repeating it would not help.
+            logger.exception("the JobMaster could not take a %s", type(report).__name__)
+
+    def _patience(self, error: BaseException) -> float | None:
+        return None if self._closed else _repeat(error)
