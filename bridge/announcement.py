@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import ray
 
-from penstock.bridge.answers import ANSWER
+from penstock.actors.shared.answers import ANSWER, NoAnswerError
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.depot_failures import NO_PROGRAM, UNREACHABLE_PROGRAM
-from penstock.bridge.repeated_call import PAUSE
 
 #: Seconds for Ray to reach the desk again.
 _AWAY: Final = ANSWER
 
 
-async def announced(announce: Callable[[], Awaitable[str | None]], away: float = _AWAY) -> str | None:
+async def announced(announce: Callable[[], Any], away: float = _AWAY) -> str | None:
     """Announce a depot, and again while Ray can't reach the desk: it knows each depot by its stamp.
 
     Args:
@@ -27,13 +25,9 @@ async def announced(announce: Callable[[], Awaitable[str | None]], away: float =
     Returns:
         Why no rows will come, or `None`.
     """
-    deadline = time.monotonic() + away
-    while True:
-        try:
-            return await announce()
-        except ray.exceptions.ActorUnavailableError:
-            if time.monotonic() >= deadline:
-                return UNREACHABLE_PROGRAM
-            await asyncio.sleep(PAUSE)
-        except (ValueError, ray.exceptions.RayActorError):
-            return NO_PROGRAM
+    try:
+        return await RepeatedCall[str | None](announce, "the desk", while_unavailable(away)).awaited()
+    except NoAnswerError:
+        return UNREACHABLE_PROGRAM
+    except (ValueError, ray.exceptions.RayActorError):
+        return NO_PROGRAM

@@ -14,7 +14,7 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.client.cluster import join_existing
-from penstock.bridge.answers import answer_of
+from penstock.actors.shared.answers import answer_of
 from penstock.bridge.block_holder import FETCH, Block, find_holder
 from penstock.runtime.errors import PenstockError
 

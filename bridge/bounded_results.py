@@ -11,10 +11,10 @@ import ray
 from ray.util import list_named_actors
 
 from penstock.actors.client.cluster import connect
+from penstock.actors.shared.answers import ANSWER, no_answer
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.answers import ANSWER, no_answer
+from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.block_holder import HOLDER_PREFIX, find_holder
-from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.spark_results import SparkResults
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 import ray
 
+from penstock.actors.shared.answers import ANSWER, NoAnswerError
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.answers import ANSWER, NoAnswerError
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.depot_failures import OTHER_DEPOT
 from penstock.bridge.depot_messages import EpochStage
 from penstock.bridge.depot_names import depot_name
 from penstock.bridge.hand_over_desk import Order, open_desk
 from penstock.bridge.query_place import amidst, begins_later, left_out, went_back
-from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.session import is_alive
 from penstock.bridge.spark_push import SUMMARY, HandOverError, PushOrder
 
@@ -222,7 +222,7 @@ class HandOver:
 
     def _next_order(self, taken: int) -> RepeatedCall[Order | None]:
         call = partial(self._desk.order.remote, taken, _ORDER)
-        return RepeatedCall[Order | None](call, "the desk of a hand-over", ANSWER)
+        return RepeatedCall[Order | None](call, "the desk of a hand-over", while_unavailable(ANSWER))
 
     def _take(self, order: Order) -> None:
         try:

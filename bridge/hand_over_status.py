@@ -11,9 +11,9 @@ from ray.util import list_named_actors
 
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.names import NAMESPACE
+from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.depot_messages import DepotStatistics
 from penstock.bridge.depot_names import depot_prefix
-from penstock.bridge.repeated_call import RepeatedCall
 from penstock.runtime.errors import ConfigurationError, JobFailedError
 from penstock.runtime.graph.job_handle import JobHandle, JobStatus
 

@@ -39,10 +39,10 @@ from typing import Any, Final
 
 import ray
 
+from penstock.actors.shared.answers import ANSWER
 from penstock.actors.shared.names import NAMESPACE, master_name
-from penstock.bridge.answers import ANSWER
+from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.hand_over import Depots
-from penstock.bridge.repeated_call import RepeatedCall
 
 logger = logging.getLogger(__name__)
 

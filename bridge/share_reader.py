@@ -14,10 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.bridge.answers import NoAnswerError
+from penstock.actors.shared.answers import NoAnswerError
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.depot_failures import DIED, UNREACHABLE
 from penstock.bridge.depot_messages import Chunk, ReadFrame
-from penstock.bridge.repeated_call import RepeatedCall
 from penstock.runtime.errors import LostInputError
 
 #: Bytes that one read of a depot asks for.
@@ -184,7 +184,9 @@ class ShareReader:
         # A future costs nothing to look at; `ray.wait` in every poll took a fifth of a waiting reader's time.
         first, known = self._asked, self._known
         self._call = RepeatedCall[Chunk | str](
-            lambda: self._depot.read.remote(first, known, _CHUNK_BYTES, _READ_PATIENCE), _WHO, _AWAY
+            lambda: self._depot.read.remote(first, known, _CHUNK_BYTES, _READ_PATIENCE),
+            _WHO,
+            while_unavailable(_AWAY),
         )
 
     def _take_answer(self) -> None:

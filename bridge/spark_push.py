@@ -21,8 +21,8 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.client.cluster import join_existing
+from penstock.actors.shared.answers import answer_of
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.answers import answer_of
 from penstock.bridge.batch_pieces import cut, row_size
 from penstock.bridge.depot_messages import Frame, PushOutcome
 from penstock.runtime.errors import PenstockError

@@ -24,12 +24,12 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.client.cluster import connect
-from penstock.bridge.answers import ANSWER
+from penstock.actors.shared.answers import ANSWER
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 from penstock.bridge.block_frames import dataframe_of_blocks
 from penstock.bridge.block_holder import Block, TransactionKey, find_holder, open_holder
 from penstock.bridge.open_block import GatheredBlocks, OpenBlock
 from penstock.bridge.readable_batches import ReadableBatches
-from penstock.bridge.repeated_call import RepeatedCall
 from penstock.bridge.spark_schema import readable_schema
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.operators.protocols import ConnectorContext
@@ -238,7 +238,7 @@ class BlockWriter:
         self._settle(_OUTSTANDING - 1)
         schema: bytes = block.schema.serialize().to_pybytes()
         stage = partial(self._holder.stage.remote, self._key, self._staged, block.close(), block.rows, schema)
-        self._calls.append(RepeatedCall(stage, _HOLDER, ANSWER))
+        self._calls.append(RepeatedCall(stage, _HOLDER, while_unavailable(ANSWER)))
         self._staged += 1
 
     @property
@@ -259,7 +259,8 @@ class BlockWriter:
 
 def _ask(method: Any, *arguments: Any) -> Any:
     """The answer of a holder, which may be asked twice."""
-    return RepeatedCall[Any](partial(method.remote, *arguments), _HOLDER, ANSWER).answer(2 * ANSWER)
+    call = partial(method.remote, *arguments)
+    return RepeatedCall[Any](call, _HOLDER, while_unavailable(ANSWER)).answer(2 * ANSWER)
 
 
 @contextmanager

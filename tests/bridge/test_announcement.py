@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge import announcement
 from penstock.bridge.announcement import announced
 from penstock.bridge.depot_failures import LOST, NO_PROGRAM, UNREACHABLE_PROGRAM
 from penstock.bridge.hand_over_desk import HandOverDesk, Order
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announcement, "PAUSE", 0.0)
 
 
 def told(desk: Unsteady, stamp: str = "stamp", away: float = 60.0) -> str | None:

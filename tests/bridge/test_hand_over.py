@@ -8,8 +8,8 @@ import pytest
 from depot_frames import Asked, frame
 from unsteady import DEAD, Unsteady
 
+from penstock.actors.shared.answers import NoAnswerError
 from penstock.bridge import hand_over
-from penstock.bridge.answers import NoAnswerError
 from penstock.bridge.depot import Depot
 from penstock.bridge.frame_store import FrameStore
 from penstock.bridge.hand_over import Depots

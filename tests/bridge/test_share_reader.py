@@ -9,13 +9,15 @@ import pytest
 from depot_frames import closed, frame
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge import repeated_call, share_reader
+from penstock.actors.shared import repeated_call
+from penstock.bridge import share_reader
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_messages import Chunk
 from penstock.bridge.frame_store import FrameStore
 from penstock.bridge.share_reader import Share, ShareReader
 from penstock.bridge.spark_push import encoded
 from penstock.runtime.errors import LostInputError
+from penstock.runtime.execution.absence import Pauses
 
 ROWS = 3
 
@@ -42,7 +44,7 @@ class Held:
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next look makes a call again."""
-    monkeypatch.setattr(repeated_call, "PAUSE", 0.0)
+    monkeypatch.setattr(repeated_call, "BETWEEN_CALLS", Pauses(0.0))
 
 
 @pytest.fixture
