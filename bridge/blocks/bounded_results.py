@@ -19,8 +19,8 @@ from penstock.bridge.blocks.block_holder import HOLDER_PREFIX, find_holder
 from penstock.bridge.blocks.block_results import BlockResults
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
-from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle
+from penstock.runtime.graph.streams.data_stream import DataStream
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BlockResults)

@@ -18,9 +18,9 @@ from penstock.bridge.session.session import is_alive
 from penstock.bridge.session.spark_errors import spark_error_text
 from penstock.bridge.transfer.transfer_service import Depots, HandOver
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.graph.operator_options import OperatorOptions
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,10 +22,10 @@ from penstock.bridge.blocks.bounded_results import results_of
 from penstock.bridge.ray_data.dataset_source import DATASET_PREFIX, DatasetHolder, DatasetSource
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, PenstockError
-from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle
-from penstock.runtime.graph.operator_options import OperatorOptions
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.on_request import OnRequest
 
 if TYPE_CHECKING:

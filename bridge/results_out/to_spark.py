@@ -11,8 +11,8 @@ from penstock.bridge.results_out.spark_results import SparkResults
 from penstock.bridge.session.session import is_alive
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_handle import JobHandle
+from penstock.runtime.graph.streams.data_stream import DataStream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

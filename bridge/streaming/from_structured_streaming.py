@@ -42,9 +42,9 @@ from penstock.bridge.transfer.push_partition import HandOverError
 from penstock.bridge.transfer.query_position import MisplacedQueryError
 from penstock.bridge.transfer.transfer_service import Depots, HandOver, program_ends
 from penstock.runtime.errors import GraphError
-from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.graph.operator_options import OperatorOptions
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,7 +17,7 @@ import pyarrow.types as kinds
 
 from penstock.runtime.errors import ObjectExistsError, SuppressRestartsError
 from penstock.runtime.io.connectors.errors import BadRecordError
-from penstock.runtime.io.connectors.filesystem import filesystem_for
+from penstock.runtime.io.connectors.filesystem_of_url import filesystem_for
 from penstock.runtime.io.connectors.part_names import IN_PROGRESS
 from penstock.runtime.io.storage import ObjectStorage, open_location
 
