@@ -32,7 +32,7 @@ def test_the_extra_for_spark_is_what_is_wanted() -> None:
 def test_it_is_a_command_that_says_how_it_went() -> None:
     pytest.importorskip("raydp")
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.actors.command_line.app", "doctor"], capture_output=True, text=True
+        [sys.executable, "-m", "penstock.actors.command_line", "doctor"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything fits" in done.stdout
@@ -41,7 +41,7 @@ def test_it_is_a_command_that_says_how_it_went() -> None:
 
 def test_its_exit_code_is_one_when_something_does_not_fit() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.actors.command_line.app", "doctor"],
+        [sys.executable, "-m", "penstock.actors.command_line", "doctor"],
         capture_output=True,
         text=True,
         env={"JAVA_HOME": "/nowhere", "PATH": "/usr/bin:/bin"},
