@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from penstock.runtime.errors import StorageError as StorageError
     from penstock.runtime.errors import SuppressRestartsError as SuppressRestartsError
     from penstock.runtime.graph.collection_source import CollectionSource as CollectionSource
-    from penstock.runtime.graph.data_stream import DataStream as DataStream
     from penstock.runtime.graph.executor import Executor as Executor
     from penstock.runtime.graph.job_graph import JobGraph as JobGraph
     from penstock.runtime.graph.job_handle import JobHandle as JobHandle
     from penstock.runtime.graph.job_handle import JobResult as JobResult
     from penstock.runtime.graph.job_handle import JobStatistics as JobStatistics
     from penstock.runtime.graph.job_handle import JobStatus as JobStatus
-    from penstock.runtime.graph.keyed_stream import KeyedStream as KeyedStream
-    from penstock.runtime.graph.operator_options import OperatorOptions as OperatorOptions
-    from penstock.runtime.graph.stream_environment import StreamEnvironment as StreamEnvironment
-    from penstock.runtime.graph.windowed_stream import WindowedStream as WindowedStream
+    from penstock.runtime.graph.streams.data_stream import DataStream as DataStream
+    from penstock.runtime.graph.streams.keyed_stream import KeyedStream as KeyedStream
+    from penstock.runtime.graph.streams.operator_options import OperatorOptions as OperatorOptions
+    from penstock.runtime.graph.streams.stream_environment import StreamEnvironment as StreamEnvironment
+    from penstock.runtime.graph.streams.windowed_stream import WindowedStream as WindowedStream
     from penstock.runtime.io.connectors.collect_sink import CollectedRows as CollectedRows
     from penstock.runtime.io.connectors.collect_sink import CollectSink as CollectSink
     from penstock.runtime.io.connectors.discard_sink import DiscardSink as DiscardSink
@@ -102,7 +102,7 @@ _HOME: Final = {
     "ConfigurationError": "errors",
     "ConnectorContext": "operators.protocols",
     "ConnectorError": "io.connectors.errors",
-    "DataStream": "graph.data_stream",
+    "DataStream": "graph.streams.data_stream",
     "DeadLetter": "operators.protocols",
     "DeploymentError": "errors",
     "DiscardSink": "io.connectors.discard_sink",
@@ -127,13 +127,13 @@ _HOME: Final = {
     "JobTimeoutError": "errors",
     "KeepAfter": "config.checkpointing",
     "KeyedProcessFunction": "operators.process_function",
-    "KeyedStream": "graph.keyed_stream",
+    "KeyedStream": "graph.streams.keyed_stream",
     "LostInputError": "errors",
     "LostOutputError": "errors",
     "NoRestart": "config.restart",
     "OnRequest": "operators.on_request",
     "OperatorError": "errors",
-    "OperatorOptions": "graph.operator_options",
+    "OperatorOptions": "graph.streams.operator_options",
     "OperatorStatistics": "operators.protocols",
     "PenstockError": "errors",
     "Polled": "operators.protocols",
@@ -152,14 +152,14 @@ _HOME: Final = {
     "SplitEnumerator": "operators.split_enumerator",
     "SplitEnumeratorContext": "operators.split_enumerator",
     "StorageError": "errors",
-    "StreamEnvironment": "graph.stream_environment",
+    "StreamEnvironment": "graph.streams.stream_environment",
     "SuppressRestartsError": "errors",
     "TimeWindow": "time.windows",
     "TumblingEventTimeWindows": "time.windows",
     "ValueState": "state.state_table",
     "WatermarkStrategy": "time.watermark_strategy",
     "WindowAssigner": "time.windows",
-    "WindowedStream": "graph.windowed_stream",
+    "WindowedStream": "graph.streams.windowed_stream",
     "read_state": "io.state_frames",
     "write_state": "io.state_frames",
 }

@@ -83,7 +83,7 @@ def test_importing_a_package_loads_none_of_its_parts() -> None:
 
 def test_building_a_graph_loads_no_input_and_output() -> None:
     loaded = loaded_after("from penstock.runtime import StreamEnvironment; StreamEnvironment('a')")
-    assert "penstock.runtime.graph.stream_environment" in loaded
+    assert "penstock.runtime.graph.streams.stream_environment" in loaded
     assert not [name for name in loaded if name.startswith("penstock.runtime.io")]
 
 
