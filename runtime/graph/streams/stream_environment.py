@@ -16,6 +16,7 @@ from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.executor import Executor, find_executor
+from penstock.runtime.graph.graph_info import graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobHandle, JobResult
 from penstock.runtime.graph.streams.checked_call import checked_call, refuse
@@ -180,7 +181,7 @@ class StreamEnvironment:
 
     def describe(self) -> str:
         """The job graph as a picture in plain text."""
-        return describe(self.build())
+        return describe(graph_info(self.build()))
 
     def submit(
         self,

@@ -53,7 +53,7 @@ def test_its_exit_code_is_one_when_something_does_not_fit() -> None:
 
 def test_other_commands_do_not_load_spark() -> None:
     program = (
-        "import sys; from penstock.actors import command_line as c; c.add_commands(); c.add_commands();"
+        "import sys; from penstock.actors.command_line import app as c; c.add_commands(); c.add_commands();"
         "names = [command.name for command in c.app.registered_commands];"
         "assert names.count('doctor') == 1, names;"
         "assert not [m for m in sys.modules if m.startswith(('penstock.bridge', 'pyspark', 'raydp'))]"
