@@ -272,6 +272,7 @@ class JobScheduler:
             is_fenced=job.is_fenced,
             failures=job.failures.records(),
             transitions=job.transitions.transitions(),
+            rescales=job.rescales.records(),
             subtasks=dict(job.planner.status),
             checkpoints=None if coordinator is None else coordinator.statistics(),
             checkpoint_history=() if coordinator is None else coordinator.history(),
@@ -281,10 +282,6 @@ class JobScheduler:
             stale_events=self._stale,
             ignored_events=self._ignored,
         )
-
-    def status(self) -> SchedulerStatistics:
-        """The same as `statistics`, by the name that users know."""
-        return self.statistics()
 
     def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:
         current = self._job.attempt if subtask is None else self._job.attempt_of(subtask)
