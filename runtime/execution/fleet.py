@@ -50,7 +50,8 @@ class Member:
 
     Attributes:
         process: The process.
-        role: The role, in attempt 0: calls name the attempt that they are for.
+        role: The role, in the attempt that it had when the fleet got to know it. Calls name the attempt that
+            they are for.
         needs: What the process was started with.
         place: Where it runs.
     """
@@ -111,8 +112,8 @@ class Fleet:
 
     def _take_over(self, process: ProcessId, answer: Held | CallFailure | None) -> None:
         if not isinstance(answer, Held):
-            why = "it does not answer" if answer is None else str(answer)
-            logger.warning("process %s of %s is ended: %s", process, self._job_id, why)
+            if not isinstance(answer, Died):
+                logger.warning("%s of %s does not say what it holds: it is ended", process, self._job_id)
             self._processes.end(process)
             return
         held = answer.role

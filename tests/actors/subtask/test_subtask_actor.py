@@ -7,14 +7,13 @@ import threading
 from typing import Any, cast
 
 from penstock.actors.subtask.subtask_actor import SubtaskActor
-from penstock.runtime import StreamEnvironment
+from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, SubtaskStopped
 from penstock.runtime.execution.processes import Counters, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.io.connectors import DiscardSink, GeneratorSource
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 

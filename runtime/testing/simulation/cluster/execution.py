@@ -1,0 +1,271 @@
+"""`SimulatedExecution`: the real `JobExecution` of a simulated JobMaster, watched by the simulation.
+
+Everything that is decided about processes is decided by `runtime/execution`. Here are the moments that
+planned faults wait for, and the checks of what the scheduler asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from itertools import count
+from typing import Any
+
+from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.execution.deployment import Deployer
+from penstock.runtime.execution.fleet import Fleet
+from penstock.runtime.execution.job_execution import JobExecution
+from penstock.runtime.execution.watch import Watch
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.operators.operator_coordinator import EventAnswer
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.describe_tasks import describe_tasks
+from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.testing.simulation.cluster.master import Master
+from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
+from penstock.runtime.testing.simulation.cluster.processes import MasterProcesses, ProcessTable
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
+from penstock.runtime.testing.simulation.world.places import Places
+from penstock.runtime.testing.simulation.world.world import World
+
+
+class SimulatedExecution:
+    """The `ExecutionGateway` of a simulated job; see the module's text.
+
+    Args:
+        world: Time, chance and storage.
+        master: Whom it serves.
+        table: Where subtasks run; other JobMasters use it, too.
+        ledger: Knows what the job's master hooks do.
+
+    Attributes:
+        running_checkpoints: Checkpoints that were triggered and have not ended, as far as is known here.
+        end: How the job ended, and why; `None` while it lives.
+    """
+
+    def __init__(self, world: World, master: Master, table: ProcessTable, ledger: HookLedger) -> None:
+        job, timers = master.job, master.timers
+        self._world = world
+        self._master = master
+        self._ledger = ledger
+        self._processes = processes = MasterProcesses(world, master, table)
+        tokens = count(1)
+        self._fleet = fleet = Fleet(
+            job.id, job.graph, job.config, processes, timers, lambda: f"{master} {next(tokens)}"
+        )
+        deployer = Deployer(job.graph, job.config, fleet, processes, timers, master.runner, self._describe)
+        self._execution = JobExecution(
+            job.graph,
+            fleet,
+            deployer,
+            processes,
+            world.clock,
+            timers,
+            self._job_has_ended,
+            self._leave_fenced,
+        )
+        self._execution.listener = ObservedScheduler(world, master)
+        self._watch = Watch(fleet, processes, timers, _not_counted, job.config.lease_timeout)
+        self.running_checkpoints: list[int] = []
+        self.end: tuple[JobState, str] | None = None
+
+    def adopt(self, then: Callable[[], None]) -> None:
+        """Take over the processes that live, then go on."""
+        self._fleet.adopt(then)
+
+    def watch(self) -> None:
+        """Renew leases from now on."""
+        self._watch.begin(_nothing)
+
+    def refuse_next_deployment(self) -> None:
+        """Let the next deployment find no room, or the one that is under way."""
+        self._processes.refuse_next_deployment()
+
+    def leave(self, *, work_goes_on: bool) -> None:
+        """The JobMaster is gone: calls on their way arrive, nothing follows them."""
+        self._master.die(work_goes_on=work_goes_on)
+        self._watch.end()
+        self._execution.call_off()
+
+    def _describe(
+        self,
+        attempt: int,
+        graph: ExecutionGraph,
+        restore: CompletedCheckpoint | None,
+        subtasks: Collection[SubtaskId],
+    ) -> Sequence[TaskDescriptor]:
+        world, job = self._world, self._master.job
+        try:
+            descriptors = describe_tasks(
+                job.id,
+                attempt,
+                graph,
+                job.config,
+                restore,
+                world.storage,
+                subtasks,
+                Places(world.storage),
+            )
+        except CorruptSnapshotError as error:
+            raise AssertionError(str(error)) from error
+        world.restores.note(graph, restore, descriptors)
+        return descriptors
+
+    def _job_has_ended(self, state: JobState, cause: str) -> None:
+        self._world.trace.note(f"== the job has ended: {state.value} {cause} ==")
+        self.end = state, cause
+        self._watch.end()
+        self._fleet.leave(_nothing)
+
+    def _leave_fenced(self) -> None:
+        self._world.trace.note(f"== {self._master} is fenced and leaves ==")
+        self.leave(work_goes_on=True)
+
+    def _ended(self, checkpoint_id: int) -> None:
+        if checkpoint_id in self.running_checkpoints:
+            self.running_checkpoints.remove(checkpoint_id)
+
+    # -- ExecutionGateway ---------------------------------------------------------------------------------
+
+    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        """Bring all subtasks up for this attempt."""
+        self.running_checkpoints.clear()
+        self._ledger.check_restored(self._master.hooks, restore)
+        self._note_deployment(attempt, "", restore)
+        self._execution.deploy(attempt, restore)
+        self._world.on_moment(Moment.DEPLOYING)
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        """Bring these subtasks up for this attempt."""
+        self._note_deployment(attempt, f" for {len(subtasks)} subtasks", restore)
+        self._execution.deploy_region(attempt, subtasks, restore)
+        self._world.on_moment(Moment.DEPLOYING)
+
+    def start(self, attempt: int) -> None:
+        """Let all subtasks run."""
+        self._execution.start(attempt)
+
+    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Let these subtasks run."""
+        self._execution.start_region(attempt, subtasks)
+
+    def stop_all(self, attempt: int) -> None:
+        """Stop all subtasks."""
+        self._execution.stop_all(attempt)
+
+    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Stop these subtasks."""
+        self._execution.stop_region(attempt, subtasks)
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
+        """Tell subtasks to start a checkpoint."""
+        self.running_checkpoints.append(barrier.checkpoint_id)
+        self._ledger.check_triggered(self._master.hooks, barrier.checkpoint_id)
+        self._execution.trigger_checkpoint(attempt, subtasks, barrier)
+        self._world.on_moment(Moment.TRIGGERED)
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell subtasks that they may commit."""
+        self._ended(checkpoint_id)
+        self._execution.notify_checkpoint_complete(attempt, subtasks, checkpoint_id)
+        self._world.on_moment(Moment.COMPLETED)
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell subtasks that a checkpoint was given up."""
+        self._ended(checkpoint_id)
+        self._execution.notify_checkpoint_aborted(attempt, subtasks, checkpoint_id)
+
+    def send_operator_event(
+        self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
+    ) -> None:
+        """Hand an event of a coordinator to a subtask."""
+        self._execution.send_operator_event(attempt, subtask, operator_id, event, answer)
+
+    def job_ended(self, state: JobState, cause: str) -> None:
+        """The job is over."""
+        self._execution.job_ended(state, cause)
+
+    def fenced(self) -> None:
+        """Another JobMaster owns the job: this one leaves."""
+        self._execution.fenced()
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: the next deployment is for this graph."""
+        self._execution.change_graph(graph)
+
+    def _note_deployment(self, attempt: int, part: str, restore: CompletedCheckpoint | None) -> None:
+        restored = "nothing" if restore is None else f"checkpoint {restore.checkpoint_id}"
+        self._world.trace.note(f"== {self._master}: attempt {attempt} begins{part} from {restored} ==")
+
+
+class ObservedScheduler:
+    """The scheduler of a JobMaster; notes what it is told.
+
+    Args:
+        world: Counts failures, and knows what waits for a moment.
+        master: Has the scheduler.
+    """
+
+    def __init__(self, world: World, master: Master) -> None:
+        self._world = world
+        self._master = master
+
+    def on_deployed(self, attempt: int) -> None:
+        """All subtasks of a deployment are ready."""
+        self._world.trace.note(f"{self._master}: all are deployed")
+        self._master.scheduler.on_deployed(attempt)
+
+    def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None:
+        """A deployment has failed."""
+        self._world.trace.note(f"{self._master}: the deployment failed: {cause}")
+        self._world.counts.happened(FaultKind.DEPLOYMENT_FAILED)
+        self._master.scheduler.on_deployment_failed(attempt, cause)
+
+    def on_started(self, attempt: int) -> None:
+        """The subtasks were told to run."""
+        self._master.scheduler.on_started(attempt)
+        self._world.on_moment(Moment.STARTED)
+
+    def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
+        """A subtask has done everything."""
+        self._world.trace.note(f"{self._master}: {subtask} has finished")
+        self._hear(attempt, subtask)
+        self._master.scheduler.on_subtask_finished(attempt, subtask)
+
+    def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
+        """A subtask has failed, or its process has."""
+        self._world.trace.note(f"{self._master}: {subtask} has failed: {cause.message[:200]}")
+        self._hear(attempt, subtask)
+        self._master.scheduler.on_subtask_failed(attempt, subtask, cause)
+
+    def on_all_stopped(self, attempt: int) -> None:
+        """Nothing of this attempt runs any more."""
+        self._world.trace.note(f"{self._master}: all have stopped")
+        self._master.scheduler.on_all_stopped(attempt)
+
+    def on_region_stopped(self, attempt: int) -> None:
+        """Nothing of the region runs any more."""
+        self._master.scheduler.on_region_stopped(attempt)
+
+    def _hear(self, attempt: int, subtask: SubtaskId) -> None:
+        is_old = attempt < self._master.scheduler.attempt_of(subtask)
+        self._world.counts.happened(FaultKind.REPORT_OF_OLD_ATTEMPT, int(is_old))
+
+
+def _nothing() -> None:
+    """Nobody waits for it."""
+
+
+def _not_counted(subtask: SubtaskId, attempt: int, statistics: object) -> None:
+    """Counters are not looked at here."""

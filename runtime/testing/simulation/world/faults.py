@@ -1,0 +1,126 @@
+"""The failures that a simulated run injects: their kinds, when they are due, and how many really happened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class FaultKind(Enum):
+    """What can go wrong; the value is how the summary calls it."""
+
+    CRASH = "crash between steps"
+    CRASH_IN_STEP = "crash inside a step"
+    CRASH_IN_UPLOAD = "upload stopped half-way"
+    CRASH_IN_RESTART = "crash during a restart"
+    USER_ERROR = "user function failed"
+    DEPLOYMENT_FAILED = "deployment failed"
+    WRITE_REFUSED = "write refused"
+    WRITE_UNSURE = "write done, answer lost"
+    READ_REFUSED = "read refused"
+    STORAGE_AWAY = "storage away"
+    SAVEPOINT = "savepoint in between"
+    CHECKPOINT_CANCELLED = "checkpoint cancelled"
+    CHECKPOINT_EXPIRED = "checkpoint timed out"
+    FRAME_OVERTAKEN = "frame out of order"
+    FRAME_REPEATED = "frame twice"
+    MESSAGE_REPEATED = "message twice"
+    REPORT_OF_OLD_ATTEMPT = "report of an old attempt"
+    MASTER_CRASH = "JobMaster crash"
+    TWO_MASTERS = "two JobMasters at once"
+    SLOW_CHANNEL = "slow channel"
+    JOB_CANCELLED = "job cancelled"
+    HOOK_FAILED = "master hook failed"
+    HOOK_LATE = "master hook answered late"
+    HOOK_RESTORED = "master hook restored"
+    SPLIT_HELD = "split held by a shut valve"
+    SPLITS_GIVEN_BACK = "splits given back"
+    CRASH_AT_VALVE = "crash while a valve was shut"
+    RESCALED = "rescaled while running"
+    STOPPED = "stopped with a savepoint"
+    DRAINED = "drained and stopped"
+    STARTED_FROM_SAVEPOINT = "started from a savepoint"
+    STARTED_FROM_CHECKPOINT = "started from the last checkpoint"
+    STARTED_FROM_OLDER = "started from an older checkpoint"
+    STARTED_RESCALED = "started at another parallelism"
+    LEASE_OVER = "process gave up waiting for a JobMaster"
+    IN_FLIGHT_RESCALED = "data in flight at another parallelism"
+
+
+class FaultCounts:
+    """How many failures of each kind really happened.
+
+    Example:
+        >>> counts = FaultCounts()
+        >>> counts.happened(FaultKind.CRASH)
+        >>> counts.total, dict(counts.by_kind())
+        (1, {<FaultKind.CRASH: 'crash between steps'>: 1})
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[FaultKind] = Counter()
+
+    def happened(self, kind: FaultKind, times: int = 1) -> None:
+        """Count one more, or some more."""
+        if times:
+            self._counts[kind] += times
+
+    def add(self, other: Mapping[FaultKind, int]) -> None:
+        """Add the counts of another run."""
+        self._counts.update(other)
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self._counts.total()
+
+    def by_kind(self) -> Mapping[FaultKind, int]:
+        """The counts, in the order of the kinds; kinds that did not happen are left out."""
+        return {kind: self._counts[kind] for kind in FaultKind if self._counts[kind]}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{kind.value} {count}" for kind, count in self.by_kind().items()) or "none"
+
+
+class Moment(Enum):
+    """What a planned fault waits for."""
+
+    MOVE = "move"
+    DEPLOYING = "an attempt is deployed"
+    STARTED = "an attempt was started"
+    TRIGGERED = "a checkpoint was triggered"
+    SNAPSHOT = "a subtask took its snapshot"
+    ACKNOWLEDGED = "a subtask acknowledged"
+    WRITING = "the record of a checkpoint is written"
+    COMPLETED = "a checkpoint is complete"
+    COMMITTED = "a sink has committed"
+    END_OF_DATA = "a subtask reached the end of its data"
+    FINISHED = "a subtask has finished"
+    COORDINATED = "an operator coordinator gave its snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """One failure of the plan.
+
+    Attributes:
+        kind: What goes wrong.
+        moment: What it waits for.
+        occurrence: At which occurrence of that moment, from 1 (for `MOVE`: at which move).
+        delay: How many moves later.
+    """
+
+    kind: FaultKind
+    moment: Moment
+    occurrence: int
+    delay: int = 0
+
+    def __str__(self) -> str:
+        at = (
+            f"at move {self.occurrence}"
+            if self.moment is Moment.MOVE
+            else f"{self.delay} moves after: {self.moment.value} (no. {self.occurrence})"
+        )
+        return f"{self.kind.value} {at}"
