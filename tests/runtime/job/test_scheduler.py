@@ -5,9 +5,9 @@ import json
 import pytest
 from scheduler_bench import ALL, COUNT, READ, READS, Cluster, Run
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted, CheckpointFailed
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay, NoRestart
@@ -225,7 +225,7 @@ def test_a_request_is_answered_with_its_checkpoint():
     run.scheduler.trigger_checkpoint(on_answer=answers.append)
     run.acknowledge(1)
     run.runner.run_all()
-    assert isinstance(answers[0], CheckpointCompleted)
+    assert isinstance(answers[0], CheckpointSucceeded)
 
 
 def test_a_status_survives_json():
