@@ -64,10 +64,10 @@ class JobConfig(metaclass=NearestNames):
     Example:
         >>> JobConfig(credits=4, buffer_timeout=0.02).buffer_timeout
         0.02
-        >>> JobConfig(credit=4)
+        >>> JobConfig(creds=4)
         Traceback (most recent call last):
         ...
-        penstock.runtime.errors.ConfigurationError: JobConfig has no argument 'credit'; did you mean 'credits'?
+        penstock.runtime.errors.ConfigurationError: JobConfig has no argument 'creds'; did you mean 'credits'?
     """
 
     checkpointing: Checkpointing | None = None
