@@ -129,7 +129,7 @@ class BufferReader:
     def report_emitted(self) -> None:
         """Report the end of a micro-batch; called at every poll without rows.
 
-        Repeats the report until it has arrived: without it nobody induces the checkpoint that Spark waits for.
+        Repeats the report until it arrives: without it nobody induces the checkpoint that Spark waits for.
         """
         if self._staged and self.position.is_whole and self._reported != self.position.epoch:
             self._reported = epoch = self.position.epoch
