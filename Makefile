@@ -15,7 +15,7 @@ SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
-.PHONY: demo notebook test test-long simulate check bench dist compiled lint types help clean
+.PHONY: demo notebook test test-long simulate check bench dist compiled lint types prose help clean
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -24,6 +24,7 @@ help:
 	@echo "make test-long  the long versions of the tests"
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
+	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
 
@@ -66,6 +67,11 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+	$(BIN)/mypy --strict tools/check_prose.py
+
+# Counts by folder what docs/style.md asks for; WITHIN="runtime/barrier docs" lists the places.
+prose: $(READY)
+	$(BIN)/python tools/check_prose.py $(WITHIN)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run_all.py

@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING, Final
 from penstock.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from penstock.actors.cluster import start_local as start_local
-    from penstock.actors.collect import RayCollector as RayCollector
-    from penstock.actors.executor import RayExecutor as RayExecutor
-    from penstock.actors.fault_injection import JobMasterProcess as JobMasterProcess
-    from penstock.actors.fault_injection import SubtaskProcess as SubtaskProcess
-    from penstock.actors.fault_injection import kill_process as kill_process
-    from penstock.actors.job_handle import RayJobHandle as RayJobHandle
-    from penstock.actors.job_report import JobReport as JobReport
-    from penstock.actors.job_report import OperatorInfo as OperatorInfo
-    from penstock.actors.jobs import job as job
-    from penstock.actors.logs import LogLine as LogLine
+    from penstock.actors.client.cluster import start_local as start_local
+    from penstock.actors.client.collect import RayCollector as RayCollector
+    from penstock.actors.client.executor import RayExecutor as RayExecutor
+    from penstock.actors.client.job_handle import RayJobHandle as RayJobHandle
+    from penstock.actors.client.jobs import job as job
+    from penstock.actors.client.logs import LogLine as LogLine
+    from penstock.actors.shared.fault_injection import JobMasterProcess as JobMasterProcess
+    from penstock.actors.shared.fault_injection import SubtaskProcess as SubtaskProcess
+    from penstock.actors.shared.fault_injection import kill_process as kill_process
+    from penstock.actors.shared.job_report import JobReport as JobReport
+    from penstock.actors.shared.job_report import OperatorInfo as OperatorInfo
 
 #: Where each public name is; the imports above say the same to type checkers.
 _HOME: Final = {
-    "JobMasterProcess": "fault_injection",
-    "JobReport": "job_report",
-    "LogLine": "logs",
-    "OperatorInfo": "job_report",
-    "RayCollector": "collect",
-    "RayExecutor": "executor",
-    "RayJobHandle": "job_handle",
-    "SubtaskProcess": "fault_injection",
-    "job": "jobs",
-    "kill_process": "fault_injection",
-    "start_local": "cluster",
+    "JobMasterProcess": "shared.fault_injection",
+    "JobReport": "shared.job_report",
+    "LogLine": "client.logs",
+    "OperatorInfo": "shared.job_report",
+    "RayCollector": "client.collect",
+    "RayExecutor": "client.executor",
+    "RayJobHandle": "client.job_handle",
+    "SubtaskProcess": "shared.fault_injection",
+    "job": "client.jobs",
+    "kill_process": "shared.fault_injection",
+    "start_local": "client.cluster",
 }
 
 __all__ = [

@@ -20,7 +20,7 @@ from typing import Any
 
 from measure import Figures, machine, middle, options, table, versions
 
-from penstock.actors.cycle_collector import spare_long_lived_objects
+from penstock.actors.shared.cycle_collector import spare_long_lived_objects
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph

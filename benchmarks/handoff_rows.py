@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import ray
 
-from penstock.actors.cluster import join_existing
+from penstock.actors.client.cluster import join_existing
 
 #: Rows that are made, and sent to an actor, at once.
 BATCH = 100_000

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from measure import Figures, machine, middle, options, table, versions
 
-from penstock.actors.cycle_collector import spare_long_lived_objects
+from penstock.actors.shared.cycle_collector import spare_long_lived_objects
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyGroupRange
 from penstock.runtime.snapshot.memory_storage import MemoryStorage

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import ray
 
-from penstock.actors.cluster import join_existing
+from penstock.actors.client.cluster import join_existing
 from penstock.bridge.answers import answer_of
 from penstock.bridge.block_holder import FETCH, Block, find_holder
 from penstock.runtime.errors import PenstockError

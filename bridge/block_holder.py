@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import ray
 
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 
 #: Job, operator, subtask, attempt, and number of the transaction in that attempt.
 TransactionKey: TypeAlias = tuple[str, str, int, int, int]

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import ray
 from ray.util import list_named_actors
 
-from penstock.actors.cluster import connect
-from penstock.actors.names import NAMESPACE
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.answers import ANSWER, no_answer
 from penstock.bridge.block_holder import HOLDER_PREFIX, find_holder
 from penstock.bridge.repeated_call import RepeatedCall

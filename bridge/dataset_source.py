@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.spark_reader import RecordFormat
 from penstock.runtime.errors import LostInputError
 from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.actors.names import NAMESPACE, master_name
+from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.bridge.announcement import announced
 from penstock.bridge.depot import Depot
 from penstock.bridge.depot_failures import LOST, NO_PROGRAM, OTHER_DEPOT, HandOverFailedError

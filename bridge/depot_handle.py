@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.depot_actor import DepotActor
 from penstock.bridge.depot_names import depot_name
 

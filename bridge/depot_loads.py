@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 
 #: Seconds for a depot to answer.
 _PATIENCE: Final = 2.0

@@ -6,7 +6,7 @@ from typing import Final
 
 import ray
 
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 
 _PREFIX: Final = "depot:"
 

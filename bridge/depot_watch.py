@@ -8,7 +8,7 @@ from typing import Final
 
 import ray
 
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.depot_names import actor_exists, desk_name
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 import ray
 
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.answers import ANSWER, NoAnswerError
 from penstock.bridge.depot_failures import OTHER_DEPOT
 from penstock.bridge.depot_messages import EpochStage

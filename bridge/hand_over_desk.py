@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.depot_failures import LOST, ONE_JOB
 from penstock.bridge.depot_names import desk_name
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import ray
 from ray.util import list_named_actors
 
-from penstock.actors.job_handle import RayJobHandle
-from penstock.actors.names import NAMESPACE
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.depot_messages import DepotStatistics
 from penstock.bridge.depot_names import depot_prefix
 from penstock.bridge.repeated_call import RepeatedCall

@@ -39,7 +39,7 @@ from typing import Any, Final
 
 import ray
 
-from penstock.actors.names import NAMESPACE, master_name
+from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.bridge.answers import ANSWER
 from penstock.bridge.hand_over import Depots
 from penstock.bridge.repeated_call import RepeatedCall

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 import ray
 
-from penstock.actors.cluster import connect
-from penstock.actors.names import NAMESPACE
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.bounded_results import results_of
 from penstock.bridge.dataset_source import DATASET_PREFIX, DatasetHolder, DatasetSource
 from penstock.bridge.spark_reader import RecordFormat

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
-from penstock.actors.cluster import connect
+from penstock.actors.client.cluster import connect
 from penstock.bridge.java import find_java, use_java
 from penstock.bridge.spark_options import spark_options
 from penstock.runtime.errors import ConfigurationError, DeploymentError

@@ -10,7 +10,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
-from penstock.actors.cluster import connect
+from penstock.actors.client.cluster import connect
 from penstock.bridge.arrow_types import UnsupportedTypeError, arrow_schema
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.hand_over import Depots, HandOver

@@ -20,8 +20,8 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.actors.cluster import join_existing
-from penstock.actors.names import NAMESPACE
+from penstock.actors.client.cluster import join_existing
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.answers import answer_of
 from penstock.bridge.batch_pieces import cut, row_size
 from penstock.bridge.depot_messages import Frame, PushOutcome

@@ -103,7 +103,7 @@ class SparkReader:
         positions = {i: share.position for i, share in enumerate(self._all)}
         self._snapshots.append((checkpoint_id, positions))
 
-    def checkpoint_completed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Let the depots drop what is covered."""
         covered: Mapping[int, Share] = {}
         while self._snapshots and self._snapshots[0][0] <= checkpoint_id:

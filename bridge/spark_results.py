@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pyarrow as pa
 import ray
 
-from penstock.actors.cluster import connect
+from penstock.actors.client.cluster import connect
 from penstock.bridge.answers import ANSWER
 from penstock.bridge.block_frames import dataframe_of_blocks
 from penstock.bridge.block_holder import Block, TransactionKey, find_holder, open_holder

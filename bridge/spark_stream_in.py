@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from penstock.actors.cluster import connect
+from penstock.actors.client.cluster import connect
 from penstock.bridge.depot import DEFAULT_WINDOW
 from penstock.bridge.depot_failures import DIED, NO_PROGRAM
 from penstock.bridge.hand_over import Depots, HandOver, program_ends

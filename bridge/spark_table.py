@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.actors.job_handle import RayJobHandle
-from penstock.actors.names import master_name
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.names import master_name
 from penstock.bridge.block_frames import spark_schema_of
 from penstock.bridge.depot_names import actor_exists
 from penstock.bridge.readable_batches import ReadableBatches

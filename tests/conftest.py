@@ -91,7 +91,7 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     import ray
 
-    from penstock.actors.names import NAMESPACE
+    from penstock.actors.shared.names import NAMESPACE
 
     deadline = time.monotonic() + _PATIENCE
     while ray.is_initialized() and (names := _penstock_actors()):
@@ -106,6 +106,6 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 def _penstock_actors() -> list[str]:
     from ray.util import list_named_actors
 
-    from penstock.actors.names import NAMESPACE
+    from penstock.actors.shared.names import NAMESPACE
 
     return sorted(a["name"] for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE)

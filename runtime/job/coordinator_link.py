@@ -25,12 +25,12 @@ class CoordinatorLink:
         for attempt, those in self._job.by_attempt(subtasks):
             self._job.gateway.trigger_checkpoint(attempt, those, barrier)
 
-    def notify_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         """Hand it on with the attempts of these subtasks."""
         for attempt, those in self._job.by_attempt(subtasks):
             self._job.gateway.notify_checkpoint_complete(attempt, those, checkpoint_id)
 
-    def notify_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         """Hand it on with the attempts of these subtasks."""
         for attempt, those in self._job.by_attempt(subtasks):
             self._job.gateway.notify_checkpoint_aborted(attempt, those, checkpoint_id)

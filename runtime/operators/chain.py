@@ -171,21 +171,21 @@ class OperatorChain:
         found = self._located.each(lambda operator: operator.snapshot_raw(checkpoint_id))
         return {operator: raw for operator, raw in found.items() if raw}
 
-    def checkpoint_completed(self, permit: CommitPermit) -> None:
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         """Pass the notice on, from the first operator to the last.
 
         Raises:
             OperatorError: An operator failed.
         """
-        self._located.each(lambda operator: operator.checkpoint_completed(permit))
+        self._located.each(lambda operator: operator.notify_checkpoint_complete(permit))
 
-    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """Pass the notice on, from the first operator to the last.
 
         Raises:
             OperatorError: An operator failed.
         """
-        self._located.each(lambda operator: operator.checkpoint_aborted(checkpoint_id))
+        self._located.each(lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def statistics(self) -> ChainStatistics:
         """Counters of all operators."""

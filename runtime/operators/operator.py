@@ -107,10 +107,10 @@ class Operator:
         """State that the operator has encoded itself; called right after `snapshot`."""
         return RawState()
 
-    def checkpoint_completed(self, permit: CommitPermit) -> None:
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         """A checkpoint is complete; called in the order of ids, some may be left out."""
 
-    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up; its work stays for the next one."""
 
     @property

@@ -106,11 +106,11 @@ class OperatorCoordinator(Protocol):
         """A failed subtask comes back with the state of this checkpoint while the others go on."""
         ...
 
-    def notify_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
         ...
 
-    def notify_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up."""
         ...
 

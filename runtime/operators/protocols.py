@@ -114,7 +114,7 @@ class FollowsCheckpoints(Protocol):
         """The snapshot that was just taken is this checkpoint's."""
         ...
 
-    def checkpoint_completed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Nothing that was read before this checkpoint's snapshot is ever asked for again.
 
         What a reader is restored with is covered by a completed checkpoint, too.

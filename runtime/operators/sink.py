@@ -103,7 +103,7 @@ class SinkOperator(Operator):
         self._pre_commit(checkpoint_id)
         return {COMMITTABLES: ListState(tuple(self._pending), RedistributionMode.SPLIT_DISTRIBUTE)}
 
-    def checkpoint_completed(self, permit: CommitPermit) -> None:
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         """Commit all transactions that the checkpoint covers, oldest first."""
         self._commit(permit)
         self._remove_leftovers(permit)

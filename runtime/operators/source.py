@@ -119,7 +119,7 @@ class SourceOperator:
             self._guarded("snapshot_taken", lambda: follower.snapshot_taken(checkpoint_id))
         return {SPLITS: ListState(splits)}
 
-    def checkpoint_completed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Tell a reader that wants to know.
 
         Raises:
@@ -128,7 +128,9 @@ class SourceOperator:
         reader = self._opened_reader
         if isinstance(reader, FollowsCheckpoints):
             follower: FollowsCheckpoints = reader
-            self._guarded("checkpoint_completed", lambda: follower.checkpoint_completed(checkpoint_id))
+            self._guarded(
+                "notify_checkpoint_complete", lambda: follower.notify_checkpoint_complete(checkpoint_id)
+            )
 
     def statistics(self) -> OperatorStatistics:
         """Records read, skipped and set aside."""

@@ -173,11 +173,11 @@ class SourceCoordinator:
         if splits and enumerator is not None:
             self._guarded("add_splits_back", lambda: enumerator.add_splits_back(splits))
 
-    def notify_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """What a complete checkpoint covers is never given back."""
-        self._assignments.completed(checkpoint_id)
+        self._assignments.notify_checkpoint_complete(checkpoint_id)
 
-    def notify_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """Nothing was promised for it."""
 
     def close(self) -> None:

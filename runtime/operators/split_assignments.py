@@ -35,7 +35,7 @@ class SplitAssignments:
         """What was assigned so far is in front of this checkpoint's barrier."""
         self._before[checkpoint_id], self._since = self._since, {}
 
-    def completed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: nothing in front of it is ever given back."""
         self._before = {known: splits for known, splits in self._before.items() if known > checkpoint_id}
 

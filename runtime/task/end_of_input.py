@@ -116,7 +116,7 @@ class EndOfInput:
             OperatorError: A sink failed.
         """
         if permit is not None:
-            self._chain.checkpoint_completed(permit)
+            self._chain.notify_checkpoint_complete(permit)
         self._drained = True
         self._outputs.broadcast_event(Watermark(END_OF_TIME))
         self._outputs.broadcast_event(EndOfData(drain=True))
@@ -127,7 +127,7 @@ class EndOfInput:
         if self.phase is Phase.ENDED and self._first_checkpoint is None:
             self._first_checkpoint = checkpoint_id
 
-    def checkpoint_completed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete and committed: leave if it covers the end."""
         first = self._first_checkpoint
         if self.phase is Phase.ENDED and first is not None and checkpoint_id >= first:

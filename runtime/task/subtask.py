@@ -145,21 +145,21 @@ class Subtask:
             raise ValueError(msg)
         self._mail.receive(event)
 
-    def notify_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: commit what it covers.
 
         Raises:
             OperatorError: A commit failed.
         """
-        self._checkpoints.notify_complete(checkpoint_id)
+        self._checkpoints.notify_checkpoint_complete(checkpoint_id)
 
-    def notify_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up by the job.
 
         Raises:
             OperatorError: An operator failed.
         """
-        self._checkpoints.notify_aborted(checkpoint_id)
+        self._checkpoints.notify_checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
         """Release everything; called once, in every case.

@@ -146,7 +146,7 @@ class TaskCheckpoints:
         if source is not None and source.mark == checkpoint_id:
             source.mark = None
 
-    def notify_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: commit what it covers.
 
         Raises:
@@ -154,9 +154,9 @@ class TaskCheckpoints:
         """
         if checkpoint_id > self._completed_id:
             self._completed_id = checkpoint_id
-            self._coordinator.notify_complete(checkpoint_id, is_running=self._end.may_send)
+            self._coordinator.notify_checkpoint_complete(checkpoint_id, is_running=self._end.may_send)
 
-    def notify_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up by the job.
 
         Raises:
@@ -164,7 +164,7 @@ class TaskCheckpoints:
         """
         if self._is_induced:
             self._forget_asked(checkpoint_id)
-        self._coordinator.notify_aborted(checkpoint_id)
+        self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     # -- what the barrier handler says ---------------------------------------------------------------------
 
@@ -245,10 +245,10 @@ class TaskCheckpoints:
             OperatorError: A commit failed.
         """
         if self._parts.source is not None:
-            self._parts.source.checkpoint_completed(checkpoint_id)
+            self._parts.source.notify_checkpoint_complete(checkpoint_id)
         attempt = self._parts.descriptor.attempt
-        self._parts.chain.checkpoint_completed(permit_of_completed_checkpoint(checkpoint_id, attempt))
-        self._end.checkpoint_completed(checkpoint_id)
+        self._parts.chain.notify_checkpoint_complete(permit_of_completed_checkpoint(checkpoint_id, attempt))
+        self._end.notify_checkpoint_complete(checkpoint_id)
 
     def confirm_state(self, checkpoint_id: int) -> None:
         """Later checkpoints may name the files of this one again."""
@@ -261,7 +261,7 @@ class TaskCheckpoints:
         Raises:
             OperatorError: An operator failed.
         """
-        self._parts.chain.checkpoint_aborted(checkpoint_id)
+        self._parts.chain.notify_checkpoint_aborted(checkpoint_id)
 
     def forget_state(self, checkpoint_id: int) -> None:
         """Nothing to forget: only files of checkpoints that were confirmed are named again."""

@@ -193,7 +193,7 @@ class OperatorHarness:
         self._completed_id = snapshot.checkpoint_id
         if self._backend is not None:
             self._backend.confirm(snapshot.checkpoint_id)
-        self._chain.checkpoint_completed(
+        self._chain.notify_checkpoint_complete(
             permit_of_completed_checkpoint(snapshot.checkpoint_id, self._attempt)
         )
 
@@ -203,7 +203,7 @@ class OperatorHarness:
         Raises:
             OperatorError: The operator failed.
         """
-        self._chain.checkpoint_aborted(snapshot.checkpoint_id)
+        self._chain.notify_checkpoint_aborted(snapshot.checkpoint_id)
 
     def statistics(self) -> OperatorStatistics:
         """The operator's counters."""

@@ -177,7 +177,7 @@ class StepJob:
         self._given_up += 1
         self._attempt.operators.give_up(checkpoint_id)
         for subtask in self.checkpoints.give_up(checkpoint_id):
-            self._attempt.mail(subtask, lambda s: s.notify_aborted(checkpoint_id))
+            self._attempt.mail(subtask, lambda s: s.notify_checkpoint_aborted(checkpoint_id))
 
     def complete_checkpoint(self) -> int:
         """Begin a checkpoint, move until it is complete and its messages have arrived; returns its id.
@@ -236,9 +236,9 @@ class StepJob:
 
     def _complete(self, checkpoint_id: int) -> None:
         told = self.checkpoints.complete(checkpoint_id)
-        self._attempt.operators.completed(checkpoint_id)
+        self._attempt.operators.notify_checkpoint_complete(checkpoint_id)
         for subtask in told:
-            self._attempt.mail(subtask, lambda s: s.notify_complete(checkpoint_id))
+            self._attempt.mail(subtask, lambda s: s.notify_checkpoint_complete(checkpoint_id))
 
     def _begin_attempt(self) -> None:
         self._number += 1

@@ -98,9 +98,9 @@ class StepOperators:
             self._starting = None
             self._coordinators.abort_current_triggering()
 
-    def completed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
-        self._coordinators.notify_complete(checkpoint_id)
+        self._coordinators.notify_checkpoint_complete(checkpoint_id)
 
     def event_of(self, subtask: SubtaskId, operator_id: str, event: Any) -> None:
         """A reader sends something; it arrives in a move of its own."""

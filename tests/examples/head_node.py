@@ -131,7 +131,7 @@ def head_node(**more: str) -> Iterator[Cluster]:
             "RAY_AUTH_TOKEN_PATH": str(token_file),
             "RAY_TMPDIR": folder,
             "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1",  # see tests/conftest.py
-            # Only so Ray takes 127.0.0.1 at its word: see `penstock.actors.cluster`.
+            # Only so Ray takes 127.0.0.1 at its word: see `penstock.actors.client.cluster`.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             **more,
             "PATH": f"{BIN}{os.pathsep}{more.get('PATH', os.environ['PATH'])}",

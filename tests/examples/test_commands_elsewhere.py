@@ -50,7 +50,7 @@ import sys
 
 import ray
 
-from penstock.actors.cluster import join_existing
+from penstock.actors.client.cluster import join_existing
 
 
 @ray.remote(num_cpus=0, resources={"second": 0.1})

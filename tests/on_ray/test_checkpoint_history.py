@@ -19,7 +19,7 @@ from jobs.words import NEVER, paced_lines, word_count
 from typer.testing import CliRunner
 
 from penstock.actors import JobReport, RayJobHandle
-from penstock.actors.command_line import app
+from penstock.actors.command_line.app import app
 from penstock.runtime import JobStatus
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointStatus

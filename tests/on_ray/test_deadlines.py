@@ -15,9 +15,9 @@ from jobs.driving import PATIENCE, after_checkpoints, eventually, submit, wait_u
 from jobs.talking import talking_job
 
 from penstock.actors import RayJobHandle
-from penstock.actors.command_line import app
-from penstock.actors.job_report import JobReport
-from penstock.actors.master_calls import MasterCalls
+from penstock.actors.client.master_calls import MasterCalls
+from penstock.actors.command_line.app import app
+from penstock.actors.shared.job_report import JobReport
 from penstock.bridge.answers import NoAnswerError, answer_of
 from penstock.runtime import JobStatus, JobTimeoutError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus

@@ -16,7 +16,7 @@ import pytest
 import ray
 from jobs.driving import PATIENCE, eventually
 
-from penstock.actors.names import NAMESPACE, master_name
+from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.bridge.depot_messages import Frame
 from penstock.bridge.depot_names import depot_name, desk_name
 from penstock.bridge.hand_over import Depots

@@ -21,8 +21,8 @@ from jobs.talking import talking_job
 
 from penstock.actors import RayJobHandle
 from penstock.actors import job as find_job
-from penstock.actors.log_names import log_file_pattern
-from penstock.actors.logs import ask_node, read_files
+from penstock.actors.client.logs import ask_node, read_files
+from penstock.actors.shared.log_names import log_file_pattern
 from penstock.runtime import (
     DiscardSink,
     JobCancelledError,
@@ -86,7 +86,7 @@ def test_a_job_that_has_ended_still_answers_when_its_job_master_has_left(tmp_pat
 
 
 def master_lives(job: RayJobHandle) -> bool:
-    from penstock.actors.names import NAMESPACE, master_name
+    from penstock.actors.shared.names import NAMESPACE, master_name
 
     try:
         ray.get_actor(master_name(job.job_id), namespace=NAMESPACE)

@@ -29,7 +29,7 @@ from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
-from penstock.actors.names import NAMESPACE, master_name
+from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.runtime import JobConfig, JobStatus
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")

@@ -38,7 +38,7 @@ sys.stdin.readline()
 
 JOIN = """
 import ray
-from penstock.actors.cluster import join_existing
+from penstock.actors.client.cluster import join_existing
 join_existing()
 print("joined", len(ray.nodes()))
 """

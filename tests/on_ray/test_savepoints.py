@@ -106,7 +106,7 @@ def test_a_savepoint_is_taken_while_the_job_goes_on(tmp_path: Path) -> None:
     for each in job.checkpoints():
         if each.record.status is CheckpointStatus.COMPLETED:
             assert len(each.subtasks) == each.record.subtasks == 4
-            assert all(m.alignment_duration >= 0 and m.full_bytes > 0 for m in each.subtasks.values())
+            assert all(m.full_bytes > 0 for m in each.subtasks.values())
     (tmp_path / "go").touch()
     assert finish(job).statistics.restarts == 0
     assert_exactly_once(tmp_path / "out", lines(COUNT))

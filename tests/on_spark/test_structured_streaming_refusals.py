@@ -26,7 +26,7 @@ from ray.util import list_named_actors
 
 from penstock import bridge
 from penstock.actors import RayCollector
-from penstock.actors.names import NAMESPACE
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.depot_names import depot_prefix
 from penstock.bridge.hand_over import Depots
 from penstock.bridge.hand_over_desk import open_desk

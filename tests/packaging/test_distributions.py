@@ -76,7 +76,7 @@ def test_the_wheel_says_what_it_is(distributions: Path) -> None:
         assert "License-Expression: Apache-2.0" in text
         assert "Requires-Python: >=3.11" in text
         assert "# Penstock" in text
-        assert "ray = penstock.actors.executor:RayExecutor" in wheel.read(entry_points).decode()
+        assert "ray = penstock.actors.client.executor:RayExecutor" in wheel.read(entry_points).decode()
         assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
 
 

@@ -120,14 +120,14 @@ class Attempt:
     def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
         self.barriers[barrier.checkpoint_id] = barrier
 
-    def notify_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         assert not self.is_fenced
         known = DecisionLog(self.storage, self.ledger.paths).replay().completed
         assert (checkpoint_id, self.number) in {(c.checkpoint_id, c.attempt) for c in known}, "record first"
         assert checkpoint_id not in self.told, "no checkpoint is complete twice under one id"
         self.told[checkpoint_id] = self.number
 
-    def notify_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         assert checkpoint_id not in self.told or self.told[checkpoint_id] != self.number
 
     def fail_job(self, cause: str) -> None:

@@ -91,11 +91,11 @@ class World:
         if not barrier.options.kind.is_savepoint:
             assert len(self.coordinator.pending_ids) <= self.config.max_concurrent, "C9"
 
-    def notify_complete(self, subtasks: Any, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, subtasks: Any, checkpoint_id: int) -> None:
         assert any(c.checkpoint_id == checkpoint_id for c in self.log.replay().completed), "record first"
         self.ends[checkpoint_id].append("complete")
 
-    def notify_aborted(self, subtasks: Any, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, subtasks: Any, checkpoint_id: int) -> None:
         self.ends[checkpoint_id].append("aborted")
 
     def fail_job(self, cause: str) -> None:

@@ -138,7 +138,7 @@ def test_the_walk_sees_the_runtime() -> None:
         "from penstock.runtime import io",
         "from penstock.runtime import FileSource",
         "import penstock.runtime",
-        "from penstock.actors.executor import RayExecutor",
+        "from penstock.actors.client.executor import RayExecutor",
         "__import__('time')",
     ],
 )

@@ -71,7 +71,7 @@ def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
     def tell_before_it_is_written(self: PendingCheckpoints, started: StartedCheckpoint) -> None:
         finalise(self, started)
         if self.get(started.id) is not None:
-            self._gateway.notify_complete(started.plan.commit, started.id)
+            self._gateway.notify_checkpoint_complete(started.plan.commit, started.id)
 
     patch.setattr(PendingCheckpoints, "finalise", tell_before_it_is_written)
 

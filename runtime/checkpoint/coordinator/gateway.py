@@ -16,11 +16,11 @@ class CoordinatorGateway(Protocol):
         """Tell these subtasks to start the checkpoint of `barrier`."""
         ...
 
-    def notify_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         """Tell these subtasks that the checkpoint is complete: they may commit."""
         ...
 
-    def notify_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
         """Tell these subtasks that the checkpoint was given up."""
         ...
 

@@ -76,8 +76,8 @@ class CheckpointOutcomes:
         """Its record is written."""
         self._requests.completed()
         if self.attempt == checkpoint.attempt:
-            self._gateway.notify_complete(self._unfinished(started), started.id)
-            self._coordinators.notify_complete(started.id)
+            self._gateway.notify_checkpoint_complete(self._unfinished(started), started.id)
+            self._coordinators.notify_checkpoint_complete(started.id)
         self._requests.answer(started.request, CheckpointCompleted(checkpoint))
         self._requests.poll()
 
@@ -85,7 +85,7 @@ class CheckpointOutcomes:
         """It was given up."""
         if self.attempt is not None:
             self.tell_aborted(started)
-            self._coordinators.notify_aborted(started.id)
+            self._coordinators.notify_checkpoint_aborted(started.id)
         self._requests.answer(started.request, CheckpointFailed(reason, detail, started.id))
         kind, will_retry = started.request.kind, self._requests.will_retry(started.request)
         must_fail = self._failures.failed(reason, started.id, is_savepoint=kind.is_savepoint)
@@ -107,7 +107,7 @@ class CheckpointOutcomes:
 
     def tell_aborted(self, started: StartedCheckpoint) -> None:
         """Tell the subtasks that took part and have not left that a checkpoint was given up."""
-        self._gateway.notify_aborted(self._unfinished(started), started.id)
+        self._gateway.notify_checkpoint_aborted(self._unfinished(started), started.id)
 
     def _unfinished(self, started: StartedCheckpoint) -> tuple[SubtaskId, ...]:
         status = self._planner.status

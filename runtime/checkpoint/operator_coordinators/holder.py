@@ -193,13 +193,13 @@ class OperatorCoordinatorHolder:
         self._snapshot = None
         self._valve.open_and_unmark()
 
-    def notify_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
-        self._coordinator.notify_complete(checkpoint_id)
+        self._coordinator.notify_checkpoint_complete(checkpoint_id)
 
-    def notify_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up."""
-        self._coordinator.notify_aborted(checkpoint_id)
+        self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     def statistics(self) -> ValveStatistics:
         """What the valve did."""

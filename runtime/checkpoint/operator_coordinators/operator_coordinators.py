@@ -126,15 +126,15 @@ class OperatorCoordinators:
         if (holder := self._holders.get(operator_id)) is not None:
             holder.subtask_reset(subtask, checkpoint_id)
 
-    def notify_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
         for holder in self._holders.values():
-            holder.notify_complete(checkpoint_id)
+            holder.notify_checkpoint_complete(checkpoint_id)
 
-    def notify_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up."""
         for holder in self._holders.values():
-            holder.notify_aborted(checkpoint_id)
+            holder.notify_checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
         """The job is over."""

@@ -84,6 +84,7 @@ class CompletedCheckpointStore:
         self._savepoints_count = savepoints_count
         self._completed: list[CompletedCheckpoint] = []
         self._held: list[CompletedCheckpoint] = []
+        self._keep_after: dict[int, KeepAfter] = {}
         self._files = SharedFiles()
         self._added = self._let_go = 0
 
@@ -102,8 +103,21 @@ class CompletedCheckpointStore:
         """The newest one that is no savepoint: the only one whose files another checkpoint may name again."""
         return next((c for c in reversed(self._completed) if not c.is_savepoint), None)
 
+    def newest(self, *, prefer_checkpoint: bool) -> CompletedCheckpoint | None:
+        """What a restart begins with.
+
+        Args:
+            prefer_checkpoint: Take the newest checkpoint even when a savepoint is newer (an option of Flink
+                1.11). Jobs don't: sinks have committed what the savepoint covers.
+        """
+        return (self.latest_checkpoint if prefer_checkpoint else None) or self.latest
+
     def add(
-        self, checkpoint: CompletedCheckpoint, *, oldest_pending_base: int | None = None
+        self,
+        checkpoint: CompletedCheckpoint,
+        *,
+        oldest_pending_base: int | None = None,
+        keep_after: KeepAfter | None = None,
     ) -> tuple[FileHandle, ...]:
         """Take a checkpoint in, and let go of what does not fit any more.
 
@@ -111,6 +125,7 @@ class CompletedCheckpointStore:
             checkpoint: Its record stands in the log.
             oldest_pending_base: Smallest confirmed id of the checkpoints that still run, without this one;
                 `None` when none runs. One that builds on nothing (-1) may be left out.
+            keep_after: After which end of the job this checkpoint stays; `None` for what `shutdown` is told.
 
         Returns:
             Files that nobody needs any more.
@@ -119,6 +134,8 @@ class CompletedCheckpointStore:
             ValueError: A checkpoint with this id is there already.
         """
         self._take(checkpoint)
+        if keep_after is not None:
+            self._keep_after[checkpoint.checkpoint_id] = keep_after
         self._added += 1
         if self._savepoints_count:
             kept, gone = self._completed[-self._retained :], self._completed[: -self._retained]
@@ -180,11 +197,12 @@ class CompletedCheckpointStore:
 
         Args:
             job_state: `finished`, `failed`, `cancelled` or `suspended`.
-            keep_after: After which end checkpoints stay.
+            keep_after: After which end checkpoints stay that were added without a rule of their own.
         """
-        if not is_kept_after(job_state, keep_after):
-            self._held += self._completed
-            self._let_go += len(self._completed)
+        stays = {rule: is_kept_after(job_state, rule) for rule in KeepAfter}
+        gone = [c for c in self._completed if not stays[self._keep_after.get(c.checkpoint_id, keep_after)]]
+        self._held += gone
+        self._let_go += len(gone)
         self._completed = []
         return self.release()
 

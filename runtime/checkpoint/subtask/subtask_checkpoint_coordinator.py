@@ -151,7 +151,7 @@ class SubtaskCheckpointCoordinator:
         self._decline(checkpoint_id, reason, "the alignment was given up")
         self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
-    def notify_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:
         """A checkpoint is complete: operators commit, and its files may be named again.
 
         Args:
@@ -165,7 +165,7 @@ class SubtaskCheckpointCoordinator:
             self._task.tell_operators_complete(checkpoint_id)
         self._task.confirm_state(checkpoint_id)
 
-    def notify_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
         """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
 
         Args:

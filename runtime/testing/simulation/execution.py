@@ -149,7 +149,7 @@ class SimulatedExecution:
         """Tell subtasks that they may commit."""
         self._ended(checkpoint_id)
         what = f"checkpoint {checkpoint_id} is complete"
-        self._control(attempt, subtasks, lambda s: s.notify_complete(checkpoint_id), what)
+        self._control(attempt, subtasks, lambda s: s.notify_checkpoint_complete(checkpoint_id), what)
         self._world.on_moment(Moment.COMPLETED)
 
     def notify_checkpoint_aborted(
@@ -158,7 +158,7 @@ class SimulatedExecution:
         """Tell subtasks that a checkpoint was given up."""
         self._ended(checkpoint_id)
         what = f"checkpoint {checkpoint_id} is given up"
-        self._control(attempt, subtasks, lambda s: s.notify_aborted(checkpoint_id), what)
+        self._control(attempt, subtasks, lambda s: s.notify_checkpoint_aborted(checkpoint_id), what)
 
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer

@@ -20,6 +20,9 @@ KEPT = {
     "retain_on_cancellation": KeepAfter.FAILURE_OR_CANCELLATION,
 }
 
+#: Job states are spelt as in Flink there.
+JOB_STATES = {"finished": "finished", "canceled": "cancelled", "failed": "failed", "suspended": "suspended"}
+
 
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
     """What differs from what the case expects."""
@@ -42,12 +45,13 @@ def run(store: CompletedCheckpointStore, op: dict[str, Any]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     match op["op"]:
         case "add":
-            discarded = store.add(completed(op["checkpoint"], op.get("type", "checkpoint")))
+            checkpoint = completed(op["checkpoint"], op.get("type", "checkpoint"))
+            discarded = store.add(checkpoint, keep_after=KEPT[op.get("retention")])
         case "latest":
-            newest = (store.latest_checkpoint if op.get("prefer_checkpoint") else None) or store.latest
+            newest = store.newest(prefer_checkpoint=op.get("prefer_checkpoint", False))
             seen["latest"] = None if newest is None else newest.checkpoint_id
         case "shutdown":
-            discarded = store.shutdown(op["job_status"], KEPT[op.get("retention")])
+            discarded = store.shutdown(JOB_STATES[op["job_status"]], KeepAfter.ALWAYS)
     seen["discard"] = sorted(int(handle.path) for handle in discarded)
     seen["all"] = [c.checkpoint_id for c in store.all]
     return seen

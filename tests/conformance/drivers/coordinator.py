@@ -183,8 +183,10 @@ class CoordinatorRun(CoordinatorWorld):
         return {"added": added}
 
     def open_answer(self, op: dict[str, Any]) -> HookAnswer:
-        answer = self.hook_by_id[op["id"]].open
-        assert answer is not None, f"hook {op['id']} was not asked"
+        """The open call of a hook; it can be answered once."""
+        hook = self.hook_by_id[op["id"]]
+        answer, hook.open = hook.open, None
+        assert answer is not None, f"hook {op['id']} has no open call"
         return answer
 
     def do_complete_hook(self, op: dict[str, Any]) -> None:

@@ -192,11 +192,16 @@ class CoordinatorWorld:
         event = {"trigger": barrier.checkpoint_id, "tasks": names(subtasks), "type": options.kind.value}
         self.events.append(event | {"unaligned": options.unaligned})
 
-    def notify_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        self.events.append({"notify_complete": checkpoint_id, "tasks": names(subtasks)})
+    def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        self.notified("notify_complete", subtasks, checkpoint_id)
 
-    def notify_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        self.events.append({"notify_aborted": checkpoint_id, "tasks": names(subtasks)})
+    def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        self.notified("notify_aborted", subtasks, checkpoint_id)
+
+    def notified(self, notice: str, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
+        """A notice without recipients is no event."""
+        if subtasks:
+            self.events.append({notice: checkpoint_id, "tasks": names(subtasks)})
 
     def fail_job(self, cause: str) -> None:
         self.events.append({"job_failed": True})

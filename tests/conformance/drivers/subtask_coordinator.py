@@ -219,10 +219,10 @@ class SubtaskRun:
             case "checkpoint":
                 self.coordinator.checkpoint_state(self.options(op), is_input_empty=True)
             case "notify_complete":
-                self.coordinator.notify_complete(checkpoint_id, is_running=running)
+                self.coordinator.notify_checkpoint_complete(checkpoint_id, is_running=running)
             case "notify_aborted":
                 for each in range(checkpoint_id, op.get("to", checkpoint_id) + 1):
-                    self.coordinator.notify_aborted(each, is_running=running)
+                    self.coordinator.notify_checkpoint_aborted(each, is_running=running)
             case "abort_on_barrier":
                 self.coordinator.abort_on_barrier(checkpoint_id, CheckpointFailureReason(op["reason"]))
             case "async_begin":

@@ -10,7 +10,7 @@ import ray
 from ray.util import list_named_actors
 
 from penstock.actors import JobReport, RayJobHandle, kill_process
-from penstock.actors.names import NAMESPACE, parse_subtask_name, subtask_prefix
+from penstock.actors.shared.names import NAMESPACE, parse_subtask_name, subtask_prefix
 from penstock.runtime import JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics

@@ -54,10 +54,10 @@ class Gateway:
         self.said.append(("trigger", barrier.checkpoint_id, tuple(subtasks)))
         self.barriers.append(barrier)
 
-    def notify_complete(self, subtasks, checkpoint_id):
+    def notify_checkpoint_complete(self, subtasks, checkpoint_id):
         self.said.append(("complete", checkpoint_id, tuple(subtasks)))
 
-    def notify_aborted(self, subtasks, checkpoint_id):
+    def notify_checkpoint_aborted(self, subtasks, checkpoint_id):
         self.said.append(("aborted", checkpoint_id, tuple(subtasks)))
 
     def fail_job(self, cause):

@@ -77,10 +77,10 @@ class Coordinator:
         self.open.clear()
         self.restored.append((checkpoint_id, state))
 
-    def notify_complete(self, checkpoint_id):
+    def notify_checkpoint_complete(self, checkpoint_id):
         self.world.said.append((f"complete {self.operator}", checkpoint_id))
 
-    def notify_aborted(self, checkpoint_id):
+    def notify_checkpoint_aborted(self, checkpoint_id):
         self.world.said.append((f"aborted {self.operator}", checkpoint_id))
 
 
@@ -130,10 +130,10 @@ class World:
         self.said.append(("trigger", barrier.checkpoint_id))
         self.told.append(tuple(subtasks))
 
-    def notify_complete(self, subtasks, checkpoint_id):
+    def notify_checkpoint_complete(self, subtasks, checkpoint_id):
         self.said.append(("complete", checkpoint_id))
 
-    def notify_aborted(self, subtasks, checkpoint_id):
+    def notify_checkpoint_aborted(self, subtasks, checkpoint_id):
         self.said.append(("aborted", checkpoint_id))
 
     def fail_job(self, cause):

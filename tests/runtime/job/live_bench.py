@@ -150,12 +150,12 @@ class LiveJob:
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        self._tell(subtasks, lambda subtask: subtask.notify_complete(checkpoint_id))
+        self._tell(subtasks, lambda subtask: subtask.notify_checkpoint_complete(checkpoint_id))
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        self._tell(subtasks, lambda subtask: subtask.notify_aborted(checkpoint_id))
+        self._tell(subtasks, lambda subtask: subtask.notify_checkpoint_aborted(checkpoint_id))
 
     def job_ended(self, state: JobState, cause: str) -> None:
         self.ended = state

@@ -42,10 +42,10 @@ class Recorder(Operator):
         self.note(f"snapshot {checkpoint_id}")
         return {"name": ListState([self.name])}
 
-    def checkpoint_completed(self, permit: CommitPermit) -> None:
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         self.note(f"completed {permit.checkpoint_id}")
 
-    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self.note(f"aborted {checkpoint_id}")
 
     def close(self) -> None:

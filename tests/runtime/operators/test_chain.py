@@ -112,8 +112,8 @@ def test_operators_are_opened_from_the_tail_and_closed_from_the_tail():
 def test_notices_and_snapshots_go_from_head_to_tail():
     chain, log, _ = two()
     states = chain.snapshot(4)
-    chain.checkpoint_completed(permit_of_completed_checkpoint(4, 1))
-    chain.checkpoint_aborted(5)
+    chain.notify_checkpoint_complete(permit_of_completed_checkpoint(4, 1))
+    chain.notify_checkpoint_aborted(5)
     assert {name: list(state["name"].values) for name, state in states.items()} == {
         "first": ["first"],
         "second": ["second"],

@@ -155,7 +155,7 @@ class FollowingReader(Reader):
     def snapshot_taken(self, checkpoint_id: int) -> None:
         self.told.append(("taken", checkpoint_id))
 
-    def checkpoint_completed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self.told.append(("completed", checkpoint_id))
 
 
@@ -170,11 +170,11 @@ def test_a_reader_that_follows_checkpoints_is_told_of_them(make_context) -> None
     operator = opened(make_context, source, [(0, 5)])
     operator.snapshot(3)
     operator.snapshot(4)
-    operator.checkpoint_completed(4)
+    operator.notify_checkpoint_complete(4)
     assert source.readers[0].told == [("taken", 3), ("taken", 4), ("completed", 4)]
 
 
 def test_a_reader_that_does_not_follow_checkpoints_is_left_alone(make_context) -> None:
     operator = opened(make_context, splits=[(0, 5)])
     operator.snapshot(3)
-    operator.checkpoint_completed(3)
+    operator.notify_checkpoint_complete(3)

@@ -138,7 +138,7 @@ def test_a_reader_that_fails_gives_back_what_no_checkpoint_of_its_own_covers():
     run.runner.run_all()
     run.ask(0)
     run.checkpoint(1)
-    run.holder.notify_complete(1)
+    run.holder.notify_checkpoint_complete(1)
     run.ask(0)
     run.checkpoint(2)
     run.ask(0)

@@ -65,7 +65,7 @@ def test_keyed_state_comes_back(bench: MakeBench, log: Log) -> None:
     task.deliver(rows(("a", 1), ("c", 5)), CheckpointBarrier(2, 0.0, confirmed_id=1))
     task.run()
     task.upload()
-    task.subtask.notify_complete(2)
+    task.subtask.notify_checkpoint_complete(2)
     assert log.calls[-1] == ("commit", [[("a", 5), ("c", 5)]], 2)
 
 
@@ -153,7 +153,7 @@ def test_operator_that_the_checkpoint_does_not_know_begins_fresh(bench: MakeBenc
     task.deliver(rows(("a", 1)), CheckpointBarrier(2, 0.0, confirmed_id=1))
     task.run()
     task.upload()
-    task.subtask.notify_complete(2)
+    task.subtask.notify_checkpoint_complete(2)
     assert log.calls == [("commit", [[("a", 1)]], 2)]
 
 

@@ -63,7 +63,7 @@ def test_split_behind_a_checkpoint_that_is_asked_for_twice_is_in_the_next_one(re
 def test_split_behind_a_checkpoint_that_is_given_up_is_in_the_next_one(reader: Bench) -> None:
     ask(reader, 1)
     assign(reader)
-    reader.subtask.notify_aborted(1)
+    reader.subtask.notify_checkpoint_aborted(1)
     ask(reader, 2)
     assert splits_in(reader, 2) == [SPLIT]
 

@@ -35,8 +35,8 @@ def test_transactions_are_committed_when_their_checkpoint_is_complete(bench: Mak
     task.run()
     task.upload()
     assert log.calls == []
-    task.subtask.notify_complete(1)
-    task.subtask.notify_complete(2)
+    task.subtask.notify_checkpoint_complete(1)
+    task.subtask.notify_checkpoint_complete(2)
     assert log.calls == [("commit", [[1, 2]], 1), ("commit", [[3]], 2)]
 
 
@@ -48,7 +48,7 @@ def test_completion_of_a_newer_checkpoint_commits_the_older_ones_too_and_once(
     task.run()
     task.upload()
     for checkpoint_id in (2, 1, 2):
-        task.subtask.notify_complete(checkpoint_id)
+        task.subtask.notify_checkpoint_complete(checkpoint_id)
     assert log.calls == [("commit", [[1], [2]], 2)]
 
 
@@ -61,10 +61,10 @@ class Notified(Operator):
     def process(self, batch: Batch) -> Iterator[Output]:
         yield batch
 
-    def checkpoint_completed(self, permit: CommitPermit) -> None:
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         self._log.calls.append(permit.checkpoint_id)
 
-    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self._log.calls.append(-checkpoint_id)
 
 
@@ -80,7 +80,7 @@ def notified(bench: MakeBench, log: Log) -> Bench:
 
 def test_operators_hear_of_completed_checkpoints_in_the_order_of_their_ids(notified: Bench, log: Log) -> None:
     for checkpoint_id in (2, 1, 5, 5, 4, 6):
-        notified.subtask.notify_complete(checkpoint_id)
+        notified.subtask.notify_checkpoint_complete(checkpoint_id)
     assert log.calls == [2, 5, 6]
 
 
@@ -88,12 +88,12 @@ def test_operators_hear_of_aborts_and_completions_in_the_order_in_which_they_cam
     notified: Bench, log: Log
 ) -> None:
     tell = notified.subtask
-    tell.notify_aborted(3)
-    tell.notify_complete(1)
-    tell.notify_aborted(2)
-    tell.notify_aborted(5)
-    tell.notify_complete(4)
-    tell.notify_aborted(6)
+    tell.notify_checkpoint_aborted(3)
+    tell.notify_checkpoint_complete(1)
+    tell.notify_checkpoint_aborted(2)
+    tell.notify_checkpoint_aborted(5)
+    tell.notify_checkpoint_complete(4)
+    tell.notify_checkpoint_aborted(6)
     assert log.calls == [-3, 1, -2, -5, 4, -6]
 
 
@@ -103,12 +103,12 @@ def test_work_of_a_checkpoint_that_was_given_up_is_committed_with_the_next(
     task = bench(sinking(log), "sink")
     task.deliver(rows(1), barrier(1))
     task.run()
-    task.subtask.notify_aborted(1)
+    task.subtask.notify_checkpoint_aborted(1)
     task.deliver(rows(2), barrier(2))
     task.run()
     task.upload()
     assert set(task.acknowledged) == {2}
-    task.subtask.notify_complete(2)
+    task.subtask.notify_checkpoint_complete(2)
     assert log.calls == [("commit", [[1], [2]], 2)]
 
 
@@ -117,9 +117,9 @@ def test_abort_that_comes_after_the_completion_changes_nothing(bench: MakeBench,
     task.deliver(rows(1), barrier(1))
     task.run()
     task.upload()
-    task.subtask.notify_complete(1)
-    task.subtask.notify_aborted(1)
-    task.subtask.notify_aborted(0)
+    task.subtask.notify_checkpoint_complete(1)
+    task.subtask.notify_checkpoint_aborted(1)
+    task.subtask.notify_checkpoint_aborted(0)
     assert log.calls == [("commit", [[1]], 1)]
 
 
@@ -134,12 +134,12 @@ def test_completion_in_the_middle_of_a_batch_commits(bench: MakeBench, log: Log)
     task.subtask.step()
     task.upload()
     task.subtask.step()
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     assert log.calls == [("commit", [[1]], 1)]
     task.trigger(2)
     task.run(most_steps=1000)
     task.upload()
-    task.subtask.notify_complete(2)
+    task.subtask.notify_checkpoint_complete(2)
     assert log.calls[1] == ("commit", [list(range(2, 400))], 2)
 
 
@@ -148,7 +148,7 @@ def test_completion_in_the_middle_of_a_batch_commits(bench: MakeBench, log: Log)
 
 def test_checkpoint_that_was_given_up_before_it_began_is_cancelled_downstream(bench: MakeBench) -> None:
     task = bench(reading([Polled(rows(1)), Polled(ready_at=9.0)], lambda n: n), "source")
-    task.subtask.notify_aborted(1)
+    task.subtask.notify_checkpoint_aborted(1)
     task.trigger(1)
     task.run_freely()
     assert task.events(0) == task.events(1) == [CancelCheckpointMarker(1)]
@@ -175,7 +175,7 @@ def test_checkpoint_that_is_given_up_in_the_midst_of_its_alignment_is_cancelled_
     task.deliver(rows("a"), barrier(1), rows("b"), channel=0)
     task.run_freely()
     assert "b" not in task.rows(0) + task.rows(1), "the channel waits for the other barrier"
-    task.subtask.notify_aborted(1)
+    task.subtask.notify_checkpoint_aborted(1)
     task.deliver(barrier(1), channel=1)
     task.run_freely()
     assert task.events(0) == task.events(1) == [CancelCheckpointMarker(1)]

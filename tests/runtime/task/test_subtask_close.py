@@ -81,7 +81,7 @@ def test_everything_is_closed_at_the_end(made: Callable[..., Bench], log: Log) -
     task = made(chained(log, function=lambda n: [n]))
     task.run()
     task.checkpoint(1)
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     assert task.run().finished
     closed(task)
     assert log.calls[1:] == ["source closed", "sink closed"]

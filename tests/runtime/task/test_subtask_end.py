@@ -88,14 +88,14 @@ def test_source_waits_for_the_completion_of_a_checkpoint_that_began_after_its_en
     task.run()
     task.upload()
     assert task.events() == [barrier(1), *END]
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     assert not task.run().more
     assert task.subtask.phase is Phase.ENDED, "checkpoint 1 began before the end"
     task.trigger(2)
     task.run()
     task.upload()
     assert task.subtask.phase is Phase.ENDED
-    task.subtask.notify_complete(2)
+    task.subtask.notify_checkpoint_complete(2)
     assert task.events()[-2:] == [barrier(2), EndOfPartition()]
     task.answer()
     assert task.run().finished
@@ -105,14 +105,14 @@ def test_when_the_last_checkpoint_is_given_up_the_next_one_will_do(bench: MakeBe
     task = bench(sinking(log), "sink")
     task.deliver(rows(1), *END, barrier(1))
     task.run()
-    task.subtask.notify_aborted(1)
+    task.subtask.notify_checkpoint_aborted(1)
     assert not task.run().finished
     task.deliver(barrier(2), barrier(3))
     task.run()
     task.upload()
-    task.subtask.notify_aborted(2)
+    task.subtask.notify_checkpoint_aborted(2)
     assert not task.run().finished
-    task.subtask.notify_complete(3)
+    task.subtask.notify_checkpoint_complete(3)
     assert log.calls == [("commit", [[1]], 3)]
     assert not task.run().finished, "its sender has not left"
     task.deliver(EndOfPartition())
@@ -126,8 +126,8 @@ def test_completion_of_any_checkpoint_after_the_first_one_behind_the_end_is_enou
     task.deliver(rows(1), barrier(1), *END, barrier(2), barrier(3))
     task.run()
     task.upload()
-    task.subtask.notify_complete(3)
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(3)
+    task.subtask.notify_checkpoint_complete(1)
     assert task.subtask.phase is Phase.LEAVING
     assert log.calls == [("commit", [[1]], 3)]
 
@@ -193,7 +193,7 @@ def test_subtask_leaves_only_when_all_its_senders_have_left(bench: MakeBench) ->
         task.deliver(*END, barrier(1), channel=channel)
     task.run_freely()
     task.upload()
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     task.deliver(EndOfPartition(), channel=0)
     assert not task.run_freely().finished
     task.deliver(EndOfPartition(), channel=1)
@@ -219,7 +219,7 @@ def test_subtask_whose_senders_have_all_left_is_asked_for_checkpoints_like_a_sou
     task.trigger(4)
     task.run_freely()
     task.upload()
-    task.subtask.notify_complete(4)
+    task.subtask.notify_checkpoint_complete(4)
     assert task.run_freely().finished
     assert task.events() == [*END, barrier(4), EndOfPartition()]
 
@@ -231,7 +231,7 @@ def leaving(bench: MakeBench, config: JobConfig = AT_LEAST_ONCE) -> Bench:
         task.deliver(*END, barrier(1), channel=channel)
     task.run_freely()
     task.upload()
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     task.deliver(EndOfPartition(), channel=0)
     task.run_freely()
     assert task.subtask.phase is Phase.LEAVING
@@ -249,7 +249,7 @@ def test_leaving_subtask_takes_part_in_checkpoints_without_a_word_downstream(
     task.upload()
     assert 2 in task.acknowledged
     assert task.sent[0] == sent
-    task.subtask.notify_complete(2)
+    task.subtask.notify_checkpoint_complete(2)
     task.deliver(EndOfPartition(), channel=1)
     assert task.run_freely().finished
 
@@ -265,7 +265,7 @@ def test_leaving_source_takes_part_in_checkpoints_until_it_is_gone(bench: MakeBe
     task = bench(reading(Polled(finished=True)), "source")
     task.run_freely()
     task.checkpoint(1)
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     task.trigger(2)
     task.run()
     task.upload()
@@ -279,11 +279,11 @@ def test_late_messages_of_the_job_do_not_disturb_a_subtask_that_is_gone(bench: M
     task.deliver(rows(1), *END, barrier(1), EndOfPartition())
     task.run()
     task.upload()
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     assert task.run().finished
-    task.subtask.notify_complete(1)
-    task.subtask.notify_complete(2)
-    task.subtask.notify_aborted(3)
+    task.subtask.notify_checkpoint_complete(1)
+    task.subtask.notify_checkpoint_complete(2)
+    task.subtask.notify_checkpoint_aborted(3)
     task.trigger(4)
     assert task.subtask.step().finished
     assert log.calls == [("commit", [[1]], 1)]

@@ -118,7 +118,7 @@ def test_awaited_checkpoint_that_is_given_up_holds_nothing_up(bench: MakeBench) 
     task.deliver(rows(0), rows(5000))
     task.run()
     task.deliver(unaligned(1))
-    task.subtask.notify_aborted(1)
+    task.subtask.notify_checkpoint_aborted(1)
     while len(task.rows()) < 1200:
         task.answer(1)
         task.subtask.step()

@@ -60,7 +60,7 @@ def test_checkpoint_that_is_given_up_leaves_nothing_behind(
             task.runner.do(0)
     if moment == "all written and told":
         task.runner.done.pop().tell()
-    task.subtask.notify_aborted(1) if end == "abort" else task.subtask.close()
+    task.subtask.notify_checkpoint_aborted(1) if end == "abort" else task.subtask.close()
     while task.runner.waiting:
         task.runner.do(0)
     if end == "abort":
@@ -77,7 +77,7 @@ def test_checkpoint_that_was_given_up_before_its_barrier_came_is_cancelled_downs
     bench: MakeBench,
 ) -> None:
     task = bench(working(as_it_is), "work", config())
-    task.subtask.notify_aborted(1)
+    task.subtask.notify_checkpoint_aborted(1)
     task.deliver(rows("a"), unaligned(1), channel=0)
     task.deliver(unaligned(1), channel=1)
     task.run_freely()
@@ -97,7 +97,7 @@ def test_notice_of_a_newer_checkpoints_end_does_not_end_the_one_that_is_still_to
     bench: MakeBench,
 ) -> None:
     task = bench(working(as_it_is, senders=1), "work", config())
-    task.subtask.notify_aborted(2)  # a savepoint that was forced, and given up at once
+    task.subtask.notify_checkpoint_aborted(2)  # a savepoint that was forced, and given up at once
     task.deliver(rows("a"), unaligned(1))
     task.upload()
     assert in_flight(task, 1) == InFlight({0: [["a"]]}, {})
@@ -123,7 +123,7 @@ def test_barrier_that_waits_in_the_outputs_goes_in_its_turn_when_its_checkpoint_
     task.subtask.trigger_checkpoint(patient(1))
     task.run()
     task.upload()
-    task.subtask.notify_aborted(1)
+    task.subtask.notify_checkpoint_aborted(1)
     assert task.run().wake_at is None
     task.clock.advance(PATIENCE)
     task.run_freely()
@@ -235,7 +235,7 @@ def test_leaving_subtask_takes_part_in_silence_and_its_receivers_capture_what_it
         task.deliver(unaligned(1), channel=channel)
     task.run_freely()
     task.upload()
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     assert task.subtask.phase is Phase.LEAVING
     sent = len(task.sent[0])
     for channel in (0, 1):
@@ -256,6 +256,6 @@ def test_sink_commits_nothing_that_was_in_flight(bench: MakeBench, log: Log) -> 
     task.deliver(rows("b"), unaligned(1))
     task.run()
     task.upload()
-    task.subtask.notify_complete(1)
+    task.subtask.notify_checkpoint_complete(1)
     assert ("commit", [["a"]], 1) in log.calls
     assert in_flight(task, 1) == InFlight({0: [["b"]]}, {})

@@ -75,7 +75,7 @@ def test_checkpoint_that_a_newer_one_overtook_is_declined_once(task: Task) -> No
 
 
 def test_checkpoint_that_was_aborted_before_its_barrier_is_cancelled_downstream(task: Task) -> None:
-    task.coordinator.notify_aborted(1)
+    task.coordinator.notify_checkpoint_aborted(1)
     assert not task.coordinator.checkpoint_state(barrier(1))
     assert task.log == [CancelCheckpointMarker(1)]
     assert task.coordinator.statistics().remembered_aborts == 0
@@ -83,7 +83,7 @@ def test_checkpoint_that_was_aborted_before_its_barrier_is_cancelled_downstream(
 
 
 def test_abort_notice_of_an_older_checkpoint_does_not_concern_a_newer_one(task: Task) -> None:
-    task.coordinator.notify_aborted(1)
+    task.coordinator.notify_checkpoint_aborted(1)
     assert task.coordinator.checkpoint_state(barrier(2))
     assert task.coordinator.statistics().remembered_aborts == 1
 
@@ -91,23 +91,23 @@ def test_abort_notice_of_an_older_checkpoint_does_not_concern_a_newer_one(task: 
 def test_abort_notice_that_comes_too_late_is_not_remembered(task: Task) -> None:
     task.coordinator.checkpoint_state(barrier(3))
     task.finish_background()
-    task.coordinator.notify_aborted(3)
-    task.coordinator.notify_aborted(1)
+    task.coordinator.notify_checkpoint_aborted(3)
+    task.coordinator.notify_checkpoint_aborted(1)
     assert task.coordinator.statistics().remembered_aborts == 0
     assert task.storage.list("") == ["3/0"], "what was acknowledged belongs to the job"
 
 
 def test_only_so_many_abort_notices_are_remembered_and_the_oldest_go(task: Task) -> None:
     for checkpoint_id in range(1, MAX_RECORDED_ABORTED + 11):
-        task.coordinator.notify_aborted(checkpoint_id)
+        task.coordinator.notify_checkpoint_aborted(checkpoint_id)
     assert task.coordinator.statistics().remembered_aborts == MAX_RECORDED_ABORTED
     assert task.coordinator.checkpoint_state(barrier(1))
     assert not task.coordinator.checkpoint_state(barrier(MAX_RECORDED_ABORTED))
 
 
 def test_input_that_gives_a_checkpoint_up_declines_it_and_cancels_it_downstream(task: Task) -> None:
-    task.coordinator.notify_aborted(1)
-    task.coordinator.notify_aborted(2)
+    task.coordinator.notify_checkpoint_aborted(1)
+    task.coordinator.notify_checkpoint_aborted(2)
     task.coordinator.abort_on_barrier(2, REASON)
     assert task.log == [("decline", 2, REASON, "the alignment was given up"), CancelCheckpointMarker(2)]
     assert task.coordinator.statistics().remembered_aborts == 1
@@ -154,7 +154,7 @@ def test_abort_during_the_upload_silences_it_and_removes_its_files(task: Task, m
     task.coordinator.checkpoint_state(barrier(1))
     if moment == "after the upload":
         task.runner.do(0)
-    task.coordinator.notify_aborted(1)
+    task.coordinator.notify_checkpoint_aborted(1)
     task.finish_background()
     assert ("acknowledge", 1) not in task.log
     assert task.storage.list("") == []
@@ -164,7 +164,7 @@ def test_abort_during_the_upload_silences_it_and_removes_its_files(task: Task, m
 def test_abort_of_one_upload_leaves_the_others_alone(task: Task) -> None:
     task.coordinator.checkpoint_state(barrier(1))
     task.coordinator.checkpoint_state(barrier(2))
-    task.coordinator.notify_aborted(1)
+    task.coordinator.notify_checkpoint_aborted(1)
     task.finish_background()
     assert task.storage.list("") == ["2/0"]
     assert task.log[-1] == ("acknowledge", 2)
@@ -194,7 +194,7 @@ def test_statistics_count_outcomes(task: Task) -> None:
     task.finish_background()
     task.coordinator.checkpoint_state(barrier(2))
     task.coordinator.abort_on_barrier(3, REASON)
-    task.coordinator.notify_aborted(9)
+    task.coordinator.notify_checkpoint_aborted(9)
     statistics = task.coordinator.statistics()
     assert (statistics.taken, statistics.acknowledged, statistics.declined) == (2, 1, 1)
     assert (statistics.running, statistics.remembered_aborts) == (1, 1)

@@ -1,0 +1,122 @@
+"""`RayCollector`: the committed rows of a job, in the program that submitted it; for notebooks and tests.
+
+    results = RayCollector()
+    stream.sink("results", CollectSink(results))
+    env.run()
+    results.rows()
+
+The rows wait in a small actor of the program's own, not in the program, because the subtasks hand them in
+whenever a checkpoint completes. The actor keeps them pickled, one entry for each transaction, so a commit
+that is repeated after a failure adds nothing, and only the program itself ever needs the classes of its rows.
+The actor ends with the program (or with `close`); a job that outlives its program can't commit to it any more
+and says so.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+import ray
+import ray.cloudpickle as cloudpickle
+from ray.actor import ActorHandle
+
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.names import NAMESPACE
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.io.connectors.collect_sink import CollectKey
+
+_PREFIX: Final = "collector:"
+#: Seconds after which a collector that does not answer counts as gone.
+_TIMEOUT: Final = 60.0
+
+
+class CollectorActor:
+    """Keeps transactions by key, in the order of their first arrival."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[CollectKey, bytes] = {}
+
+    def add(self, key: CollectKey, rows: bytes) -> None:
+        """Keep the pickled rows of one transaction; a key that came before is ignored."""
+        self._by_key.setdefault(key, rows)
+
+    def rows(self, start: int) -> list[bytes]:
+        """The transactions from the `start`-th on."""
+        return list(self._by_key.values())[start:]
+
+
+class RayCollector:
+    """Where a `CollectSink` of a job on Ray hands its rows in.
+
+    Making one joins the cluster, or starts a local one, just as submitting a job does. It may serve several
+    sinks and several jobs. All rows are held in memory, and in checkpoints until they are committed, so it is
+    for results that fit.
+    """
+
+    def __init__(self) -> None:
+        connect()
+        self._name = _PREFIX + secrets.token_hex(8)
+        self._transactions: list[list[Any]] = []
+        actor: Any = ray.remote(CollectorActor)
+        self._actor: ActorHandle[Any] | None = actor.options(
+            name=self._name, namespace=NAMESPACE, num_cpus=0
+        ).remote()
+
+    def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
+        """Take the rows of one transaction; called by the sink, in a subtask.
+
+        Raises:
+            PenstockError: The program that collects has ended, or has closed the collector.
+        """
+        data: bytes = cloudpickle.dumps(list(rows))  # type: ignore[no-untyped-call]
+        try:
+            if self._actor is None:
+                self._actor = ray.get_actor(self._name, namespace=NAMESPACE)
+            ray.get(self._actor.add.remote(key, data), timeout=_TIMEOUT)
+        except (ValueError, ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            raise self._gone() from error
+
+    def rows(self) -> list[Any]:
+        """All rows that are committed so far, transaction by transaction in the order of their commits.
+
+        Raises:
+            PenstockError: The collector is closed.
+        """
+        if self._actor is None:
+            raise self._gone()
+        try:
+            new: list[bytes] = ray.get(self._actor.rows.remote(len(self._transactions)), timeout=_TIMEOUT)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+            raise self._gone() from error
+        self._transactions += map(cloudpickle.loads, new)
+        return [row for transaction in self._transactions for row in transaction]
+
+    def close(self) -> None:
+        """Let the rows go; a job that still runs can't commit any more."""
+        if self._actor is not None:
+            ray.kill(self._actor)
+            self._actor = None
+            self._transactions = []
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows())
+
+    def __enter__(self) -> RayCollector:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_name": self._name, "_actor": None, "_transactions": []}
+
+    def _gone(self) -> PenstockError:
+        return PenstockError(
+            f"the collector of this sink ({self._name}) is gone: the program that made it has ended or has "
+            "closed it. Keep the program until the job has ended, or write to files (FileSink)"
+        )

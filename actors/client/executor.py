@@ -1,0 +1,113 @@
+"""`RayExecutor`: the `Executor` that runs job graphs on Ray (entry point `penstock.executors: ray`)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+
+from penstock.actors.client.cluster import connect
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.client.script_modules import ship_script_modules
+from penstock.actors.client.urls import absolute_url
+from penstock.actors.master.job_master import JobMaster
+from penstock.actors.master.job_reporter import NO_CHECKPOINTS
+from penstock.actors.shared.graph_shipping import pack_job
+from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import DeploymentError
+from penstock.runtime.graph.job_graph import JobGraph
+
+logger = logging.getLogger(__name__)
+
+#: Environment of a program: the snapshot that its job starts from, and whether state may be left out (1).
+RESTORE_FROM: Final = "PENSTOCK_RESTORE_FROM"
+ALLOW_NON_RESTORED_STATE: Final = "PENSTOCK_ALLOW_NON_RESTORED_STATE"
+
+_START_TIMEOUT = 60.0
+#: Calls that a JobMaster holds at the same time: reports of subtasks, waiting clients, status.
+_MASTER_CALLS = 10_000
+
+
+class RayExecutor:
+    """Starts a JobMaster actor for each job; the job goes on without the process that submitted it."""
+
+    def submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
+        """Start a job and return at once.
+
+        Raises:
+            GraphError: Something of the user's can't be sent to the cluster.
+            DeploymentError: The JobMaster does not come up.
+        """
+        config = with_restore(with_storage(config))
+        ship_script_modules()
+        chunks = pack_job(job, config)
+        connect()
+        job_id = make_job_id(job.name)
+        actor: Any = ray.remote(JobMaster)
+        master = actor.options(
+            name=master_name(job_id),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=_MASTER_CALLS,
+        ).remote(job_id, job.name, time.time(), *chunks)
+        try:
+            ray.get(master.ready.remote(), timeout=_START_TIMEOUT)
+        except ray.exceptions.GetTimeoutError as error:
+            ray.kill(master)
+            msg = (
+                f"the JobMaster of '{job.name}' did not start within {_START_TIMEOUT:g} s: "
+                "the cluster has no free worker process (look at `ray status`)"
+            )
+            raise DeploymentError(msg) from error
+        if config.checkpointing is None:
+            logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
+        return RayJobHandle(job_id, job.name, graph=job)
+
+
+def with_storage(config: JobConfig) -> JobConfig:
+    """The settings with the checkpoint storage filled in and made absolute.
+
+    Without a storage checkpoints go to `~/.penstock/checkpoints`, which serves one machine; on a cluster of
+    several the nodes find out at deployment that they do not see the same folder, and say so.
+    """
+    checkpointing = config.checkpointing
+    if checkpointing is None:
+        return config
+    url = checkpointing.storage or str(Path.home() / ".penstock" / "checkpoints")
+    return replace(config, checkpointing=replace(checkpointing, storage=absolute_url(url)))
+
+
+def with_restore(config: JobConfig) -> JobConfig:
+    """The settings with the snapshot to start from made absolute.
+
+    A program that says nothing itself starts from what `penstock restore` has put into its environment.
+    """
+    if config.restore_from is not None:
+        return replace(config, restore_from=absolute_url(config.restore_from))
+    given = os.environ.get(RESTORE_FROM)
+    if not given:
+        return config
+    allow = os.environ.get(ALLOW_NON_RESTORED_STATE) == "1"
+    return replace(config, restore_from=absolute_url(given), allow_non_restored_state=allow)
+
+
+def make_job_id(name: str) -> str:
+    """A new id for a job of this name: readable, unique, safe in paths.
+
+    Example:
+        >>> make_job_id("Word Count!").startswith("word-count-")
+        True
+    """
+    readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "job"
+    return f"{readable}-{secrets.token_hex(4)}"

@@ -1,0 +1,285 @@
+"""`RayJobHandle`: a submitted job as its users hold it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.actors.client.deadlines import (
+    Deadline,
+    end_deadline,
+    rescale_deadline,
+    savepoint_deadline,
+    stop_deadline,
+)
+from penstock.actors.client.logs import LogLine, LogReader
+from penstock.actors.client.master_calls import MasterCalls
+from penstock.actors.client.progress import Progress
+from penstock.actors.client.urls import absolute_url
+from penstock.actors.shared.fault_injection import SubtaskProcess
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report, path_of
+from penstock.runtime.config.checks import Duration
+from penstock.runtime.errors import RescaleError
+from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
+
+#: Seconds between two looks at a job that comes up at another parallelism.
+_LOOK: Final = 0.2
+_COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
+_POLL: Final = 0.5
+#: Seconds beyond the user's own deadline for which a JobMaster may be silent about the end of its job.
+_SILENCE: Final = 30.0
+
+
+class RayJobHandle:
+    """A job on Ray; found again from any process of the cluster by its id.
+
+    A JobMaster that does not answer a question about the job for two minutes is said to be stuck, by a
+    `JobTimeoutError`; what takes its time waits as long as its `timeout` says.
+
+    Args:
+        job_id: The job's id.
+        name: The name that the user gave.
+        graph: Sources and sinks may hold what their job needs in this program; it stays with the handle.
+    """
+
+    def __init__(self, job_id: str, name: str, graph: JobGraph | None = None) -> None:
+        self._job_id = job_id
+        self._name = name
+        self._graph = graph
+        self._master = MasterCalls(job_id)
+
+    def __reduce__(self) -> tuple[type[RayJobHandle], tuple[str, str]]:
+        return RayJobHandle, (self._job_id, self._name)
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self._job_id
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave."""
+        return self._name
+
+    def report(self) -> JobReport:
+        """Everything that is known of the job right now, or at its end."""
+        return self._master.quick("status", _status, JobReport.from_record)
+
+    def status(self) -> JobStatus:
+        """The job's state right now."""
+        return self.report().status
+
+    def statistics(self) -> JobStatistics:
+        """What the job has done so far."""
+        return self.report().statistics
+
+    def describe(self) -> str:
+        """The job graph as a picture in plain text."""
+        return self.report().graph
+
+    def processes(self) -> tuple[SubtaskProcess, ...]:
+        """Where the subtasks run now; empty when the job has ended."""
+        return self.report().processes
+
+    def cancel(self) -> None:
+        """End the job; does nothing when it has ended."""
+        self._master.quick("cancel", lambda master: master.cancel.remote(), lambda record: None)
+
+    def savepoint(self, target: str | Path | None = None, *, timeout: Duration | None = None) -> str:
+        """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
+
+        Args:
+            target: Folder in which the savepoint gets a folder of its own: a path or URL that all nodes see.
+                By default it is in the job's checkpoint storage.
+            timeout: Seconds to wait at most; `None` waits for ever.
+
+        Returns:
+            URL of the savepoint's folder, for `restore_from`. The job needs nothing of it, unless it warns.
+
+        Warns:
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
+                job would restart from it: its files must stay until the job has completed a checkpoint.
+
+        Raises:
+            SavepointError: There is none; the message says why. The job goes on.
+            JobTimeoutError: It is not complete after `timeout`, and goes on.
+        """
+        place = None if target is None else absolute_url(target)
+        deadline = savepoint_deadline(self._job_id, timeout)
+        answer = self._master.ask(lambda master: master.savepoint.remote(place), _ended_answer, deadline)
+        return path_of(answer, self._job_id)
+
+    def stop(
+        self,
+        savepoint: str | Path | None = None,
+        *,
+        drain: bool = False,
+        timeout: Duration | None = None,
+    ) -> str:
+        """Take a savepoint and end the job; nothing is read behind it.
+
+        Args:
+            savepoint: Where, as `target` of `savepoint`.
+            drain: Let event time go to its end first, so that what waits for it comes out: open windows fire
+                unfinished. For a job that is not to go on from the savepoint later; without it they stay in
+                the savepoint.
+            timeout: Seconds to wait at most; `None` waits for ever.
+
+        Returns:
+            URL of the savepoint's folder. The job is `FINISHED` then, and all that the savepoint covers is
+            committed.
+
+        Raises:
+            SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
+                job restarts from its last checkpoint, else it just goes on. Or it is being stopped already,
+                with another `drain` or place; who asks for the same waits for the same answer.
+            JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
+        """
+        place = None if savepoint is None else absolute_url(savepoint)
+        deadline = stop_deadline(self._job_id, timeout)
+        answer = self._master.ask(lambda master: master.stop.remote(drain, place), _ended_answer, deadline)
+        return path_of(answer, self._job_id)
+
+    def rescale(
+        self,
+        parallelism: Mapping[str, int] | None = None,
+        *,
+        timeout: Duration | None = None,
+        **operators: int,
+    ) -> None:
+        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+
+        Returns when the job runs again. What was read behind the checkpoint is read once more, as after a
+        failure; results stay exactly once.
+
+        Args:
+            parallelism: By operator id; an operator takes its whole chain along.
+            timeout: Seconds to wait at most; `None` waits for ever.
+            **operators: The same, for ids that are Python names: `rescale(count=4)`.
+
+        Raises:
+            RescaleError: The job goes on as it was; the message says why.
+            JobFailedError: The job has failed at the new parallelism.
+            JobTimeoutError: It does not run at the new parallelism after `timeout`; the change goes on.
+        """
+        wanted = {**(parallelism or {}), **operators}
+        deadline = rescale_deadline(self._job_id, timeout)
+        answer: RescaleAnswer = self._master.ask(
+            lambda master: master.rescale.remote(wanted),
+            lambda record: RescaleRefused(f"the job has ended: {record['status']}"),
+            deadline,
+        )
+        if isinstance(answer, RescaleRefused):
+            msg = f"job {self._job_id} is not rescaled: {answer.why}"
+            raise RescaleError(msg)
+        self._wait_for_attempt_behind(answer.attempt, deadline)
+
+    def _wait_for_attempt_behind(self, attempt: int, deadline: Deadline) -> None:
+        while True:
+            report = self._master.quick("status", _status, JobReport.from_record, within=deadline)
+            if report.status.is_terminal:
+                report.result()
+                return
+            if report.statistics.attempt > attempt and report.status not in _COMING_UP:
+                return
+            if deadline.has_passed:
+                raise deadline.error()
+            time.sleep(deadline.left(at_most=_LOOK) or 0.0)
+
+    def checkpoints(self) -> tuple[CheckpointDetails, ...]:
+        """The job's last checkpoints and savepoints, oldest first.
+
+        Each with its size and duration, and with what every subtask measured: how long it aligned, how long
+        it stopped for it, how much it wrote. When the JobMaster dies, those that are retained keep all of
+        that, the others their records at most; of a job that has ended the records alone are left.
+        """
+        return tuple(
+            self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)
+        )
+
+    def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
+        """What its operators and its JobMaster have printed and logged so far, in the order of time.
+
+        Args:
+            operator: Only of the chain that this operator is in; `job-master` for the JobMaster.
+            subtask: Only of this subtask, from 0.
+
+        Raises:
+            ConfigurationError: The job has no such operator.
+        """
+        return self.log_reader(operator, subtask).read()
+
+    def log_reader(self, operator: str | None = None, subtask: int | None = None) -> LogReader:
+        """Reads its log piece by piece; the arguments are those of `logs`."""
+        vertices = None if operator is None else [self.report().vertex_of(operator)]
+        return LogReader(self._job_id, vertices, subtask)
+
+    def wait(
+        self,
+        timeout: Duration | None = None,
+        *,
+        progress: bool = False,
+        on_progress: Callable[[JobReport], None] | None = None,
+    ) -> JobResult:
+        """Wait for the job to end.
+
+        Args:
+            timeout: Seconds to wait at most; `None` waits for ever.
+            progress: Show a live line meanwhile.
+            on_progress: Called with a report about twice a second.
+
+        Raises:
+            JobFailedError: It failed; the message begins with the root cause.
+            JobCancelledError: Somebody cancelled it.
+            JobTimeoutError: It still runs after `timeout`, and goes on running.
+        """
+        watchers = [] if on_progress is None else [on_progress]
+        with Progress() if progress else nullcontext() as shown:
+            if shown is not None:
+                watchers.append(shown.update)
+            try:
+                report = self._wait(timeout, watchers)
+            except KeyboardInterrupt as stop:
+                stop.add_note(f"job {self._job_id} was not cancelled; `cancel()` of its handle ends it")
+                raise
+        return report.result()
+
+    def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
+        deadline = end_deadline(self._job_id, timeout)
+        while True:
+            report = self._wait_once(deadline)
+            for watcher in watchers:
+                watcher(report)
+            if report.status.is_terminal:
+                return report
+            if deadline.has_passed:
+                late = f"job {self._job_id} is still {report.status.value}"
+                raise deadline.error(late)
+
+    def _wait_once(self, deadline: Deadline) -> JobReport:
+        seconds, left = deadline.left(at_most=_POLL), deadline.left()
+        return self._master.quick(
+            "wait",
+            lambda master: master.wait_end.remote(seconds),
+            JobReport.from_record,
+            timeout=None if left is None else left + _SILENCE,
+        )
+
+
+def _status(master: Any) -> Any:
+    return master.status.remote()
+
+
+def _ended_checkpoints(record: dict[str, Any]) -> tuple[CheckpointDetails, ...]:
+    return tuple(CheckpointDetails(each, {}) for each in JobReport.from_record(record).checkpoint_history)
+
+
+def _ended_answer(record: dict[str, Any]) -> SavepointAnswer:
+    return answer_of_report(JobReport.from_record(record))

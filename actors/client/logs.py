@@ -1,0 +1,182 @@
+"""Reading what the operators of a job printed and logged, wherever and whenever they ran.
+
+Every node of the cluster has the output of the actors that ran on it as files (`output_capture`). Reading
+asks each node for them by a small task that is bound to it, and puts the lines in the order of their times.
+Nothing is registered anywhere: the files of dead actors and of jobs that have ended are found by their
+names, for as long as their node and Ray's session live.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from penstock.actors.shared.log_names import JOB_MASTER, log_file_pattern
+from penstock.actors.shared.output_capture import logs_folder
+
+#: Most bytes that are read of one file at a time: its end, when it is longer.
+_MOST: Final = 4 * 1024 * 1024
+_NODE_TIMEOUT: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that an actor of a job printed or logged.
+
+    Attributes:
+        at: When, as ISO 8601 in UTC.
+        vertex: Id of the vertex (the chain of operators) that printed it; `job-master` for the JobMaster.
+        subtask: Index of the subtask; `None` for the JobMaster.
+        stream: `out`, `err` or `log`.
+        text: The line.
+
+    Example:
+        >>> str(LogLine("2026-01-02T03:04:05.678901Z", "count", 0, "out", "hello"))
+        '03:04:05.678 count[0] | hello'
+    """
+
+    at: str
+    vertex: str
+    subtask: int | None
+    stream: str
+    text: str
+
+    def __str__(self) -> str:
+        who = self.vertex if self.subtask is None else f"{self.vertex}[{self.subtask}]"
+        return f"{self.at[11:23]} {who} | {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A part of one file, up to the end of a line.
+
+    Attributes:
+        name: The file.
+        header: Whose it is.
+        data: Complete lines.
+        end: Where the next part begins.
+    """
+
+    name: str
+    header: dict[str, Any]
+    data: bytes
+    end: int
+
+
+class LogReader:
+    """Reads the lines of a job; each call gives what is new.
+
+    Args:
+        job_id: The job.
+        vertices: Whose lines; `None` for all, the JobMaster's included.
+        subtask: Index of one subtask only.
+
+    Attributes:
+        silent_nodes: Nodes that did not answer the last time, by the beginning of their ids.
+        nodes: Tells which nodes to ask.
+    """
+
+    def __init__(
+        self, job_id: str, vertices: Collection[str] | None = None, subtask: int | None = None
+    ) -> None:
+        self._pattern = log_file_pattern(job_id)
+        self._vertices = vertices
+        self._subtask = subtask
+        self._read_to: dict[str, int] = {}
+        self.silent_nodes: tuple[str, ...] = ()
+        self.nodes = alive_nodes
+
+    def read(self) -> list[LogLine]:
+        """The lines since the last call, in the order of their times; blocks while nodes are asked."""
+        lines: list[LogLine] = []
+        seen: set[str] = set()
+        for part in list(self._new_parts()):
+            if part.name in seen:
+                continue  # several nodes on one machine share their files
+            seen.add(part.name)
+            self._read_to[part.name] = part.end
+            if self._is_wanted(part.header):
+                lines.extend(_parse(part))
+        return sorted(lines, key=lambda line: line.at)
+
+    def _is_wanted(self, header: dict[str, Any]) -> bool:
+        if self._vertices is not None and header["vertex"] not in self._vertices:
+            return False
+        return self._subtask is None or header["index"] == self._subtask
+
+    def _new_parts(self) -> Iterator[FilePart]:
+        here = ray.get_runtime_context().get_node_id()
+        nodes = self.nodes()
+        asked = {node: ask_node(node, self._pattern, self._read_to) for node in nodes if node != here}
+        if here in nodes:
+            yield from read_files(self._pattern, self._read_to)
+        silent = []
+        for node, answer in asked.items():
+            try:
+                yield from ray.get(answer, timeout=_NODE_TIMEOUT)
+            except ray.exceptions.RayError:
+                silent.append(node[:8])
+        self.silent_nodes = tuple(silent)
+
+
+def read_files(pattern: str, read_to: dict[str, int], folder: Path | None = None) -> list[FilePart]:
+    """The parts of this node's files that have not been read.
+
+    Args:
+        pattern: A glob pattern for files in the folder of logs.
+        read_to: How far each file was read, by name.
+        folder: Another folder.
+    """
+    parts = []
+    for path in sorted((folder or logs_folder()).glob(pattern)):
+        if path.suffix == ".1" and read_to:
+            continue  # what it holds was read when it was the newest file, or is past
+        part = _read_file(path, read_to.get(path.name, 0))
+        if part is not None:
+            parts.append(part)
+    return parts
+
+
+def alive_nodes() -> list[str]:
+    """Ray's ids of the nodes that are there."""
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [str(node["NodeID"]) for node in known if node["Alive"]]
+
+
+def ask_node(node: str, pattern: str, read_to: dict[str, int]) -> Any:
+    """Run `read_files` on a node; the reference of its answer."""
+    on_node = NodeAffinitySchedulingStrategy(node, soft=False)
+    task = ray.remote(num_cpus=0, max_retries=1)(read_files).options(scheduling_strategy=on_node)
+    return task.remote(pattern, read_to)
+
+
+def _read_file(path: Path, start: int) -> FilePart | None:
+    with path.open("rb") as file:
+        first = file.readline()
+        try:
+            header = dict(json.loads(first))
+        except ValueError:
+            return None  # its actor has not written the whole first line yet
+        size = file.seek(0, 2)
+        begin = len(first) if start > size else max(start, len(first))
+        file.seek(max(begin, size - _MOST))
+        if size - _MOST > begin:
+            file.readline()
+        begin = file.tell()
+        data = file.read()
+    data = data[: data.rfind(b"\n") + 1]
+    return FilePart(path.name, header, data, begin + len(data))
+
+
+def _parse(part: FilePart) -> Iterator[LogLine]:
+    vertex, index = part.header["vertex"], part.header["index"]
+    for line in part.data.decode("utf-8", "replace").split("\n")[:-1]:
+        at, _, rest = line.partition(" ")
+        stream, _, text = rest.partition(" ")
+        yield LogLine(at, vertex if index is not None else JOB_MASTER, index, stream, text)

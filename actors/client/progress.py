@@ -1,0 +1,212 @@
+"""The live line of a job that somebody waits for.
+
+On a terminal one line is redrawn below whatever the program prints. In a notebook the output of the cell is
+renewed. Anywhere else (a file, a pipe, a CI's log) a plain line is printed every two seconds. All of it
+goes to the standard error, so that a program's own output stays what the program printed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from penstock.actors.shared.job_report import JobReport
+from penstock.runtime.graph.job_handle import JobStatus
+
+#: Seconds between two plain lines.
+PLAIN_INTERVAL: Final = 2.0
+#: Seconds over which a rate is taken.
+_RATE_WINDOW: Final = 5.0
+
+_COLOURS: Final = {
+    JobStatus.RUNNING: "green",
+    JobStatus.FINISHED: "green",
+    JobStatus.RESTARTING: "yellow",
+    JobStatus.FAILING: "yellow",
+    JobStatus.STOPPING: "yellow",
+    JobStatus.CANCELLING: "yellow",
+    JobStatus.CANCELLED: "yellow",
+    JobStatus.FAILED: "red",
+}
+
+
+class ProgressText:
+    """Makes the line: state, records in and out with their rates, last checkpoint, restarts, time.
+
+    Counters are those of the running attempt: after a failure they begin again.
+    """
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int, int, int]] = deque()
+
+    def line(self, report: JobReport, now: float) -> str:
+        """The line for a report that came at this monotonic time."""
+        attempt = report.statistics.attempt
+        if self._seen and (self._seen[-1][1] != attempt or self._seen[-1][2] > report.records_in):
+            self._seen.clear()
+        self._seen.append((now, attempt, report.records_in, report.records_out))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - _RATE_WINDOW:
+            self._seen.popleft()
+        parts = [
+            f"{report.name}: {report.status.value}",
+            f"in {report.records_in:,} ({self._rate(2)})",
+            f"out {report.records_out:,} ({self._rate(3)})",
+            _checkpoint(report),
+            f"restarts {report.statistics.restarts}",
+            _duration(report.duration),
+        ]
+        return " | ".join(part for part in parts if part)
+
+    def _rate(self, column: int) -> str:
+        first, last = self._seen[0], self._seen[-1]
+        seconds = last[0] - first[0]
+        if seconds <= 0:
+            return "-/s"
+        return f"{max(0, last[column] - first[column]) / seconds:,.0f}/s"
+
+
+def _checkpoint(report: JobReport) -> str:
+    if report.storage is None:
+        return "no checkpoints"
+    last = report.statistics.last_checkpoint_id
+    if last is None:
+        return "no checkpoint yet"
+    known = report.checkpoints
+    if known is None or known.latest_completed_at is None or report.status.is_terminal:
+        return f"checkpoint {last}"
+    ago = max(0.0, report.submitted_at + report.duration - known.latest_completed_at)
+    return f"checkpoint {last} ({_duration(ago)} ago)"
+
+
+def _duration(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+class Display(Protocol):
+    """Shows a line that changes."""
+
+    def show(self, line: str, status: JobStatus) -> None:
+        """Show it instead of the one before."""
+        ...
+
+    def close(self) -> None:
+        """No more lines come."""
+        ...
+
+
+class PlainDisplay:
+    """Prints a line every two seconds, when the state changes, and at the end.
+
+    Args:
+        write: Prints one line.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write
+        self._clock = clock
+        self._status: JobStatus | None = None
+        self._next_at = float("-inf")
+
+    def show(self, line: str, status: JobStatus) -> None:
+        """Print the line if it is time, or news."""
+        now = self._clock()
+        if now < self._next_at and status is self._status:
+            return
+        self._next_at = now + PLAIN_INTERVAL
+        self._status = status
+        self._write(line)
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class TerminalDisplay:
+    """Redraws one line below what the program prints.
+
+    Args:
+        console: A terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        # Only where both end on the terminal does a print of the program have to step aside for the line.
+        both = sys.stdout.isatty()
+        self._live = Live(
+            console=console, auto_refresh=False, redirect_stdout=both, redirect_stderr=both, transient=False
+        )
+        self._live.start()
+
+    def show(self, line: str, status: JobStatus) -> None:
+        """Redraw the line."""
+        self._live.update(Text(line, style=_COLOURS.get(status, "")), refresh=True)
+
+    def close(self) -> None:
+        """Leave the last line where it is."""
+        self._live.stop()
+
+
+class NotebookDisplay:
+    """Renews one piece of a cell's output, without a widget."""
+
+    def __init__(self) -> None:
+        self._ipython: Any = importlib.import_module("IPython.display")
+        self._handle: Any = None
+
+    def show(self, line: str, status: JobStatus) -> None:
+        """Renew the text."""
+        content = {"text/plain": line}
+        if self._handle is None:
+            self._handle = self._ipython.display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
+
+    def close(self) -> None:
+        """The last text stays."""
+
+
+class Progress:
+    """Shows the progress of one job for as long as the `with` block lasts.
+
+    Args:
+        display: Where; by default whatever this program runs in.
+    """
+
+    def __init__(self, display: Display | None = None) -> None:
+        self._display = display if display is not None else find_display()
+        self._text = ProgressText()
+
+    def update(self, report: JobReport) -> None:
+        """Show a report."""
+        self._display.show(self._text.line(report, time.monotonic()), report.status)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._display.close()
+
+
+def find_display() -> Display:
+    """The display for where this program runs."""
+    console = Console(stderr=True)
+    if console.is_jupyter:
+        return NotebookDisplay()
+    if console.is_terminal and not console.is_dumb_terminal:
+        return TerminalDisplay(console)
+    return PlainDisplay(lambda line: print(line, file=sys.stderr, flush=True))

@@ -1,0 +1,188 @@
+"""`penstock list | status | cancel | logs`: jobs as seen from any shell of the cluster.
+
+Every command joins the cluster first: the one of `--address` or `RAY_ADDRESS`, else the one that runs on this
+machine. What goes wrong is told in one line, with exit code 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any, Final
+
+import ray
+import typer
+
+from penstock.actors.client.cluster import join_existing
+from penstock.actors.client.jobs import known_jobs
+from penstock.actors.client.logs import LogReader
+from penstock.actors.command_line.common import (
+    AddressOption,
+    JobArgument,
+    JsonOption,
+    console,
+    find,
+    print_json,
+)
+from penstock.actors.command_line.snapshots import register
+from penstock.actors.command_line.views import jobs_table, status_view
+from penstock.actors.shared.job_report import JobReport
+from penstock.runtime.errors import PenstockError
+
+#: The group of entry points of further commands; each names a function without arguments.
+COMMAND_GROUP: Final = "penstock.commands"
+#: What the help says of them without loading them.
+_HELP: Final = {"doctor": "Versions of Ray, RayDP, Spark, Java and Arrow, and whether they fit."}
+
+_POLL: Final = 0.5
+
+app = typer.Typer(
+    help="Look at Penstock's jobs on a Ray cluster, save and rescale them, and end them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.command("list")
+def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """All jobs that the cluster has seen, oldest first."""
+    join_existing(address)
+    known = known_jobs()
+    if as_json:
+        print_json([{**each.report.to_record(), "state": each.state} for each in known])
+    elif known:
+        console().print(jobs_table(known))
+    else:
+        print("no jobs")
+
+
+@app.command()
+def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """What is known of a job: its state and how it came to it, its operators, its checkpoints."""
+    report = find(job, address).report()
+    if as_json:
+        print_json(_with_processes(report))
+        return
+    shown = console()
+    for part in status_view(report):
+        shown.print(part)
+
+
+@app.command()
+def cancel(
+    job: JobArgument,
+    address: AddressOption = None,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job's end.")] = 60.0,
+) -> None:
+    """End a job. What its sinks have committed stays; what they have not is dropped."""
+    handle = find(job, address)
+    before = handle.status()
+    if before.is_terminal:
+        print(f"job {handle.job_id} has ended before: {before.value}")
+        return
+    handle.cancel()
+    deadline = time.monotonic() + timeout
+    while not (now := handle.status()).is_terminal:
+        if time.monotonic() >= deadline:
+            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; it goes on ending"
+            raise PenstockError(msg)
+        time.sleep(_POLL / 5)
+    print(f"job {handle.job_id}: {now.value}")
+
+
+@app.command()
+def logs(
+    job: JobArgument,
+    operator: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only the chain of this operator; `job-master` for the JobMaster."),
+    ] = None,
+    subtask: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Only this subtask, from 0.")
+    ] = None,
+    tail: Annotated[int | None, typer.Option(metavar="N", min=0, help="Only the last N lines.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    address: AddressOption = None,
+) -> None:
+    """What operators have printed and logged, each line with its time (UTC), operator and subtask."""
+    handle = find(job, address)
+    reader = handle.log_reader(operator, subtask)
+    _print_lines(reader, tail)
+    while follow:
+        ended = handle.status().is_terminal
+        _print_lines(reader)
+        if ended:
+            return
+        time.sleep(_POLL)
+
+
+def add_commands() -> None:
+    """Add the commands that other parts bring along: entry points of the group `penstock.commands`.
+
+    A part that is loaded only for its own command, such as the one for Spark, is not imported for the others.
+    """
+    for point in sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
+        if not any(command.name == point.name for command in app.registered_commands):
+            app.command(point.name)(_loaded_late(point))
+
+
+def _loaded_late(point: EntryPoint) -> Callable[[], None]:
+    def command() -> None:
+        point.load()()
+
+    command.__doc__ = _HELP.get(point.name, f"Provided by {point.value}.")
+    return command
+
+
+register(app)
+
+
+def main() -> None:
+    """The command line's entry point."""
+    try:
+        add_commands()
+        app()
+    except BrokenPipeError:  # `penstock logs ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (PenstockError, ray.exceptions.RayError) as error:
+        text = " ".join(str(error).split()) if isinstance(error, PenstockError) else _first_line(error)
+        print(f"penstock: {text}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _print_lines(reader: LogReader, tail: int | None = None) -> None:
+    lines = reader.read()
+    if tail is not None:
+        lines = lines[len(lines) - tail :] if tail < len(lines) else lines
+    for line in lines:
+        print(line)
+    sys.stdout.flush()
+    if reader.silent_nodes:
+        nodes = ", ".join(reader.silent_nodes)
+        print(f"penstock: node(s) {nodes} did not answer; their lines are missing", file=sys.stderr)
+
+
+def _with_processes(report: JobReport) -> dict[str, Any]:
+    record = report.to_record()
+    record["processes"] = [
+        {"vertex": p.subtask.vertex, "subtask": p.subtask.index, "pid": p.pid, "node_id": p.node_id}
+        for p in report.processes
+    ]
+    if (master := report.master) is not None:
+        record["master"] = {"pid": master.pid, "node_id": master.node_id}
+    return record
+
+
+def _first_line(error: BaseException) -> str:
+    with suppress(IndexError):
+        return str(error).strip().splitlines()[0]
+    return type(error).__name__

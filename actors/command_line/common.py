@@ -1,0 +1,57 @@
+"""What all commands of the command line share: how a job is named and found, and how things are printed."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from penstock.actors.client.cluster import join_existing
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.client.jobs import job as find_job
+from penstock.runtime.errors import ConfigurationError
+
+#: Columns of what is not read on a terminal: nothing is cut there.
+_WIDE: Final = 240
+
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, or its name.")
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The Ray cluster; else RAY_ADDRESS, else the one on this machine."
+    ),
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0, help="How long to wait at most; by default for ever."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def find(job: str, address: str | None) -> RayJobHandle:
+    """The job that somebody means, on the cluster that they mean.
+
+    Raises:
+        ConfigurationError: There is no such job, or there are several.
+        DeploymentError: There is no such cluster.
+    """
+    join_existing(address)
+    if not job.strip():
+        msg = "JOB is empty: give a job's id, the beginning of one, or its name"
+        raise ConfigurationError(msg)
+    return find_job(job)
+
+
+def print_json(value: object) -> None:
+    """For programs."""
+    print(json.dumps(value, indent=2))
+
+
+def console() -> Console:
+    """For people; on no terminal as wide as it takes."""
+    made = Console(highlight=False, markup=False, emoji=False)
+    return made if made.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)

@@ -1,0 +1,171 @@
+"""`penstock savepoint | stop | checkpoints | rescale | inspect | restore`: the user's hand on state."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Annotated, Final
+
+import typer
+
+from penstock.actors.client.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FROM
+from penstock.actors.client.urls import absolute_url
+from penstock.actors.command_line.common import (
+    AddressOption,
+    JobArgument,
+    JsonOption,
+    TimeoutOption,
+    console,
+    find,
+    print_json,
+)
+from penstock.actors.command_line.views import checkpoints_view, snapshot_view
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.index_range import IndexRange
+from penstock.runtime.io.connectors.splitting import FileSplit, RowGroupSplit
+from penstock.runtime.io.storage import open_location
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.metadata import read_state
+from penstock.runtime.state_processor.inspection import inspect_snapshot
+
+#: Splits of the built-in sources, so that their positions can be shown.
+_SPLITS: Final = (IndexRange, FileSplit, RowGroupSplit)
+
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TARGET]",
+        help="Folder (path or URL that all nodes see) in which the savepoint gets its own; by default it is "
+        "in the job's checkpoint storage.",
+    ),
+]
+SnapshotArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SNAPSHOT",
+        help="Path or URL: a savepoint, a checkpoint (<storage>/<job>/chk-...), or <storage>/<job> for the "
+        "newest one of a job.",
+    ),
+]
+
+
+def savepoint(
+    job: JobArgument,
+    target: TargetArgument = None,
+    timeout: TimeoutOption = None,
+    address: AddressOption = None,
+) -> None:
+    """Take a savepoint; the job goes on. Prints where it is."""
+    print(find(job, address).savepoint(target, timeout=timeout))
+
+
+def stop(
+    job: JobArgument,
+    target: TargetArgument = None,
+    drain: Annotated[
+        bool,
+        typer.Option(
+            "--drain", help="Let event time go to its end first: for a job that will not be started again."
+        ),
+    ] = False,
+    timeout: TimeoutOption = None,
+    address: AddressOption = None,
+) -> None:
+    """Take a savepoint and end the job; all that it covers is committed. Prints where it is."""
+    print(find(job, address).stop(target, drain=drain, timeout=timeout))
+
+
+def checkpoints(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+    """The last checkpoints and savepoints: sizes, durations, and how long each subtask aligned."""
+    details = find(job, address).checkpoints()
+    if as_json:
+        print_json([each.to_dict() for each in details])
+    elif details:
+        shown = console()
+        for part in checkpoints_view(details):
+            shown.print(part)
+    else:
+        print("no checkpoints")
+
+
+def rescale(
+    job: JobArgument,
+    parallelism: Annotated[
+        list[str], typer.Argument(metavar="OPERATOR=N...", help="Operators and their new parallelism.")
+    ],
+    timeout: TimeoutOption = None,
+    address: AddressOption = None,
+) -> None:
+    """Change the parallelism of operators while the job runs: its state is saved and deployed anew."""
+    wanted = dict(map(_assignment, parallelism))
+    begun = time.monotonic()
+    handle = find(job, address)
+    handle.rescale(wanted, timeout=timeout)
+    seconds = time.monotonic() - begun
+    print(f"job {handle.job_id} runs with {', '.join(parallelism)} after {seconds:.1f} s")
+
+
+def inspect(
+    snapshot: SnapshotArgument,
+    allow_pickle: Annotated[
+        bool,
+        typer.Option(
+            "--allow-pickle",
+            help="Import modules and unpickle values that the snapshot names: only for one that you trust.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What a checkpoint or savepoint contains, and how long its subtasks took for it. Runs no job."""
+    opened = open_snapshot(absolute_url(snapshot), open_location)
+    codec = ValueCodec(allow_pickle=allow_pickle, classes=_SPLITS)
+    summary = inspect_snapshot(opened.checkpoint, lambda handle: read_state(opened.storage, handle), codec)
+    if as_json:
+        print_json(summary.to_dict())
+        return
+    shown = console()
+    for part in snapshot_view(summary):
+        shown.print(part)
+
+
+def restore(
+    snapshot: SnapshotArgument,
+    program: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="What starts the job: `python job.py ...`.")
+    ],
+    allow_non_restored_state: Annotated[
+        bool,
+        typer.Option("--allow-non-restored-state", help="Leave out state that the job has no operator for."),
+    ] = False,
+) -> None:
+    """Run a program whose job starts from a snapshot, unless it names another one itself.
+
+    In `ray job submit` it stands in front of the program: `-- penstock restore SNAPSHOT python job.py`.
+    """
+    url = absolute_url(snapshot)
+    open_snapshot(url, open_location)
+    environment = {**os.environ, RESTORE_FROM: url}
+    environment[ALLOW_NON_RESTORED_STATE] = "1" if allow_non_restored_state else "0"
+    try:
+        sys.exit(subprocess.run(program, env=environment, check=False).returncode)
+    except OSError as error:
+        msg = f"{program[0]!r} can't be run: {error}"
+        raise ConfigurationError(msg) from error
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (savepoint, stop, checkpoints, rescale, inspect):
+        app.command()(command)
+    app.command(context_settings={"allow_interspersed_args": False})(restore)
+
+
+def _assignment(text: str) -> tuple[str, int]:
+    operator, _, number = text.rpartition("=")
+    if not operator or not number.isdecimal():
+        msg = f"{text!r}: give OPERATOR=N, an operator's id and its new parallelism"
+        raise ConfigurationError(msg)
+    return operator, int(number)

@@ -1,0 +1,266 @@
+"""How the command line shows jobs, checkpoints and snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from penstock.actors.client.jobs import KnownJob
+from penstock.actors.shared.job_report import JobReport
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.state_processor.inspection import OperatorSummary, SnapshotSummary
+
+_COLOURS: Final = {
+    "running": "green",
+    "finished": "green",
+    "restarting": "yellow",
+    "failing": "yellow",
+    "stopping": "yellow",
+    "cancelling": "yellow",
+    "failed": "red",
+    "lost": "red",
+}
+_CHECKPOINTS_SHOWN: Final = 10
+
+
+def jobs_table(known: Iterable[KnownJob]) -> Table:
+    """One row a job."""
+    table = _table("job", "name", "state", "submitted", "duration", "attempt", "restarts", "in", "out")
+    for each in known:
+        report, statistics = each.report, each.report.statistics
+        table.add_row(
+            report.job_id,
+            report.name,
+            _state(each.state),
+            _moment(report.submitted_at),
+            _duration(report.duration),
+            str(statistics.attempt),
+            str(statistics.restarts),
+            f"{report.records_in:,}",
+            f"{report.records_out:,}",
+        )
+    return table
+
+
+def status_view(report: JobReport) -> Iterator[RenderableType]:
+    """Everything about one job, from the top down."""
+    yield _head(report)
+    for warning in report.warnings:
+        yield Text(f"warning: {warning}", style="yellow")
+    cause = report.failure or (report.failures[-1] if report.failures else None)
+    if cause is not None:
+        what = "failed because of" if report.status.value == "failed" else "last failure"
+        yield Text(f"\n{what}", style="bold")
+        yield _indented(Text(cause, style="red"))
+    yield Text("\nhistory (UTC)", style="bold")
+    yield _indented(Text("\n".join(report.history) or "none yet"))
+    yield Text("\noperators (counters of this attempt)", style="bold")
+    yield _indented(operators_table(report))
+    yield Text("\ncheckpoints", style="bold")
+    yield _indented(_checkpoints(report))
+
+
+def operators_table(report: JobReport) -> Table:
+    """One row an operator, in the order of the graph."""
+    table = _table("operator", "what", "chain", "subtasks", "in", "out", "skipped", "dead letters")
+    for operator in report.operators:
+        counters = report.statistics.operators.get(operator.id)
+        numbers = (
+            ["-"] * 4
+            if counters is None
+            else [
+                f"{count:,}"
+                for count in (
+                    counters.records_in,
+                    counters.records_out,
+                    counters.records_skipped,
+                    counters.dead_letters,
+                )
+            ]
+        )
+        table.add_row(operator.id, operator.name, operator.vertex, str(operator.parallelism), *numbers)
+    return table
+
+
+def _head(report: JobReport) -> Table:
+    statistics = report.statistics
+    table = Table.grid(padding=(0, 2))
+    table.add_row("job", Text(report.job_id, style="bold"))
+    table.add_row("name", Text(report.name))
+    table.add_row("state", _state(report.status.value))
+    table.add_row("submitted", f"{_moment(report.submitted_at)}, {_duration(report.duration)} in all")
+    table.add_row("attempt", f"{statistics.attempt} ({statistics.restarts} restarts)")
+    table.add_row("records", f"{report.records_in:,} in, {report.records_out:,} out")
+    return table
+
+
+def _checkpoints(report: JobReport) -> RenderableType:
+    if report.storage is None:
+        return Text("none: the job takes no checkpoints")
+    statistics = report.statistics
+    grid = Table.grid()
+    last = "none" if statistics.last_checkpoint_id is None else str(statistics.last_checkpoint_id)
+    grid.add_row(
+        f"{statistics.completed_checkpoints} completed, {statistics.failed_checkpoints} failed, "
+        f"last completed: {last}"
+    )
+    grid.add_row(Text(f"in {report.storage}"))
+    if report.checkpoint_history:
+        grid.add_row(_checkpoints_table(report.checkpoint_history[-_CHECKPOINTS_SHOWN:]))
+    return grid
+
+
+def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
+    table = _table(
+        "id",
+        "attempt",
+        "kind",
+        "status",
+        "begun",
+        "duration",
+        "subtasks",
+        "size",
+        "in flight",
+        "why it failed",
+    )
+    for record in records:
+        failure = "" if record.failure is None else f"{record.failure.value} {record.detail}".strip()
+        table.add_row(
+            str(record.checkpoint_id),
+            str(record.attempt),
+            record.kind.value,
+            _state(record.status.value),
+            _moment(record.triggered_at),
+            "-" if record.duration is None else f"{record.duration:.2f} s",
+            f"{record.acknowledged}/{record.subtasks}",
+            "-" if record.size is None else f"{record.size:,} B",
+            f"{record.in_flight_bytes:,} B" if record.in_flight_bytes else "-",
+            Text(failure),
+        )
+    return table
+
+
+def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[RenderableType]:
+    """The history, and what the subtasks measured of the newest checkpoint that has ended well."""
+    known = list(details)
+    yield _checkpoints_table(each.record for each in known)
+    measured = [each for each in known if each.subtasks and each.record.size is not None]
+    if not measured:
+        return
+    yield Text(f"\nby subtask, {measured[-1].record.kind.value} {measured[-1].record.checkpoint_id}", "bold")
+    yield _indented(_subtasks_table(measured[-1].subtasks))
+
+
+def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
+    table = _table("subtask", "start delay", "alignment", "stopped", "beside", "written", "state")
+    for subtask, seen in sorted(measured.items()):
+        times = (seen.start_delay, seen.alignment_duration, seen.sync_duration, seen.async_duration)
+        sizes = (seen.written_bytes, seen.full_bytes)
+        shown = [f"{seconds * 1000:.1f} ms" for seconds in times] + [f"{size:,} B" for size in sizes]
+        table.add_row(str(subtask), *shown)
+    return table
+
+
+def snapshot_view(summary: SnapshotSummary) -> Iterator[RenderableType]:
+    """What a checkpoint or savepoint contains."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(summary.kind, Text(str(summary.checkpoint_id), style="bold"))
+    grid.add_row("named from", Text(summary.location))
+    took = summary.completed_at - summary.triggered_at
+    when = f"{_moment(summary.completed_at)}, took {took:.2f} s, in attempt {summary.attempt}"
+    grid.add_row("completed", when)
+    grid.add_row("state", f"{summary.size:,} B in {summary.files} files and the metadata")
+    yield grid
+    table = _table("operator", "subtasks", "max", "size", "files", "state", "kind", "entries")
+    for operator in summary.operators:
+        size = f"{operator.size:,} B"
+        head = [operator.operator_id, str(operator.parallelism), str(operator.max_parallelism), size]
+        head.append(str(operator.files))
+        for state in operator.states or [None]:
+            cells = ["-"] * 3
+            if state is not None:
+                kind = f"{state.kind}, {state.of_type}" if state.of_type else state.kind
+                cells = [state.name, kind, f"{'' if state.is_exact else 'up to '}{state.entries:,}"]
+            table.add_row(*map(Text, head + cells))
+            head = [""] * len(head)
+    yield Text("")
+    yield table
+    for operator in summary.operators:
+        yield from _positions(operator)
+    if summary.masters:
+        yield Text("\nmaster hooks", style="bold")
+        hooks = _table("hook", "size")
+        for hook in summary.masters:
+            hooks.add_row(Text(hook.identifier), f"{hook.size:,} B")
+        yield _indented(hooks)
+    if summary.by_subtask:
+        yield Text("\nby subtask, when it was taken", style="bold")
+        yield _indented(_subtasks_table(summary.by_subtask))
+
+
+def _positions(operator: OperatorSummary) -> Iterator[RenderableType]:
+    for state in operator.states:
+        if state.values:
+            yield Text(f"\npositions of {operator.operator_id}", style="bold")
+            yield _indented(Text("\n".join(state.values)))
+    held = operator.coordinator
+    if held is not None:
+        splits = "" if held.unassigned is None else f", splits that no reader has: {held.unassigned:,}"
+        yield Text(f"\ncoordinator of {operator.operator_id}: {held.size:,} B{splits}", style="bold")
+        if held.values:
+            yield _indented(Text("\n".join(held.values)))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    right = {
+        "attempt",
+        "restarts",
+        "in",
+        "out",
+        "skipped",
+        "dead letters",
+        "subtasks",
+        "size",
+        "in flight",
+        "duration",
+        "id",
+        "max",
+        "files",
+        "entries",
+        "start delay",
+        "alignment",
+        "stopped",
+        "beside",
+        "written",
+    }
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_COLOURS.get(state, ""))
+
+
+def _indented(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

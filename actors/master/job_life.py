@@ -1,0 +1,297 @@
+"""`JobLife`: a job from its first attempt to its end, in the process of its JobMaster.
+
+Ray restarts that process whenever it dies. All that it must not forget is in the checkpoint storage: coming
+back means reading the log of decisions there, beginning a new attempt (which fences the old one) and taking
+the living subtask actors over.
+
+Without checkpoints nothing is in storage: what the job had done is not known, nor which attempt its subtasks
+run, so a JobMaster that comes back fails such a job instead of beginning it again over its own output.
+
+Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads,
+and what users wrote (master hooks, the work of enumerators) in threads of its own, because it may hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
+import ray
+
+from penstock.actors.master.guarded_loop import GuardedLoop
+from penstock.actors.master.job_assembly import assemble_scheduler
+from penstock.actors.master.job_reporter import JobReporter
+from penstock.actors.master.job_requests import JobRequests
+from penstock.actors.master.subtask_fleet import SubtaskFleet
+from penstock.actors.master.subtask_reports import hand_to_scheduler
+from penstock.actors.master.subtask_watch import SubtaskWatch
+from penstock.actors.shared.archive import (
+    is_to_be_cancelled,
+    keep_beside_checkpoints,
+    load_from_cluster,
+    open_proven,
+    remember_cancellation,
+    save_to_cluster,
+)
+from penstock.actors.shared.cycle_collector import spare_long_lived_objects
+from penstock.actors.shared.fault_injection import JobMasterProcess
+from penstock.actors.shared.graph_shipping import unpack_job
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.messages import SubtaskReport
+from penstock.actors.shared.output_capture import capture_job_master
+from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
+from penstock.runtime.errors import DeploymentError, StorageError
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for which an ended job still answers, so that nobody who waits is cut off.
+_FAREWELL = 5.0
+#: Seconds between tries of a JobMaster that came back and can't read its storage; ten minutes together.
+_STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
+
+
+class JobLife:
+    """Runs one job from its first attempt to its end; to be made in the actor's event loop.
+
+    Args:
+        job_id: The job.
+        name: The name that the user gave.
+        submitted_at: Seconds since the epoch.
+        chunks: The pickled job graph and settings (see `graph_shipping`).
+    """
+
+    def __init__(self, job_id: str, name: str, submitted_at: float, *chunks: bytes) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="job-master")
+        self._ended = asyncio.Event()
+        self._prepared = asyncio.Event()
+        self._guarded = GuardedLoop(self._loop, job_id)
+        #: Tells this process from others of the same actor, which share its name and its calls.
+        self._incarnation = secrets.token_hex(8)
+        process = JobMasterProcess(os.getpid(), ray.get_runtime_context().get_node_id())
+        self._reporter = JobReporter(job_id, name, submitted_at, process)
+        self._job_id = job_id
+        capture_job_master(job_id)
+        self._fleet: SubtaskFleet | None = None
+        self._watch: SubtaskWatch | None = None
+        self._scheduler: JobScheduler | None = None
+        self._requests: JobRequests | None = None
+        self._storage: SnapshotStorage = MemoryStorage()
+        self._guarded.spawn(self._begin(chunks))
+
+    # -- calls of clients -----------------------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Return when the job has been taken up."""
+        await self._prepared.wait()
+
+    async def status(self) -> JobReport:
+        """Everything that is known of the job right now, counters fresh."""
+        await self._look()
+        return self._reporter.report()
+
+    async def wait_end(self, seconds: float) -> JobReport:
+        """Wait for the job to end, at most so long; its report then."""
+        try:
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        except TimeoutError:
+            await self._look()
+        return self._reporter.report()
+
+    async def cancel(self) -> None:
+        """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
+        await self._prepared.wait()
+        if self._scheduler is None:
+            return
+        self._scheduler.cancel()
+        if not self._scheduler.state.is_terminal:
+            remember_cancellation(self._job_id)
+
+    async def checkpoint(self) -> str | None:
+        """Take a checkpoint now; returns `None` when it is complete, or why there is none."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return "the job could not be taken up"
+        return await self._requests.checkpoint()
+
+    async def savepoint(self, target: str | None) -> SavepointAnswer:
+        """Take a savepoint; returns when it is complete, or why there is none."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return answer_of_report(self._reporter.report())
+        return await self._requests.savepoint(target)
+
+    async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
+        """Stop the job with a savepoint; returns when the job has ended, or why it goes on."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return answer_of_report(self._reporter.report())
+        return await self._requests.stop(drain, target)
+
+    async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
+        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        await self._prepared.wait()
+        if self._requests is None:
+            return RescaleRefused("the job could not be taken up")
+        return await self._requests.rescale(parallelism)
+
+    async def checkpoints(self) -> tuple[CheckpointDetails, ...]:
+        """The last checkpoints with what each subtask measured, oldest first."""
+        await self._prepared.wait()
+        return () if self._scheduler is None else self._scheduler.checkpoints()
+
+    def leave(self, incarnation: str) -> bool:
+        """End this actor for good; a process calls itself, and `False` says that another one got the call."""
+        if incarnation == self._incarnation:
+            ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+        return False
+
+    # -- calls of subtasks ----------------------------------------------------------------------------------
+
+    def report(self, attempt: int, report: SubtaskReport) -> None:
+        """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
+        scheduler = self._scheduler
+        if scheduler is None:
+            return
+        self._guarded.guard(lambda: hand_to_scheduler(scheduler, attempt, report))
+
+    # -- the job's life -------------------------------------------------------------------------------------
+
+    async def _begin(self, chunks: tuple[bytes, ...]) -> None:
+        try:
+            await self._prepare_patiently(chunks)
+        except Exception as error:  # whatever it is, the job ends and reports it
+            logger.exception("job %s can't be taken up", self._job_id)
+            self._reporter.failed_to_begin(error)
+            await self._end()
+        else:
+            spare_long_lived_objects()
+        finally:
+            self._prepared.set()
+
+    async def _prepare_patiently(self, chunks: tuple[bytes, ...]) -> None:
+        """Take the job up; a process that comes back waits for a storage that is away for a while."""
+        returned = ray.get_runtime_context().was_current_actor_reconstructed
+        for delay in _STORAGE_RETRIES if returned else ():
+            try:
+                await self._prepare(chunks)
+            except StorageError as error:
+                logger.warning("job %s can't be taken up yet: %s", self._job_id, error)
+                await asyncio.sleep(delay)
+            else:
+                return
+        await self._prepare(chunks)
+
+    async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
+        record = load_from_cluster(self._job_id)
+        earlier = None if record is None else JobReport.from_record(record)
+        if earlier is not None:
+            self._reporter.carry_on(earlier)
+        job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
+        graph = build_execution_graph(job)
+        self._reporter.describe(job, config)
+        checkpointing = config.checkpointing
+        if checkpointing is not None and checkpointing.storage is not None:
+            opened = partial(open_proven, checkpointing.storage, self._job_id)
+            self._storage = await self._loop.run_in_executor(self._pool, opened)
+        self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
+        await fleet.adopt()
+        cancelled, has_log = is_to_be_cancelled(self._job_id), self._reporter.has_storage
+        if not has_log and not cancelled and ray.get_runtime_context().was_current_actor_reconstructed:
+            await self._end_again()
+            return
+        self._scheduler = scheduler = assemble_scheduler(
+            self._job_id,
+            graph,
+            config,
+            fleet,
+            self._storage,
+            self._guarded,
+            self._pool,
+            earlier=earlier if has_log else None,
+            on_end=self._on_end,
+            on_fenced=self._leave_at_once,
+        )
+        self._serve(scheduler, fleet, config.lease_timeout)
+        scheduler.start()
+        if cancelled:
+            scheduler.cancel()
+
+    def _serve(self, scheduler: JobScheduler, fleet: SubtaskFleet, lease_timeout: float) -> None:
+        """Take clients' requests from now on, and watch the subtasks."""
+        self._reporter.observe(scheduler, fleet)
+        self._requests = JobRequests(
+            scheduler, self._storage.url, self._guarded.guard, self._pool, self._ended, self._reporter.report
+        )
+        self._watch = SubtaskWatch(self._job_id, fleet, self._reporter, self._ended, lease_timeout)
+        self._guarded.spawn(self._watch.run())
+
+    async def _end_again(self) -> None:
+        """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""
+        record = load_from_cluster(self._job_id)
+        if record is None or not JobReport.from_record(record).status.is_terminal:
+            msg = (
+                "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is "
+                "not known. Look at what its sinks have written, then submit it again; with "
+                "JobConfig(checkpointing=...) it would have gone on"
+            )
+            raise DeploymentError(msg)
+        if self._fleet is not None:
+            await self._fleet.leave()
+        self._leave_at_once()
+
+    def _on_end(self, cause: str) -> None:
+        self._reporter.ended(cause)
+        self._guarded.spawn(self._end())
+
+    async def _look(self) -> None:
+        if self._watch is not None:
+            await self._watch.look()
+
+    async def _end(self) -> None:
+        """End the subtasks, keep the record, and leave; whoever waits for the end is told in any case."""
+        try:
+            await self._look()
+            if self._fleet is not None:
+                await self._fleet.leave()
+            await self._keep_record()
+        finally:
+            self._ended.set()
+            self._guarded.spawn(self._leave_later())
+
+    async def _keep_record(self) -> None:
+        record = self._reporter.report().to_record()
+        try:
+            save_to_cluster(self._job_id, record)
+        finally:
+            if self._reporter.has_storage:
+                keep = partial(keep_beside_checkpoints, self._storage, self._job_id, record)
+                await self._loop.run_in_executor(self._pool, keep)
+
+    async def _leave_later(self) -> None:
+        await asyncio.sleep(_FAREWELL)
+        self._leave_at_once()
+
+    def _leave_at_once(self) -> None:
+        self._guarded.spawn(self._leave())
+
+    async def _leave(self) -> None:
+        try:
+            left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
+        except ray.exceptions.RayActorError:
+            return  # this process is the one that leaves
+        if left is False:
+            logger.error("another process is the JobMaster of %s: this one ends", self._job_id)
+            os._exit(1)

@@ -1,0 +1,297 @@
+"""Puts together what a JobMaster knows: the scheduler's view, the actors, the subtasks' counters."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from penstock.actors.master.failure_text import failure_text
+from penstock.actors.master.subtask_fleet import SubtaskFleet
+from penstock.actors.shared.fault_injection import JobMasterProcess, SubtaskProcess
+from penstock.actors.shared.job_report import JobReport, OperatorInfo, operators_of
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.graph.describe import describe
+from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
+from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+logger = logging.getLogger(__name__)
+
+#: Said to whoever submits such a job, and in its reports.
+NO_CHECKPOINTS = (
+    "it takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has ended. "
+    "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
+)
+
+#: Checkpoints that a report tells one by one.
+_CHECKPOINTS_SHOWN = 20
+
+#: Failures whose causes a report tells.
+_FAILURES_SHOWN = 16
+
+#: Lines of history of earlier JobMasters that are kept.
+_EARLIER_HISTORY = 100
+
+#: Warnings that a report tells, the newest.
+_WARNINGS_KEPT = 16
+
+_STATUS = {
+    JobState.CREATED: JobStatus.CREATED,
+    JobState.DEPLOYING: JobStatus.DEPLOYING,
+    JobState.INITIALISING: JobStatus.DEPLOYING,
+    JobState.RUNNING: JobStatus.RUNNING,
+    JobState.RESCALING: JobStatus.RESTARTING,
+    JobState.STOPPING: JobStatus.STOPPING,
+    JobState.FAILING: JobStatus.FAILING,
+    JobState.RESTARTING: JobStatus.RESTARTING,
+    JobState.CANCELLING: JobStatus.CANCELLING,
+    JobState.FINISHED: JobStatus.FINISHED,
+    JobState.FAILED: JobStatus.FAILED,
+    JobState.CANCELLED: JobStatus.CANCELLED,
+}
+
+#: Where a job is because of a failure.
+_TROUBLED = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED)
+
+
+class JobReporter:
+    """Makes the reports of one job.
+
+    Args:
+        job_id: Its id.
+        name: The name that the user gave.
+        submitted_at: Seconds since the epoch.
+        process: Where the JobMaster runs.
+    """
+
+    def __init__(self, job_id: str, name: str, submitted_at: float, process: JobMasterProcess) -> None:
+        self._job_id = job_id
+        self._process = process
+        self._name = name
+        self._submitted_at = submitted_at
+        self._graph = ""
+        self._described: JobGraph | None = None
+        self._operators_of_job: tuple[OperatorInfo, ...] = ()
+        self._storage: str | None = None
+        self._scheduler: JobScheduler | None = None
+        self._fleet: SubtaskFleet | None = None
+        self._counters: dict[SubtaskId, SubtaskStatistics] = {}
+        self._counted_attempt = 0
+        self._begin_failure: str | None = None
+        self._warnings: dict[str, None] = {}
+        self._ended_at: float | None = None
+        self._cause_of_end: str | None = None
+        self._earlier: JobReport | None = None
+
+    @property
+    def has_storage(self) -> bool:
+        """Whether the job takes checkpoints."""
+        return self._storage is not None
+
+    def describe(self, job: JobGraph, config: JobConfig) -> None:
+        """The job has been unpacked."""
+        self._describe_graph(job)
+        self._storage = None if config.checkpointing is None else config.checkpointing.storage
+        if config.checkpointing is None:
+            self._warn(NO_CHECKPOINTS)
+
+    def _describe_graph(self, job: JobGraph) -> None:
+        self._described = job
+        self._graph = describe(job)
+        self._operators_of_job = operators_of(job)
+
+    def carry_on(self, earlier: JobReport) -> None:
+        """Another process was the JobMaster before: this is the last that it is known to have said.
+
+        When that was the end of the job there is nothing to add to it.
+        """
+        self._earlier = earlier
+        for warning in earlier.warnings:
+            self._warn(warning)
+
+    def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
+        """The job has been taken up."""
+        self._scheduler = scheduler
+        self._fleet = fleet
+
+    def failed_to_begin(self, error: Exception) -> None:
+        """The job could not be taken up."""
+        self._begin_failure = f"{type(error).__name__}: {error}"
+
+    def ended(self, cause: str) -> None:
+        """The job has reached its last state; the cause matters when it has failed."""
+        self._cause_of_end = cause
+
+    def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
+        """A subtask has told its counters; those of an older attempt say nothing about this one."""
+        if self._scheduler is None or attempt != self._scheduler.attempt_of(subtask):
+            return
+        if self._scheduler.attempt != self._counted_attempt:
+            self._counters.clear()
+            self._counted_attempt = self._scheduler.attempt
+        if statistics is not None:
+            self._counters[subtask] = statistics
+
+    def report(self) -> JobReport:
+        """The job right now."""
+        if self._earlier is not None and self._earlier.status.is_terminal:
+            return replace(self._earlier, master=self._process)
+        if self._earlier is not None and self._scheduler is None and self._begin_failure is None:
+            return self._taking_over(self._earlier)
+        seen = self._seen()
+        status, failure = self._standing(seen)
+        if status.is_terminal and self._ended_at is None:
+            self._ended_at = time.time()
+        return JobReport(
+            self._job_id,
+            self._name,
+            status,
+            self._submitted_at,
+            max(0.0, (self._ended_at or time.time()) - self._submitted_at),
+            self._statistics(status),
+            self._graph,
+            failure,
+            self._history(() if seen is None else seen.transitions),
+            self._storage,
+            self._processes(),
+            master=self._process,
+            warnings=tuple(self._warnings),
+            failures=self._failures(seen),
+            operators=self._operators_of_job,
+            checkpoints=None if seen is None else seen.checkpoints,
+            checkpoint_history=self._checkpoints(seen),
+            savepoint=self._savepoint(seen),
+        )
+
+    def _seen(self) -> SchedulerStatistics | None:
+        """What the scheduler says, if the job could be taken up; its graph and its warning are remembered."""
+        if self._scheduler is None or self._begin_failure is not None:
+            return None
+        if self._scheduler.graph is not self._described:  # it was rescaled
+            self._describe_graph(self._scheduler.graph)
+        seen = self._scheduler.status()
+        if seen.warning is not None:
+            self._warn(seen.warning)
+        return seen
+
+    def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, str | None]:
+        """Where the job is, and because of which failure."""
+        if self._begin_failure is not None:
+            return JobStatus.FAILED, self._begin_failure
+        status = JobStatus.CREATED if seen is None else _STATUS[seen.state]
+        if seen is None or status not in _TROUBLED:
+            return status, None
+        # Without a failure of its own it failed in the life of an earlier JobMaster.
+        return status, failure_text(seen.failures[-1].root) if seen.failures else self._cause_of_end
+
+    def _failures(self, seen: SchedulerStatistics | None) -> tuple[str, ...]:
+        earlier = () if self._earlier is None else self._earlier.failures
+        own = () if seen is None else tuple(failure_text(each.root) for each in seen.failures)
+        return (*earlier, *own)[-_FAILURES_SHOWN:]
+
+    def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
+        """The last checkpoints; the scheduler goes on with those of earlier JobMasters."""
+        if seen is not None:
+            return seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
+        return () if self._earlier is None else self._earlier.checkpoint_history
+
+    def _savepoint(self, seen: SchedulerStatistics | None) -> str | None:
+        earlier = None if self._earlier is None else self._earlier.savepoint
+        return (None if seen is None else seen.stopped_with) or earlier
+
+    def _taking_over(self, earlier: JobReport) -> JobReport:
+        """What is known until the log has been read: the job is where it was, and nobody runs it."""
+        restarting = JobStatus.RESTARTING
+        return replace(
+            earlier,
+            status=restarting,
+            duration=max(0.0, time.time() - self._submitted_at),
+            statistics=replace(earlier.statistics, status=restarting),
+            processes=(),
+            master=self._process,
+        )
+
+    def _history(self, transitions: tuple[Transition, ...]) -> tuple[str, ...]:
+        own = tuple(map(_describe_transition, transitions))
+        if self._earlier is None:
+            return own
+        return (
+            *self._earlier.history[-_EARLIER_HISTORY:],
+            "the JobMaster died, another process took over",
+            *own,
+        )
+
+    def _warn(self, warning: str) -> None:
+        if warning not in self._warnings:
+            self._warnings[warning] = None
+            if len(self._warnings) > _WARNINGS_KEPT:
+                del self._warnings[next(iter(self._warnings))]
+            logger.warning("job %s: %s", self._job_id, warning)
+
+    def _processes(self) -> tuple[SubtaskProcess, ...]:
+        if self._fleet is None:
+            return ()
+        return tuple(
+            SubtaskProcess(subtask, member.pid, member.node_id)
+            for subtask, member in sorted(self._fleet.members.items())
+        )
+
+    def _statistics(self, status: JobStatus) -> JobStatistics:
+        earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
+        if self._scheduler is None:
+            return replace(earlier, status=status)
+        seen = self._scheduler.status()
+        checkpoints = seen.checkpoints
+        known = _known_id(checkpoints)
+        counted = CoordinatorStatistics() if checkpoints is None else checkpoints
+        return JobStatistics(
+            status,
+            attempt=max(seen.attempt, earlier.attempt),
+            restarts=max(seen.restarts, earlier.restarts),
+            completed_checkpoints=counted.completed,
+            failed_checkpoints=counted.failed,
+            last_checkpoint_id=earlier.last_checkpoint_id if known is None else known,
+            operators=self._operators(),
+        )
+
+    def _operators(self) -> dict[str, OperatorStatistics]:
+        summed: dict[str, OperatorStatistics] = {}
+        if self._scheduler is None or self._counted_attempt != self._scheduler.attempt:
+            return summed
+        for statistics in self._counters.values():
+            for operator, counters in statistics.operators.items():
+                summed[operator] = _sum(summed.get(operator, OperatorStatistics()), counters)
+        return summed
+
+
+def _known_id(checkpoints: CoordinatorStatistics | None) -> int | None:
+    return (
+        None
+        if checkpoints is None or checkpoints.latest_completed_id < 0
+        else checkpoints.latest_completed_id
+    )
+
+
+def _sum(a: OperatorStatistics, b: OperatorStatistics) -> OperatorStatistics:
+    extra = {name: a.extra.get(name, 0) + b.extra.get(name, 0) for name in {*a.extra, *b.extra}}
+    return OperatorStatistics(
+        a.records_in + b.records_in,
+        a.records_out + b.records_out,
+        a.records_skipped + b.records_skipped,
+        a.dead_letters + b.dead_letters,
+        extra,
+    )
+
+
+def _describe_transition(step: Transition) -> str:
+    at = datetime.fromtimestamp(step.at, UTC).strftime("%H:%M:%S.%f")[:-3]
+    cause = f": {step.cause}" if step.cause else ""
+    return f"{at} {step.source.value} -> {step.target.value}{cause}"

@@ -1,0 +1,157 @@
+"""What is asked of a running job besides its status: checkpoints, savepoints and its end with one.
+
+Runs on the JobMaster's event loop. A request is handed to the scheduler, which answers once; whoever asked
+waits for that. A JobMaster that dies meanwhile answers nobody; handles ask the next one again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Final, TypeAlias
+
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.savepoint_answers import (
+    SavepointAnswer,
+    SavepointRefused,
+    answer_of_report,
+    refusal_text,
+    savepoint_answer,
+)
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed, OnAnswer
+from penstock.runtime.errors import StorageError
+from penstock.runtime.io.storage import check_target
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.job.stop_request import StopRequest
+
+#: Seconds for which a request waits for a job that comes up or restarts, and between two looks at it.
+_PATIENCE: Final = 60.0
+_POLL: Final = 0.1
+
+#: Runs what touches the scheduler.
+Guard: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+class JobRequests:
+    """Passes users' requests to the scheduler of one job.
+
+    Args:
+        scheduler: Of the job.
+        storage_url: Where its checkpoints are.
+        guard: Runs what touches the scheduler.
+        pool: Runs what blocks.
+        ended: Set when the job has ended.
+        report: The job right now.
+    """
+
+    def __init__(
+        self,
+        scheduler: JobScheduler,
+        storage_url: str,
+        guard: Guard,
+        pool: Executor,
+        ended: asyncio.Event,
+        report: Callable[[], JobReport],
+    ) -> None:
+        self._scheduler = scheduler
+        self._storage_url = storage_url
+        self._guard = guard
+        self._pool = pool
+        self._ended = ended
+        self._report = report
+        self._stop: tuple[StopRequest, asyncio.Future[SavepointAnswer]] | None = None
+
+    async def checkpoint(self) -> str | None:
+        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` hold it back, too.
+
+        Returns:
+            `None` when one is complete, else why there is none.
+        """
+        await self._settled()
+        if self._ended.is_set():
+            return f"the job has ended: {self._report().status.value}"
+        answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
+        self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result))
+        answer = await asyncio.shield(answered)
+        return refusal_text(answer) if isinstance(answer, CheckpointFailed) else None
+
+    async def savepoint(self, target: str | None) -> SavepointAnswer:
+        """Take a savepoint; returns when it is complete, or why there is none."""
+        await self._settled()
+        return await self._save(target, lambda put: self._scheduler.take_savepoint(target, put))
+
+    async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
+        """Stop the job with a savepoint; returns when it has ended, or why it goes on.
+
+        A job is stopped once: who asks for the same meanwhile gets the same answer, anything else is refused.
+        """
+        await self._settled()
+        request = StopRequest(drain, target)
+        if self._stop is not None and not self._ended.is_set():
+            wanted, answer = self._stop
+            if wanted != request:
+                return SavepointRefused(_is_stopped_already(wanted))
+            return await asyncio.shield(answer)
+        # Without a request of this process it is stopped on behalf of an earlier JobMaster, and will end.
+        if self._scheduler.state is JobState.STOPPING or self._ended.is_set():
+            return await self._end()
+        stopping = asyncio.ensure_future(self._stop_once(request))
+        self._stop = request, stopping
+        return await asyncio.shield(stopping)
+
+    async def _stop_once(self, request: StopRequest) -> SavepointAnswer:
+        try:
+            answer = await self._save(
+                request.target, lambda put: self._scheduler.stop_with_savepoint(request, put)
+            )
+            # A stop that is asked for again, after a JobMaster died, may come when it has been done already.
+            if isinstance(answer, SavepointRefused) and not self._scheduler.state.is_terminal:
+                return answer
+            return await self._end()
+        finally:
+            self._stop = None
+
+    async def _end(self) -> SavepointAnswer:
+        await self._ended.wait()
+        return answer_of_report(self._report())
+
+    async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
+        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        await self._settled()
+        if self._ended.is_set():
+            return RescaleRefused(f"the job has ended: {self._report().status.value}")
+        answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
+        self._guard(lambda: self._scheduler.rescale(parallelism, answered.set_result))
+        return await asyncio.shield(answered)
+
+    async def _settled(self) -> None:
+        """Wait while the job comes up or restarts: what is asked of it then would only be refused."""
+        deadline = time.monotonic() + _PATIENCE
+        while self._scheduler.state.is_coming_up and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL)
+
+    async def _save(self, target: str | None, ask: Callable[[OnAnswer], None]) -> SavepointAnswer:
+        if self._ended.is_set():
+            return answer_of_report(self._report())
+        loop = asyncio.get_running_loop()
+        if target is not None:
+            try:
+                await loop.run_in_executor(self._pool, check_target, target)
+            except StorageError as error:
+                return SavepointRefused(str(error))
+        answered: asyncio.Future[CheckpointAnswer] = loop.create_future()
+        self._guard(lambda: ask(answered.set_result))
+        return savepoint_answer(await asyncio.shield(answered), self._storage_url)
+
+
+def _is_stopped_already(request: StopRequest) -> str:
+    where = "the checkpoint storage" if request.target is None else request.target
+    how = "with drain" if request.drain else "without drain"
+    return (
+        f"it is being stopped already, {how}, with a savepoint in {where}: ask for the same to wait for "
+        "its end, or cancel the job to give the savepoint up"
+    )

@@ -1,0 +1,11 @@
+"""What several processes of a job use.
+
+- What they tell each other: `messages`, `savepoint_answers`, `job_report`.
+- Names of actors and of log files: `names`, `log_names`.
+- How a job graph travels: `graph_shipping`, `main_classes`.
+- What a job leaves behind when it has ended: `archive`.
+- Their surroundings: `system_clock`, `background` threads, `output_capture`, `cycle_collector`; and
+  `fault_injection` for tests of recovery.
+
+Imports no other folder of `actors`.
+"""

@@ -1,0 +1,95 @@
+"""How a job graph travels to its JobMaster, and what to say when a user's function can't travel.
+
+The graph is pickled with Ray's cloudpickle (functions of the user's script go by value). It is cut into small
+arguments: Ray keeps small arguments inside the actor's specification, so a JobMaster that comes back after
+its driver has gone still gets them; large ones would have died with the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import ray.cloudpickle as cloudpickle
+
+from penstock.actors.shared.main_classes import main_classes
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import GraphError
+from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec
+
+#: Ray inlines arguments below 100 kB each and 10 MB together.
+_CHUNK: Final = 64 * 1024
+_LIMIT: Final = 9 * 1024 * 1024
+
+
+def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
+    """Pickle a job into chunks, with the classes that only this program knows.
+
+    Raises:
+        GraphError: Something of the user's can't be pickled, or the job is too large; the message names the
+            operator and the user's line.
+    """
+    job = replace(job, classes=main_classes())
+    try:
+        data = _dumps((job, config))
+    except Exception as error:  # whatever a user's object raises when pickled
+        raise _explain(job, error) from error
+    if len(data) > _LIMIT:
+        msg = (
+            f"the job graph is {len(data) / 1e6:.1f} MB when pickled, more than {_LIMIT / 1e6:.0f} MB: "
+            "a user's function or source carries data with it. Read the data in the source, or keep it in "
+            "a file"
+        )
+        raise GraphError(msg)
+    return [data[i : i + _CHUNK] for i in range(0, len(data), _CHUNK)]
+
+
+def unpack_job(chunks: tuple[bytes, ...]) -> tuple[JobGraph, JobConfig]:
+    """Put a job together again.
+
+    Raises:
+        GraphError: A module of the user's can't be imported here; the message says which and what to do.
+    """
+    try:
+        job, config = cloudpickle.loads(b"".join(chunks))
+    except ImportError as error:
+        msg = (
+            f"the job needs a module that the cluster does not have: {error}. Ship it with "
+            "`ray job submit --working-dir`, or put it into the job's runtime environment"
+        )
+        raise GraphError(msg) from error
+    return job, config
+
+
+def _dumps(value: object) -> bytes:
+    data: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    return data
+
+
+def _explain(job: JobGraph, error: Exception) -> GraphError:
+    for vertex in job.vertices:
+        for operator in vertex.operators:
+            reason = _why_not(operator)
+            if reason is not None:
+                where = f", defined at {operator.defined_at}" if operator.defined_at else ""
+                return GraphError(
+                    f"operator '{operator.id}' ({operator.name}){where} can't be sent to the cluster: "
+                    f"{reason}. Its function must not hold on to open files, locks or connections; open them "
+                    "in the operator (for example in KeyedProcessFunction.open)"
+                )
+    for edge in job.edges:
+        try:
+            _dumps(edge.partitioner)
+        except Exception as reason:
+            return GraphError(
+                f"the key function of '{edge.target_vertex}' can't be sent to the cluster: {reason}"
+            )
+    return GraphError(f"the job can't be sent to the cluster: {type(error).__name__}: {error}")
+
+
+def _why_not(operator: OperatorSpec) -> str | None:
+    try:
+        _dumps(operator)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,234 @@
+"""What users print and log in an actor, kept in a file that `penstock logs` finds.
+
+Ray has a log file for each worker process too, but its lines carry no time and no subtask, a worker that
+ran something else before has that in the same file, and Ray's way to read it needs the dashboard, which a
+local cluster does not start. So an actor writes its own file into the folder of Ray's logs on its node:
+each line with its time, as soon as it is complete, by a plain write. What was printed before a SIGKILL is
+therefore there, and it stays when the actor is gone. Everything still goes to Ray's own file as well. See
+docs/decisions/0004-logs.md.
+
+A file begins with a line of JSON that says whose it is. At `MAX_BYTES` it becomes the only older file and a
+new one begins, so a job that prints without end does not fill the disk.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import ray
+from ray.util.annotations import RayDeprecationWarning
+
+from penstock.actors.shared.log_names import JOB_MASTER, log_file_name
+from penstock.actors.shared.names import parse_subtask_name
+
+#: Bytes after which a new file begins; the one before is kept.
+MAX_BYTES: Final = 16 * 1024 * 1024
+#: Longest piece of a line that never ends, in characters.
+_LONGEST: Final = 64 * 1024
+_LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
+
+
+class OutputFile:
+    """A bounded file of lines with their times; any thread may add to it.
+
+    Args:
+        path: Where it is.
+        header: Whose output it is, as plain values for JSON.
+        max_bytes: When to begin a new file.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any], max_bytes: int = MAX_BYTES) -> None:
+        self._path = path
+        self._header = (json.dumps(dict(header)) + "\n").encode()
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._begun: dict[tuple[int, str], str] = {}
+        self._open()
+
+    def add(self, mark: str, text: str) -> None:
+        """Take text; each thread's complete lines are written.
+
+        Args:
+            mark: Which way it came: `out`, `err` or `log`.
+            text: Any text, with or without line ends.
+
+        Raises:
+            OSError: The disk refuses it.
+        """
+        key = (threading.get_ident(), mark)
+        with self._lock:
+            text = self._begun.pop(key, "") + text
+            *lines, rest = text.split("\n")
+            if len(rest) > _LONGEST:
+                lines.append(rest)
+            elif rest:
+                self._begun[key] = rest
+            if lines:
+                self._write(mark, lines)
+
+    def flush(self) -> None:
+        """Write what no line end has come for yet."""
+        with self._lock:
+            for (_, mark), rest in self._begun.items():
+                self._write(mark, [rest])
+            self._begun.clear()
+
+    def close(self) -> None:
+        """Write what is left and close the file."""
+        self.flush()
+        self._file.close()
+
+    def _write(self, mark: str, lines: list[str]) -> None:
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        data = "".join(f"{at} {mark} {line.rstrip(chr(13))}\n" for line in lines).encode("utf-8", "replace")
+        if self._size + len(data) > self._max_bytes and self._size > len(self._header):
+            self._file.close()
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+            self._open()
+        self._file.write(data)
+        self._size += len(data)
+
+    def _open(self) -> None:
+        self._file = self._path.open("ab", buffering=0)
+        self._size = self._file.tell()
+        if self._size == 0:
+            self._file.write(self._header)
+            self._size = len(self._header)
+
+
+class _Tee(io.TextIOBase):
+    """Writes to a stream and to an output file; a disk that refuses the file is reported once, then left."""
+
+    def __init__(self, stream: TextIO, file: OutputFile, mark: str) -> None:
+        self._stream = stream
+        self._file: OutputFile | None = file
+        self._mark = mark
+
+    def write(self, text: str) -> int:
+        written = self._stream.write(text)
+        if self._file is not None:
+            try:
+                self._file.add(self._mark, text)
+            except (OSError, ValueError) as error:
+                self._file = None
+                self._stream.write(f"penstock logs gets no more of this output: {error}\n")
+        return written
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def writable(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _FileHandler(logging.Handler):
+    """Log records into an output file."""
+
+    def __init__(self, file: OutputFile) -> None:
+        super().__init__()
+        self._file = file
+        self.setFormatter(logging.Formatter(_LOG_FORMAT))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._file.add("log", self.format(record) + "\n")
+        except Exception:  # logging deals with it as its handlers do
+            self.handleError(record)
+
+
+def capture_job_master(job_id: str) -> OutputFile | None:
+    """Keep the output of this process as that of a JobMaster; `None` outside of a Ray actor."""
+    if not _is_actor():
+        return None
+    node = ray.get_runtime_context().get_node_id()
+    incarnation = f"{node[:8]}-{os.getpid()}"
+    return _capture(job_id, JOB_MASTER, None, incarnation)
+
+
+def capture_subtask(job_id: str) -> OutputFile | None:
+    """Keep the output of this process as that of a subtask; `None` outside of a subtask's Ray actor."""
+    if not _is_actor():
+        return None
+    parsed = parse_subtask_name(job_id, ray.get_runtime_context().get_actor_name() or "")
+    if parsed is None:
+        return None
+    subtask, incarnation = parsed
+    return _capture(job_id, subtask.vertex, subtask.index, str(incarnation))
+
+
+def redirect(file: OutputFile) -> None:
+    """Send what this process prints and logs to the file too, once for all.
+
+    The root logger passes INFO from now on. Ray's own loggers don't propagate to it and stay as they are.
+    """
+    stderr = sys.stderr
+    root = logging.getLogger()
+    if not root.handlers:
+        to_ray = logging.StreamHandler(stderr)
+        to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
+        root.addHandler(to_ray)
+    root.addHandler(_FileHandler(file))
+    if root.level in (logging.NOTSET, logging.WARNING):
+        root.setLevel(logging.INFO)
+    sys.stdout = _Tee(sys.stdout, file, "out")
+    sys.stderr = _Tee(stderr, file, "err")
+
+
+def logs_folder() -> Path:
+    """The folder of Ray's logs on this node.
+
+    Raises:
+        RuntimeError: This process is in no cluster.
+    """
+    node = ray._private.worker._global_node
+    if node is None:
+        msg = "this process is in no Ray cluster"
+        raise RuntimeError(msg)
+    return Path(node.get_logs_dir_path())
+
+
+def _is_actor() -> bool:
+    return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
+
+
+def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> OutputFile | None:
+    header = {
+        "job_id": job_id,
+        "vertex": vertex,
+        "index": index,
+        "incarnation": incarnation,
+        "node_id": ray.get_runtime_context().get_node_id(),
+        "pid": os.getpid(),
+    }
+    try:
+        file = OutputFile(logs_folder() / log_file_name(job_id, vertex, index, incarnation), header)
+    except OSError as error:
+        logging.getLogger(__name__).warning("`penstock logs` gets nothing of this process: %s", error)
+        return None
+    # Ray warns of its own use of itself, which is nothing to a job's user.
+    warnings.filterwarnings("ignore", category=RayDeprecationWarning)
+    redirect(file)
+    return file

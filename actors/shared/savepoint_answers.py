@@ -1,0 +1,82 @@
+"""What a JobMaster answers to somebody who wants a savepoint, and how a handle turns that into a result."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from penstock.actors.shared.job_report import JobReport
+from penstock.runtime.checkpoint.coordinator.requests import (
+    CheckpointAnswer,
+    CheckpointCompleted,
+    CheckpointFailed,
+)
+from penstock.runtime.errors import SavepointError, SavepointStillNeededWarning
+from penstock.runtime.graph.job_handle import JobStatus
+from penstock.runtime.snapshot.completed_checkpoint import snapshot_url
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointTaken:
+    """The savepoint exists.
+
+    Attributes:
+        path: URL of its folder.
+        still_needed: Why the job would still restart from it; empty when it would not.
+    """
+
+    path: str
+    still_needed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRefused:
+    """There is no savepoint.
+
+    Attributes:
+        why: For people.
+    """
+
+    why: str
+
+
+SavepointAnswer: TypeAlias = SavepointTaken | SavepointRefused
+
+
+def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAnswer:
+    """The coordinator's answer in the words of the JobMaster."""
+    if isinstance(answer, CheckpointCompleted):
+        return SavepointTaken(snapshot_url(answer.checkpoint, storage_url), answer.still_needed)
+    return SavepointRefused(refusal_text(answer))
+
+
+def refusal_text(answer: CheckpointFailed) -> str:
+    """Why there is no checkpoint or savepoint, for people."""
+    return f"{answer.detail or 'no reason given'} ({answer.reason.value})"
+
+
+def answer_of_report(report: JobReport) -> SavepointAnswer:
+    """The answer that follows from a job's last report: the savepoint that it was stopped with, if any."""
+    if report.savepoint is not None and report.status is JobStatus.FINISHED:
+        return SavepointTaken(report.savepoint)
+    why = f"the job has ended: {report.status.value}"
+    if report.savepoint is not None:
+        why += f"; the savepoint {report.savepoint} is complete, but sinks may not have committed all of it"
+    if report.failure is not None:
+        why += f"; {report.failure}"
+    return SavepointRefused(why)
+
+
+def path_of(answer: SavepointAnswer, job_id: str) -> str:
+    """The savepoint's URL; warns with a `SavepointStillNeededWarning` when the job still builds on it.
+
+    Raises:
+        SavepointError: There is none; says why.
+    """
+    if isinstance(answer, SavepointTaken):
+        if answer.still_needed:
+            warnings.warn(SavepointStillNeededWarning(answer.path, job_id, answer.still_needed), stacklevel=3)
+        return answer.path
+    msg = f"no savepoint of job {job_id}: {answer.why}"
+    raise SavepointError(msg)

@@ -1,0 +1,66 @@
+"""How a subtask tells its JobMaster things that must not be lost.
+
+Reports are calls whose answers are watched. A call that was lost while the JobMaster lives, or while it comes
+back from a crash, is repeated; the receiver ignores what it already knows and what belongs to an old attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+
+from penstock.actors.shared.messages import SubtaskReport
+
+logger = logging.getLogger(__name__)
+
+_RETRY_DELAY = 0.5
+
+
+class MasterLink:
+    """Sends the reports of one attempt of one subtask, from any thread.
+
+    Args:
+        loop: The actor's event loop, which does the sending.
+        master: The JobMaster.
+        attempt: The attempt that reports.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], attempt: int) -> None:
+        self._loop = loop
+        self._master = master
+        self._attempt = attempt
+        self._closed = False
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def report(self, report: SubtaskReport) -> None:
+        """Send a report; returns at once."""
+        self._loop.call_soon_threadsafe(self._begin, report)
+
+    def close(self) -> None:
+        """Stop repeating: the attempt is over."""
+        self._closed = True
+
+    def _begin(self, report: SubtaskReport) -> None:
+        task = self._loop.create_task(self._send(report))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, report: SubtaskReport) -> None:
+        while not self._closed:
+            try:
+                await self._master.report.remote(self._attempt, report)
+            except ray.exceptions.ActorUnavailableError:
+                await asyncio.sleep(_RETRY_DELAY)
+            except ray.exceptions.RayActorError as error:
+                logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
+                return
+            except Exception:
+                # The JobMaster has failed over it and deals with that itself; repeating it would not help.
+                logger.exception("the JobMaster could not take a %s", type(report).__name__)
+                return
+            else:
+                return

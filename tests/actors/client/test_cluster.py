@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from contextlib import suppress
+
+import pytest
+from ray._private import ray_constants
+
+from penstock.actors.client import cluster
+from penstock.runtime.errors import DeploymentError
+
+
+def test_an_address_is_tried_before_ray_is_asked_to_join_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(DeploymentError, match=f"at RAY_ADDRESS={address} \\(.*refused\\): .*unset it"):
+        cluster.connect()
+    with pytest.raises(DeploymentError, match=f"no Ray cluster answers at '{address}' \\(.*refused"):
+        cluster.join_existing()
+
+
+def test_among_several_clusters_of_a_machine_none_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster.services, "find_bootstrap_address", lambda _: None)
+    monkeypatch.setattr(cluster.services, "find_gcs_addresses", lambda: frozenset({"h:1", "h:2"}))
+    with pytest.raises(DeploymentError, match=r"2 Ray clusters run on this machine \(h:1, h:2\)"):
+        cluster.join_existing()
+
+
+def test_a_machine_without_a_cluster_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster.services, "find_bootstrap_address", lambda _: None)
+    monkeypatch.setattr(cluster.services, "find_gcs_addresses", frozenset)
+    with pytest.raises(DeploymentError, match=r"no Ray cluster runs on this machine.*--address"):
+        cluster.join_existing()
+
+
+@pytest.mark.parametrize("before", [None, "1"])
+def test_the_switch_for_loopback_is_put_back(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    if before is None:
+        monkeypatch.delenv(switch, raising=False)
+    else:
+        monkeypatch.setenv(switch, before)
+    constant = ray_constants.ENABLE_RAY_CLUSTER
+    with suppress(RuntimeError), cluster._as_single_machine():
+        assert os.environ[switch] == "0"
+        assert not ray_constants.ENABLE_RAY_CLUSTER
+        raise RuntimeError
+    assert os.environ.get(switch) == before
+    assert constant == ray_constants.ENABLE_RAY_CLUSTER
+
+
+def test_only_the_notice_that_authentication_is_on_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    ray_logger = logging.getLogger(cluster._AUTH_LOGGER)
+    caplog.set_level(logging.WARNING)
+    ray_logger.addHandler(caplog.handler)
+    try:
+        with cluster._without_authentication_notice():
+            ray_logger.warning("Token authentication is enabled for this Ray cluster.")
+            ray_logger.warning("Token authentication is disabled for this Ray cluster.")
+        ray_logger.warning("Token authentication is enabled, said again")
+    finally:
+        ray_logger.removeHandler(caplog.handler)
+    said = [record.getMessage() for record in caplog.records]
+    assert not any(text.startswith("Token authentication is enabled for") for text in said)
+    assert any("disabled" in text for text in said)
+    assert any("said again" in text for text in said)

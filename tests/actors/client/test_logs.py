@@ -1,0 +1,262 @@
+"""What actors print is kept whole, in order, bounded, and is found again."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.actors.client.logs import FilePart, LogLine, LogReader, read_files
+from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
+from penstock.actors.shared.output_capture import (
+    OutputFile,
+    _Tee,
+    capture_job_master,
+    capture_subtask,
+    redirect,
+)
+
+JOB = "words-1"
+HEADER = {"job_id": JOB, "vertex": "count", "index": 0, "incarnation": "1", "node_id": "n", "pid": 1}
+
+
+def path_of(folder: Path, vertex: str = "count", index: int | None = 0, incarnation: str = "1") -> Path:
+    return folder / log_file_name(JOB, vertex, index, incarnation)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[OutputFile]:
+    file = OutputFile(path_of(tmp_path), HEADER)
+    yield file
+    file.close()
+
+
+class HereReader(LogReader):
+    """Reads one folder instead of asking nodes."""
+
+    def __init__(self, folder: Path, *args: object) -> None:
+        super().__init__(JOB, *args)  # type: ignore[arg-type]
+        self._folder = folder
+
+    def _new_parts(self) -> Iterator[FilePart]:
+        yield from read_files(self._pattern, self._read_to, self._folder)
+
+
+def texts(lines: list[LogLine]) -> list[str]:
+    return [line.text for line in lines]
+
+
+# -- writing ------------------------------------------------------------------------------------------------
+
+
+def test_a_line_is_in_the_file_as_soon_as_it_ends(tmp_path: Path, file: OutputFile) -> None:
+    file.add("out", "hel")
+    assert texts(HereReader(tmp_path).read()) == []
+    file.add("out", "lo\nwor")
+    assert texts(HereReader(tmp_path).read()) == ["hello"]
+    file.flush()
+    assert texts(HereReader(tmp_path).read()) == ["hello", "wor"]
+
+
+def test_lines_carry_time_subtask_and_the_way_they_came(tmp_path: Path, file: OutputFile) -> None:
+    file.add("out", "a\n")
+    file.add("err", "b\n")
+    first, second = HereReader(tmp_path).read()
+    assert (first.vertex, first.subtask, first.stream, first.text) == ("count", 0, "out", "a")
+    assert second.stream == "err"
+    assert first.at <= second.at
+    assert str(first).endswith("count[0] | a")
+
+
+def test_pieces_of_lines_of_several_threads_do_not_mix(tmp_path: Path, file: OutputFile) -> None:
+    started = threading.Barrier(4)
+
+    def print_slowly(name: str) -> None:
+        started.wait()
+        for i in range(200):
+            file.add("out", f"{name}")
+            file.add("out", f"-{i}")
+            file.add("out", "\n")
+
+    threads = [threading.Thread(target=print_slowly, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = texts(HereReader(tmp_path).read())
+    for name in "abcd":
+        assert [text for text in found if text.startswith(name)] == [f"{name}-{i}" for i in range(200)]
+
+
+def test_a_job_that_prints_without_end_fills_two_files_and_no_more(tmp_path: Path) -> None:
+    file = OutputFile(path_of(tmp_path), HEADER, max_bytes=5_000)
+    for i in range(2_000):
+        file.add("out", f"line {i}\n")
+    file.close()
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 2
+    assert sum(f.stat().st_size for f in files) <= 10_000
+    found = texts(HereReader(tmp_path).read())
+    assert found[-1] == "line 1999"
+    assert found == [f"line {i}" for i in range(2_000 - len(found), 2_000)]
+    assert len(found) > 50
+
+
+def test_a_line_without_end_is_written_in_pieces(tmp_path: Path, file: OutputFile) -> None:
+    for _ in range(30):
+        file.add("out", "x" * 10_000)
+    assert texts(HereReader(tmp_path).read())
+    file.flush()
+    assert "".join(texts(HereReader(tmp_path).read())) == "x" * 300_000
+
+
+def test_an_actor_that_comes_back_goes_on_in_its_file(tmp_path: Path) -> None:
+    for text in ("one\n", "two\n"):
+        file = OutputFile(path_of(tmp_path), HEADER)
+        file.add("out", text)
+        file.close()
+    assert texts(HereReader(tmp_path).read()) == ["one", "two"]
+
+
+@contextmanager
+def redirected(file: OutputFile) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+    """This process as an actor's: what Ray gets on its two streams."""
+    out, err = io.StringIO(), io.StringIO()
+    root = logging.getLogger()
+    before, level, streams = root.handlers[:], root.level, (sys.stdout, sys.stderr)
+    root.handlers[:] = []
+    root.setLevel(logging.WARNING)
+    sys.stdout, sys.stderr = out, err
+    redirect(file)
+    try:
+        yield out, err
+    finally:
+        sys.stdout, sys.stderr = streams
+        root.handlers[:] = before
+        root.setLevel(level)
+
+
+def test_prints_and_logs_reach_the_file_and_ray(tmp_path: Path, file: OutputFile) -> None:
+    with redirected(file) as (out, err):
+        print("printed")
+        print("complained", file=sys.stderr)
+        logging.getLogger("users.own").info("informed of %d", 7)
+        logging.getLogger("users.own").debug("too much")
+    lines = HereReader(tmp_path).read()
+    assert [(line.stream, line.text) for line in lines] == [
+        ("out", "printed"),
+        ("err", "complained"),
+        ("log", "INFO users.own: informed of 7"),
+    ]
+    assert out.getvalue() == "printed\n"
+    assert err.getvalue() == "complained\nINFO users.own: informed of 7\n"
+
+
+def test_rays_own_loggers_keep_to_their_own_files(tmp_path: Path, file: OutputFile) -> None:
+    ray_logger = logging.getLogger("ray")
+    before = ray_logger.propagate
+    with redirected(file):
+        ray_logger.propagate = False  # as Ray has it in its workers
+        ray_logger.warning("only for Ray")
+    ray_logger.propagate = before
+    assert HereReader(tmp_path).read() == []
+
+
+def test_a_user_who_sets_logging_up_anew_is_still_heard(tmp_path: Path, file: OutputFile) -> None:
+    with redirected(file):
+        logging.basicConfig(force=True, format="mine %(message)s", level=logging.DEBUG)
+        logging.getLogger("users.own").debug("detail")
+    assert texts(HereReader(tmp_path).read()) == ["mine detail"]
+
+
+def test_a_disk_that_refuses_the_file_does_not_stop_the_users_print(file: OutputFile) -> None:
+    file.close()
+    with redirected(file) as (out, _):
+        print("first")
+        print("second")
+    assert "first\n" in out.getvalue()
+    assert "second\n" in out.getvalue()
+    assert out.getvalue().count("penstock logs gets no more of this output") == 1
+
+
+def test_nothing_is_captured_outside_of_an_actor() -> None:
+    assert capture_subtask(JOB) is None
+    assert capture_job_master(JOB) is None
+    assert not isinstance(sys.stdout, _Tee)
+
+
+# -- reading ------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_gives_each_line_once(tmp_path: Path, file: OutputFile) -> None:
+    reader = HereReader(tmp_path)
+    file.add("out", "one\n")
+    assert texts(reader.read()) == ["one"]
+    assert reader.read() == []
+    file.add("out", "two\n")
+    assert texts(reader.read()) == ["two"]
+
+
+def test_a_reader_goes_on_in_the_file_that_follows(tmp_path: Path) -> None:
+    file = OutputFile(path_of(tmp_path), HEADER, max_bytes=2_000)
+    reader = HereReader(tmp_path)
+    file.add("out", "x" * 1_500 + "\n")
+    reader.read()
+    file.add("out", "after\n" + "y" * 500 + "\n")
+    file.close()
+    assert texts(reader.read())[0] == "after"
+
+
+def test_lines_of_all_subtasks_stand_in_the_order_of_their_times(tmp_path: Path) -> None:
+    files = [OutputFile(path_of(tmp_path, index=i), {**HEADER, "index": i}) for i in range(3)]
+    for i in range(9):
+        files[i % 3].add("out", f"{i}\n")
+    for file in files:
+        file.close()
+    assert texts(HereReader(tmp_path).read()) == [str(i) for i in range(9)]
+
+
+def test_only_the_lines_that_were_asked_for_come(tmp_path: Path) -> None:
+    for vertex, index in (("count", 0), ("count", 1), ("lines", 0)):
+        file = OutputFile(path_of(tmp_path, vertex, index), {**HEADER, "vertex": vertex, "index": index})
+        file.add("out", f"{vertex}{index}\n")
+        file.close()
+    master = OutputFile(path_of(tmp_path, JOB_MASTER, None), {**HEADER, "vertex": JOB_MASTER, "index": None})
+    master.add("out", "master\n")
+    master.close()
+    assert texts(HereReader(tmp_path, ["count"]).read()) == ["count0", "count1"]
+    assert texts(HereReader(tmp_path, ["count"], 1).read()) == ["count1"]
+    assert texts(HereReader(tmp_path, None, 0).read()) == ["count0", "lines0"]
+    assert texts(HereReader(tmp_path, [JOB_MASTER]).read()) == ["master"]
+    assert len(HereReader(tmp_path).read()) == 4
+
+
+def test_a_vertex_named_like_the_job_master_is_told_from_it() -> None:
+    assert log_file_name(JOB, JOB_MASTER, 0, "1") != log_file_name(JOB, JOB_MASTER, None, "1")
+
+
+def test_a_file_whose_first_line_is_not_whole_yet_is_left_for_later(tmp_path: Path) -> None:
+    path = path_of(tmp_path)
+    path.write_text(json.dumps(HEADER)[:20])
+    reader = HereReader(tmp_path)
+    assert reader.read() == []
+    path.write_text(json.dumps(HEADER) + "\n2026-01-01T00:00:00.000000Z out hello\n")
+    assert texts(reader.read()) == ["hello"]
+
+
+def test_files_of_other_jobs_are_not_touched(tmp_path: Path) -> None:
+    (tmp_path / log_file_name("words-11", "count", 0, "1")).write_text("{}\nx out y\n")
+    assert read_files(log_file_pattern(JOB), {}, tmp_path) == []
+
+
+def test_bytes_that_are_no_text_do_not_stop_the_reader(tmp_path: Path) -> None:
+    path = path_of(tmp_path)
+    path.write_bytes(json.dumps(HEADER).encode() + b"\n2026-01-01T00:00:00.000000Z out \xff\xfe\n")
+    assert len(HereReader(tmp_path).read()) == 1

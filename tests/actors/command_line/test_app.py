@@ -1,0 +1,174 @@
+"""What needs no cluster of the command line: how it looks, and what it says where there is no cluster."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from rich.console import Console, RenderableType
+
+from penstock.actors.client.jobs import KnownJob
+from penstock.actors.command_line.views import jobs_table, operators_table, snapshot_view, status_view
+from penstock.actors.shared.job_report import JobReport, OperatorInfo
+from penstock.runtime import JobStatus
+from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.state_processor.inspection import SnapshotSummary
+
+PENSTOCK = [sys.executable, "-m", "penstock.actors.command_line"]
+
+
+def text(parts: Iterable[RenderableType], width: int = 160) -> str:
+    screen = io.StringIO()
+    console = Console(file=screen, width=width, markup=False, emoji=False)
+    for part in parts:
+        console.print(part)
+    return screen.getvalue()
+
+
+def report(status: JobStatus = JobStatus.FAILED) -> JobReport:
+    return JobReport(
+        "words-1",
+        "words",
+        status,
+        0.0,
+        3_725.0,
+        JobStatistics(
+            status,
+            3,
+            2,
+            5,
+            1,
+            7,
+            {"lines": OperatorStatistics(0, 1_234_567, 2, 1), "out": OperatorStatistics(1_000)},
+        ),
+        failure="operator 'out' (subtask 1 of 2) broke\nTraceback ...",
+        history=("04:00:00.000 created -> deploying", "04:00:01.000 running -> failing: out[0]: broke"),
+        storage="/checkpoints",
+        warnings=("take care",),
+        operators=(
+            OperatorInfo("lines", "source(FileSource)", "lines", 2, is_source=True),
+            OperatorInfo("pick", "map(lambda [bold])", "lines", 2),
+            OperatorInfo("out", "sink(FileSink)", "out", 2, is_sink=True),
+        ),
+        checkpoint_history=(
+            CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 1.0, 4, 4, 0.25, 999),
+            CheckpointRecord(
+                8,
+                2,
+                SnapshotKind.CHECKPOINT,
+                CheckpointStatus.FAILED,
+                2.0,
+                failure=CheckpointFailureReason.CHECKPOINT_EXPIRED,
+                detail="after 600 s",
+            ),
+        ),
+    )
+
+
+def test_the_list_has_one_line_a_job_with_what_one_looks_for_first() -> None:
+    lost = KnownJob(report(JobStatus.RUNNING), has_master=False)
+    table = text([jobs_table([KnownJob(report(), has_master=False), lost])])
+    first, second, third = table.splitlines()
+    assert " ".join(first.split()) == "job name state submitted duration attempt restarts in out"
+    assert second.split()[:3] == ["words-1", "words", "failed"]
+    assert second.split()[-5:] == ["1:02:05", "3", "2", "1,234,567", "1,000"]
+    assert third.split()[2] == "lost"
+
+
+def test_the_status_tells_state_cause_way_operators_and_checkpoints() -> None:
+    shown = text(status_view(report()))
+    for expected in (
+        "words-1",
+        "3 (2 restarts)",
+        "1,234,567 in, 1,000 out",
+        "warning: take care",
+        "failed because of\n  operator 'out' (subtask 1 of 2) broke\n  Traceback ...",
+        "running -> failing: out[0]: broke",
+        "5 completed, 1 failed, last completed: 7",
+        "in /checkpoints",
+        "0.25 s",
+        CheckpointFailureReason.CHECKPOINT_EXPIRED.value + " after 600 s",
+    ):
+        assert expected in shown
+
+
+def test_an_operator_without_counters_yet_has_none_instead_of_zeros() -> None:
+    lines = text([operators_table(report())]).splitlines()
+    assert lines[2].split()[-4:] == ["-"] * 4
+    assert "map(lambda [bold])" in lines[2], "no markup in the users' names"
+
+
+def test_a_job_without_checkpoints_says_so() -> None:
+    bare = JobReport("j", "j", JobStatus.RUNNING, 0.0, 1.0, JobStatistics(JobStatus.RUNNING))
+    assert "the job takes no checkpoints" in text(status_view(bare))
+
+
+def test_a_snapshot_tells_how_long_each_subtask_took_for_it() -> None:
+    measured = {SubtaskId("count", 1): CheckpointMetrics(0.001, 0.25, 0.002, 0.5, 1_000, 2_000)}
+    known = SnapshotSummary("/s", "checkpoint", 7, 1, 1.0, 3.0, 2_000, 1, (), measured)
+    row = text(snapshot_view(known)).splitlines()[-1]
+    assert " ".join(row.split()) == "count[1] 1.0 ms 250.0 ms 2.0 ms 500.0 ms 1,000 B 2,000 B"
+    unknown = SnapshotSummary("/s", "checkpoint", 7, 1, 1.0, 3.0, 2_000, 1, ())
+    assert "by subtask" not in text(snapshot_view(unknown))
+
+
+def run(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return subprocess.run(
+        [*PENSTOCK, *arguments],
+        env={**env, **environment},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path: Path, by: str) -> None:
+    address = f"127.0.0.1:{closed_port()}"
+    done = (
+        run(tmp_path, "list", "--address", address)
+        if by == "option"
+        else run(tmp_path, "list", RAY_ADDRESS=address)
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert f"no Ray cluster answers at '{address}'" in line
+
+
+def test_an_address_that_is_none_is_one_clear_line_too(tmp_path: Path) -> None:
+    done = run(tmp_path, "status", "words", "--address", "not an address")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_names_every_command(tmp_path: Path) -> None:
+    done = run(tmp_path, "--help")
+    assert done.returncode == 0
+    for command in ("list", "status", "cancel", "logs"):
+        assert command in done.stdout
+
+
+def test_an_unknown_command_is_a_usage_error(tmp_path: Path) -> None:
+    assert run(tmp_path, "frobnicate").returncode == 2

@@ -1,0 +1,156 @@
+"""Snapshots on the command line, as far as no cluster is needed: looking into them, starting from them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.actors.client.executor import with_restore
+from penstock.actors.command_line.app import app
+from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.errors import ConfigurationError, RestoreError, StorageError
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.io.connectors.splitting import FileSplit
+from penstock.runtime.io.storage import open_location
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.handles import InlineHandle, MasterState, OperatorState
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.step_savepoints import take_savepoint
+
+SHOWS_ENVIRONMENT = (
+    "import os, sys; print(os.environ['PENSTOCK_RESTORE_FROM'], "
+    "os.environ['PENSTOCK_ALLOW_NON_RESTORED_STATE'], *sys.argv[1:]); sys.exit(3)"
+)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A savepoint on disk."""
+    env = StreamEnvironment("count", parallelism=2)
+    numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=1_000_000))
+    numbers.key_by(lambda i: i % 300).reduce("largest", max).sink("out", CollectSink(InMemoryCollector()))
+    job = StepJob(
+        build_execution_graph(env.build()),
+        JobConfig(checkpointing=Checkpointing(every=1)),
+        MemoryStorage(),
+        Random(2).randrange,
+        open_location=open_location,
+    )
+    job.run(60)
+    take_savepoint(job, open_location, str(tmp_path / "saved"))
+    return (tmp_path / "saved").rename(tmp_path / "under another name")
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_a_savepoint_is_looked_into_without_a_cluster(saved: Path) -> None:
+    shown = run("inspect", saved)
+    for expected in (f"named from  {saved}", "positions of numbers", "IndexRange("):
+        assert expected in shown
+    (line,) = [line.split() for line in shown.splitlines() if line.startswith("largest")]
+    assert line[:3] == ["largest", "2", "128"]
+    assert line[-3:] == ["reduce", "keyed", "300"]
+    told = json.loads(run("inspect", saved / "metadata", "--json"))
+    assert (told["kind"], told["location"]) == ("savepoint", str(saved))
+    operators = {operator["operator_id"]: operator for operator in told["operators"]}
+    assert operators["largest"]["states"][0]["entries"] == 300
+    assert operators["numbers"]["parallelism"] == 2
+
+
+def test_coordinators_and_master_hooks_are_shown_and_nothing_of_them_is_unpickled(tmp_path: Path) -> None:
+    codec = ValueCodec()
+    splits = InlineHandle(codec.dumps((True, [FileSplit("a.txt", 9, 0, 9), FileSplit("b.txt", 5, 0, 5)])))
+    pickled = InlineHandle(codec.dumps((True, [Random(1)])))
+    operators = {
+        name: OperatorState(name, 2, 128, coordinator=held)
+        for name, held in (("files", splits), ("others", pickled))
+    }
+    masters = (MasterState("outside [queue]", b"four"),)
+    size = splits.size + pickled.size + 4
+    kind = SnapshotKind.SAVEPOINT
+    taken = CompletedCheckpoint(3, 1, kind, operators, 0.0, 1.0, size=size, master_states=masters)
+    complete_elsewhere(open_location(str(tmp_path), create=True), taken)
+
+    shown = run("inspect", tmp_path)
+    for expected in (
+        f"{size:,} B in 0 files",
+        f"coordinator of files: {splits.size} B, splits that no reader has: 2",
+        "FileSplit(path='b.txt'",
+        f"coordinator of others: {pickled.size:,} B\n",
+        f"{pickled.size} bytes of a type that is not known here",
+    ):
+        assert expected in shown
+    assert ["outside", "[queue]", "4", "B"] in [line.split() for line in shown.splitlines()]
+    told = json.loads(run("inspect", tmp_path, "--json"))
+    assert [held["size"] for held in told["operators"]] == [splits.size, pickled.size]
+    assert told["operators"][0]["coordinator"]["unassigned"] == 2
+    assert told["masters"] == [{"identifier": "outside [queue]", "size": 4}]
+    assert told["size"] == size
+    assert "splits that no reader has: 1" in run("inspect", tmp_path, "--allow-pickle")
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ("nothing", StorageError, "nothing is no folder"),
+        ("", RestoreError, "there is no snapshot at .*name the folder of a savepoint"),
+    ],
+)
+def test_a_place_without_a_snapshot_is_named(
+    saved: Path, place: str, error: type[Exception], message: str
+) -> None:
+    for command in (["inspect"], ["restore"]):
+        more = ["python"] if command == ["restore"] else []
+        with pytest.raises(error, match=message):
+            run(*command, saved.parent / place, *more)
+
+
+def test_a_program_is_run_with_the_snapshot_that_its_job_is_to_start_from(
+    saved: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["restore", "--allow-non-restored-state", str(saved), sys.executable, "-c", SHOWS_ENVIRONMENT]
+    done = CliRunner().invoke(app, [*command, "--input", "x"])
+    assert done.exit_code == 3
+    assert capfd.readouterr().out == f"{saved} 1 --input x\n"
+
+
+def test_a_program_that_is_not_there_is_named(saved: Path) -> None:
+    with pytest.raises(ConfigurationError, match="'no-such-program' can't be run"):
+        run("restore", saved, "no-such-program")
+
+
+def test_a_job_takes_the_snapshot_of_its_environment_unless_it_names_one(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert with_restore(JobConfig()).restore_from is None
+    monkeypatch.setenv("PENSTOCK_RESTORE_FROM", str(saved))
+    assert with_restore(JobConfig()).restore_from == str(saved)
+    assert not with_restore(JobConfig()).allow_non_restored_state
+    monkeypatch.setenv("PENSTOCK_ALLOW_NON_RESTORED_STATE", "1")
+    assert with_restore(JobConfig()).allow_non_restored_state
+    monkeypatch.chdir(saved.parent)
+    own = with_restore(JobConfig(restore_from="mine"))
+    assert (own.restore_from, own.allow_non_restored_state) == (str(saved.parent / "mine"), False)
+
+
+@pytest.mark.parametrize("text", ["count", "count=", "=3", "count=x", "count=-1"])
+def test_a_parallelism_that_can_not_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="give OPERATOR=N"):
+        run("rescale", "job", "--", text)

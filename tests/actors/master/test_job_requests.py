@@ -1,0 +1,186 @@
+"""What users ask of a job, at moments that are hard to meet on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from penstock.actors.master.job_requests import JobRequests
+from penstock.actors.shared.savepoint_answers import SavepointAnswer, SavepointRefused, SavepointTaken
+from penstock.runtime import JobStatus
+from penstock.runtime.checkpoint.coordinator.requests import (
+    CheckpointAnswer,
+    CheckpointCompleted,
+    CheckpointFailed,
+)
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+
+REFUSED = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, "too late")
+SAVED = CompletedCheckpoint(1, 1, SnapshotKind.SYNC_SAVEPOINT, {}, 0.0, 0.0)
+
+
+def stopped(state: JobState, savepoint: str | None) -> SavepointAnswer:
+    """The answer to a stop that the scheduler refuses, while the job's last report is still being written."""
+
+    async def scenario() -> SavepointAnswer:
+        ended = asyncio.Event()
+
+        def refuse(request: object, on_answer: Any) -> None:
+            on_answer(REFUSED)
+            asyncio.get_running_loop().call_soon(ended.set)
+
+        scheduler = SimpleNamespace(state=state, stop_with_savepoint=refuse)
+        report = SimpleNamespace(savepoint=savepoint, status=JobStatus.FINISHED, failure=None)
+        with ThreadPoolExecutor(1) as pool:
+            requests = JobRequests(
+                cast("Any", scheduler), "/jobs", lambda call: call(), pool, ended, lambda: cast("Any", report)
+            )
+            return await asyncio.wait_for(requests.stop(drain=False, target=None), 30)
+
+    return asyncio.run(scenario())
+
+
+def test_a_stop_that_has_been_done_already_is_answered_with_its_savepoint() -> None:
+    assert stopped(JobState.FINISHED, "/jobs/j/savepoint-1-1") == SavepointTaken("/jobs/j/savepoint-1-1")
+
+
+def test_a_stop_of_a_job_that_ended_by_itself_says_so() -> None:
+    assert stopped(JobState.FINISHED, None) == SavepointRefused("the job has ended: finished")
+
+
+def test_a_stop_that_a_running_job_refuses_is_refused() -> None:
+    answer = stopped(JobState.RUNNING, None)
+    assert isinstance(answer, SavepointRefused)
+    assert answer.why.startswith("too late")
+
+
+class StoppingJob:
+    """A job whose stops are answered when the test says so; used inside an event loop."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.ended = asyncio.Event()
+        self.asked: asyncio.Queue[Any] = asyncio.Queue()
+        self.scheduler = SimpleNamespace(state=JobState.RUNNING, stop_with_savepoint=self._stop)
+        self.report = SimpleNamespace(
+            savepoint="/jobs/j/savepoint-1-1", status=JobStatus.FINISHED, failure=None
+        )
+        self.requests = JobRequests(
+            cast("Any", self.scheduler),
+            "/jobs",
+            lambda call: call(),
+            pool,
+            self.ended,
+            lambda: cast("Any", self.report),
+        )
+
+    def _stop(self, request: object, on_answer: Any) -> None:
+        self.scheduler.state = JobState.STOPPING
+        self.asked.put_nowait(on_answer)
+
+    def stop(self, **request: Any) -> asyncio.Task[SavepointAnswer]:
+        return asyncio.create_task(self.requests.stop(**{"drain": False, "target": None, **request}))
+
+    async def both(self) -> tuple[asyncio.Task[SavepointAnswer], asyncio.Task[SavepointAnswer], Any]:
+        """Two stops, the second while the first runs, and how to answer the scheduler's one request."""
+        first = self.stop()
+        on_answer = await self.asked.get()
+        second = self.stop()
+        await asyncio.sleep(0)  # the second one's first step
+        return first, second, on_answer
+
+
+def in_a_loop(scenario: Callable[[StoppingJob], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            await asyncio.wait_for(scenario(StoppingJob(pool)), 30)
+
+    asyncio.run(run())
+
+
+def test_whoever_stops_a_job_that_is_being_stopped_is_refused_likewise_when_it_goes_on() -> None:
+    async def scenario(job: StoppingJob) -> None:
+        first, second, on_answer = await job.both()
+        job.scheduler.state = JobState.RUNNING
+        on_answer(REFUSED)
+        assert isinstance(await first, SavepointRefused)
+        assert await second == await first
+        again = job.stop(drain=True)  # nothing is left of the first one
+        (await job.asked.get())(CheckpointCompleted(SAVED))
+        job.ended.set()
+        assert isinstance(await again, SavepointTaken)
+
+    in_a_loop(scenario)
+
+
+def test_whoever_stops_a_job_that_is_being_stopped_waits_for_the_same_end() -> None:
+    async def scenario(job: StoppingJob) -> None:
+        first, second, on_answer = await job.both()
+        on_answer(CheckpointCompleted(SAVED))
+        job.ended.set()
+        assert await first == await second == SavepointTaken("/jobs/j/savepoint-1-1")
+        assert job.asked.empty()
+
+    in_a_loop(scenario)
+
+
+def test_a_job_that_is_being_stopped_can_not_be_stopped_in_another_way(tmp_path: Path) -> None:
+    place = str(tmp_path / "saved")
+
+    async def scenario(job: StoppingJob) -> None:
+        first = job.stop(target=place)
+        on_answer = await job.asked.get()
+        for other in ({"target": place, "drain": True}, {"target": str(tmp_path)}, {}):
+            answer = await job.stop(**other)
+            assert isinstance(answer, SavepointRefused)
+            assert f"already, without drain, with a savepoint in {place}: ask for the same" in answer.why
+        on_answer(CheckpointCompleted(SAVED))
+        job.ended.set()
+        assert isinstance(await first, SavepointTaken)
+
+    in_a_loop(scenario)
+
+
+def test_a_job_that_an_earlier_job_master_has_stopped_is_waited_for() -> None:
+    async def scenario(job: StoppingJob) -> None:
+        job.scheduler.state = JobState.STOPPING
+        waiting = job.stop(drain=True)
+        await asyncio.sleep(0)
+        job.ended.set()
+        assert isinstance(await waiting, SavepointTaken)
+        assert job.asked.empty()
+
+    in_a_loop(scenario)
+
+
+def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> str | None:
+    """What comes back when the coordinator gives this answer, after the job has come up."""
+
+    async def scenario() -> str | None:
+        end = asyncio.Event()
+        if ended:
+            end.set()
+        scheduler = SimpleNamespace(
+            state=JobState.RESTARTING, trigger_checkpoint=lambda on_answer: on_answer(answer)
+        )
+        asyncio.get_running_loop().call_soon(setattr, scheduler, "state", JobState.RUNNING)
+        report = SimpleNamespace(status=JobStatus.FINISHED)
+        with ThreadPoolExecutor(1) as pool:
+            requests = JobRequests(
+                cast("Any", scheduler), "/jobs", lambda call: call(), pool, end, lambda: cast("Any", report)
+            )
+            return await asyncio.wait_for(requests.checkpoint(), 30)
+
+    return asyncio.run(scenario())
+
+
+def test_a_checkpoint_that_is_asked_for_is_answered_with_nothing_or_with_why_there_is_none() -> None:
+    assert asked_for_a_checkpoint(CheckpointCompleted(cast("Any", None))) is None
+    assert asked_for_a_checkpoint(REFUSED) == "too late (not_all_required_tasks_running)"
+    assert asked_for_a_checkpoint(REFUSED, ended=True) == "the job has ended: finished"

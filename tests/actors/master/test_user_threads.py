@@ -1,0 +1,28 @@
+"""Users' code in a JobMaster: what hangs holds nothing else back, nor the end of the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+from penstock.actors.master.user_threads import UserThreads
+
+HANGS = """
+import threading
+from penstock.actors.master.user_threads import UserThreads
+UserThreads("user-code").submit(threading.Event().wait)
+"""
+
+
+def test_calls_that_hang_hold_no_other_call_back() -> None:
+    threads, release, done = UserThreads("user-code"), threading.Event(), threading.Event()
+    for _ in range(50):
+        threads.submit(lambda: release.wait(30))
+    threads.submit(done.set)
+    assert done.wait(30)
+    release.set()
+
+
+def test_a_process_ends_although_a_call_hangs() -> None:
+    assert subprocess.run([sys.executable, "-c", HANGS], timeout=300, check=False).returncode == 0

@@ -1,0 +1,58 @@
+"""Python's cycle collector in a process that processes batches."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.actors.shared.cycle_collector import spare_long_lived_objects
+
+
+class Node:
+    """An object that can refer to itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture(autouse=True)
+def _collector_as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def test_what_exists_is_not_looked_at_again_and_later_cycles_are_found() -> None:
+    old = Node()
+    spare_long_lived_objects()
+    new = weakref.ref(Node())
+
+    assert not any(each is old for each in gc.get_objects())
+    assert new() is not None
+    gc.collect()
+    assert new() is None
+
+
+def test_cycles_of_an_attempt_that_is_over_go_when_the_next_one_is_deployed() -> None:
+    spare_long_lived_objects()
+    node = Node()
+    over = weakref.ref(node)
+    spare_long_lived_objects()
+    del node
+    spare_long_lived_objects()
+
+    assert over() is None
+
+
+def test_a_batch_of_some_thousand_containers_brings_about_no_collection() -> None:
+    spare_long_lived_objects()
+    before = gc.get_stats()[0]["collections"]
+    for _ in range(20):
+        batch = [(number, str(number)) for number in range(4096)]
+        del batch
+
+    assert gc.get_stats()[0]["collections"] == before

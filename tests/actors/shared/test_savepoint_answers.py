@@ -1,0 +1,40 @@
+"""What a savepoint's answer becomes for whoever asked for it."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from penstock.actors.shared.savepoint_answers import (
+    SavepointRefused,
+    SavepointTaken,
+    path_of,
+    savepoint_answer,
+)
+from penstock.runtime import SavepointError, SavepointStillNeededWarning
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+
+SAVED = CompletedCheckpoint(7, 1, SnapshotKind.SAVEPOINT, {}, 0.0, 0.0, location="/saved/savepoint-j-7-1")
+
+
+def test_a_savepoint_that_the_job_needs_no_more_is_its_url_and_nothing_else() -> None:
+    with warnings.catch_warnings(action="error"):
+        assert path_of(savepoint_answer(CheckpointCompleted(SAVED), "/jobs"), "j") == SAVED.location
+
+
+def test_a_savepoint_that_the_job_still_builds_on_is_its_url_with_a_warning_that_says_so() -> None:
+    answer = savepoint_answer(CheckpointCompleted(SAVED, still_needed="disk full"), "/jobs")
+    assert isinstance(answer, SavepointTaken)
+    with pytest.warns(SavepointStillNeededWarning, match="job j still builds on it: disk full") as warned:
+        assert path_of(answer, "j") == SAVED.location
+    (warning,) = (each.message for each in warned)
+    assert isinstance(warning, SavepointStillNeededWarning)
+    assert warning.path == SAVED.location
+
+
+def test_no_savepoint_is_an_error_that_says_why() -> None:
+    with pytest.raises(SavepointError, match="no savepoint of job j: disk full"):
+        path_of(SavepointRefused("disk full"), "j")

@@ -1,0 +1,125 @@
+"""The checker of prose finds what it is made for, and leaves alone what only looks like it."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+
+if str(TOOLS) not in sys.path:
+    sys.path.append(str(TOOLS))
+
+prose = importlib.import_module("check_prose")
+
+
+def found_in(tmp_path: Path, name: str, text: str, limit: int = 5) -> list[tuple[int, str]]:
+    (tmp_path / name).write_text(text)
+    return [(finding.line, finding.rule) for finding in prose.check(tmp_path, [name], limit)]
+
+
+LONG = "One two three four five six."
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (f"Short one.\n\n{LONG}\n", [3]),
+        (f"- An item.\n- {LONG}\n", [2]),
+        (f"| cell | {LONG} |\n", [1]),
+        ("One two three.\nFour five six.\n", []),
+        ("One two three\nfour five six.\n", [1]),
+        ("One two `three. four five` six.\n", []),
+        ("One [two three](https://a/b) four `x y` six.\n", [1]),
+        (f"```text\n{LONG}\n```\nShort.\n", []),
+        ("One two, e.g. Three four five.\n", [1]),
+        ("# One two three four five six\n", []),
+    ],
+)
+def test_sentences_of_documents_are_counted(text: str, lines: list[int], tmp_path: Path) -> None:
+    assert found_in(tmp_path, "a.md", text) == [(line, "long-sentence") for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        (f'"""{LONG}"""\n', [1]),
+        (f'"""Short.\n\n{LONG}\n"""\n', [3]),
+        (f"x = 1  # {LONG}\n", [1]),
+        ("# One two three\n# four five six.\n", [1]),
+        ("x = 1  # One two three\ny = 2  # four five six\n", []),
+        (f'x = "{LONG}"\n', []),
+        (
+            '"""Short.\n\nExample:\n    >>> one(two)\n    one two three four five six\n"""\n',
+            [],
+        ),
+        ('"""Such::\n\n    one two three four five six\n\nEnd.\n"""\n', []),
+        ("#!one two three four five six\n# type: one two three four five six\n", []),
+    ],
+)
+def test_sentences_of_docstrings_and_comments_are_counted(
+    source: str, lines: list[int], tmp_path: Path
+) -> None:
+    assert found_in(tmp_path, "a.py", source) == [(line, "long-sentence") for line in lines]
+
+
+def function(name: str, signature: str, entry: str) -> str:
+    return f'def {name}({signature}):\n    """Do.\n\n    Args:\n        {entry}\n    """\n\n\n'
+
+
+@pytest.mark.parametrize(
+    ("signature", "entry", "is_empty"),
+    [
+        ("job_id: str", "job_id: The job.", True),
+        ("graph: JobGraph", "graph: Of the job.", True),
+        ("graph: JobGraph", "graph: Validated.", False),
+        ("timeout: float", "timeout: Seconds.", False),
+        ("mode: str", "mode: A `mode`.", False),
+    ],
+)
+def test_a_description_without_a_word_of_its_own_is_found(
+    signature: str, entry: str, is_empty: bool, tmp_path: Path
+) -> None:
+    found = found_in(tmp_path, "a.py", function("run", signature, entry), limit=25)
+    assert found == ([(5, "repeats-signature")] if is_empty else [])
+
+
+def test_fields_of_classes_are_looked_at_too(tmp_path: Path) -> None:
+    source = 'class A:\n    """Do.\n\n    Attributes:\n        rows: The rows.\n    """\n\n    rows: int\n'
+    assert found_in(tmp_path, "a.py", source) == [(5, "repeats-signature")]
+
+
+def test_a_private_docstring_that_says_its_name_again_is_found(tmp_path: Path) -> None:
+    function = 'def {}close_file(file):\n    """Close the file."""\n\n\n'
+    source = function.format("_") + function.format("")
+    assert found_in(tmp_path, "a.py", source) == [(2, "repeats-signature")]
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_boilerplate"),
+    [
+        ("clock: Time.", True),
+        ("clock: Monotonic seconds.", False),
+        ("clock: See `Clock`.", False),
+        ("clock: Told by whoever runs the job.", False),
+    ],
+)
+def test_the_same_few_words_in_many_docstrings_are_found(
+    entry: str, is_boilerplate: bool, tmp_path: Path
+) -> None:
+    thrice = "".join(function(f"f{number}", "clock", entry) for number in range(3))
+    assert found_in(tmp_path, "a.py", thrice, limit=25) == []
+    found = found_in(tmp_path, "a.py", thrice + function("f3", "clock", entry), limit=25)
+    assert {rule for _, rule in found} == ({"repeated-argument"} if is_boilerplate else set())
+    assert len(found) == (4 if is_boilerplate else 0)
+
+
+def test_it_runs_as_a_program_on_the_whole_project() -> None:
+    done = subprocess.run(
+        [sys.executable, TOOLS / "check_prose.py"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1].startswith("all ")

@@ -1,0 +1,355 @@
+"""Checks the prose of the project: docstrings, comments and documents.
+
+`docs/style.md` has the rules. Three of them can be checked by a program:
+
+- `long-sentence`: a sentence has more words than the limit.
+- `repeated-argument`: the same few words describe the same argument in more than three docstrings.
+- `repeats-signature`: the description of an argument has no word that its name and type do not have.
+
+The second rule allows descriptions of five words or more, and those that name a unit or code. Public methods
+repeat what their readers need.
+
+Run without arguments it prints the number of findings in each folder. With files or folders it lists them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+#: The most words that a sentence may have.
+LIMIT: Final = 25
+#: How often the same description of an argument may stand in docstrings.
+REPEATS: Final = 3
+#: A repeated description with at least so many words is taken to be of use.
+USEFUL: Final = 5
+
+RULES: Final = ("long-sentence", "repeated-argument", "repeats-signature")
+
+#: Words that say nothing by themselves.
+EMPTY_WORDS: Final = frozenset(
+    """
+    a an and are as at be by for from given has have if in into is it its make makes of on one or
+    return returns that the their them they this to was what which with
+    """.split()  # noqa: SIM905
+)
+
+_UNIT = re.compile(r"\b(micro|milli)?seconds?\b|\bbytes?\b|`", re.IGNORECASE)
+_SECTION = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Example|Examples|Note|Notes):$")
+_ENTRY = re.compile(r"(\*{0,2}\w+)(?: \([^)]*\))?: +(\S.*)$")
+_ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s+")
+_CODE = re.compile(r"``?[^`]+``?")
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.!?][\"')\]*_]*\s+(?=[^a-z])")
+_DIRECTIVE = re.compile(r"#\s*(!|type:|noqa|ruff:|fmt:|mypy:|pragma|-\*-)")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A place where the prose breaks a rule."""
+
+    path: str
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines that belong together: a paragraph, an item of a list, a cell of a table."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The description of one argument or attribute, with the words of its signature."""
+
+    path: str
+    line: int
+    name: str
+    text: str
+    signature: frozenset[str]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text; code and links count as one."""
+    plain = _CODE.sub("code", _LINK.sub(r"\1", text))
+    return [word for word in plain.split() if re.search(r"\w", word)]
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a block. Periods inside code end none."""
+    codes: list[str] = []
+
+    def hide(match: re.Match[str]) -> str:
+        codes.append(match[0])
+        return f"\0{len(codes) - 1}\0"
+
+    hidden = _CODE.sub(hide, text)
+    marked = _END.sub(lambda end: f"{end[0].rstrip()}\1", hidden)
+    return [re.sub(r"\0(\d+)\0", lambda m: codes[int(m[1])], part) for part in marked.split("\1")]
+
+
+def prose_blocks(text: str, first_line: int = 1) -> Iterator[Block]:
+    """The blocks of a docstring or document, without code, headings of sections and pictures."""
+    gathered: list[str] = []
+    start = first_line
+    fence = ""
+    code_indent: int | None = None
+    after_doctest = False
+
+    def flush() -> Iterator[Block]:
+        if gathered:
+            yield Block(start, " ".join(gathered))
+            gathered.clear()
+
+    for number, raw in enumerate(text.splitlines(), first_line):
+        line = raw.strip()
+        indent = len(raw) - len(raw.lstrip())
+        if fence or line.startswith(("```", "~~~")):
+            yield from flush()
+            fence = "" if fence and line.startswith(fence) else fence or line[:3]
+            continue
+        if code_indent is not None and line and indent <= code_indent:
+            code_indent = None
+        if not line:
+            yield from flush()
+            after_doctest = False
+            continue
+        if line.startswith(">>>"):
+            after_doctest = True
+        if after_doctest or code_indent is not None or _SECTION.match(line) or line.startswith(("#", "<!--")):
+            yield from flush()
+            continue
+        if line.startswith("|"):
+            yield from flush()
+            for cell in line.strip("|").split("|"):
+                yield Block(number, cell.strip())
+            continue
+        if _ITEM.match(line) or _ENTRY.match(line):
+            yield from flush()
+        if not gathered:
+            start = number
+        gathered.append(_ITEM.sub("", line, count=1))
+        if line.endswith("::"):
+            code_indent = indent
+            yield from flush()
+    yield from flush()
+
+
+def comment_blocks(source: str) -> Iterator[Block]:
+    """The comments of a module. Whole lines below each other are one block."""
+    gathered: list[str] = []
+    start = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or _DIRECTIVE.match(token.string):
+            continue
+        line, column = token.start
+        whole = not token.line[:column].strip()
+        if gathered and (line != last + 1 or not whole):
+            yield from prose_blocks("\n".join(gathered), start)
+            gathered = []
+        if not gathered:
+            start = line
+        gathered.append(token.string.lstrip("#:").removeprefix(" "))
+        last = line if whole else 0
+    if gathered:
+        yield from prose_blocks("\n".join(gathered), start)
+
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def documented(tree: ast.Module) -> Iterator[tuple[Documented, str, int]]:
+    """Everything that has a docstring, with the docstring and its first line."""
+    for node in ast.walk(tree):
+        if isinstance(node, Documented):
+            text = ast.get_docstring(node, clean=True)
+            if text:
+                yield node, text, node.body[0].lineno
+
+
+def identifier_words(text: str) -> set[str]:
+    """The words that identifiers are made of, in lower case and without a plural s."""
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", text)
+    return {part.lower().rstrip("s") for part in parts}
+
+
+def own_words(node: Documented, name: str) -> frozenset[str]:
+    """What a signature says about one argument or field: its name, its type, and whose it is."""
+    annotations: dict[str, ast.expr | None] = {}
+    if isinstance(node, ast.ClassDef):
+        for field in node.body:
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                annotations[field.target.id] = field.annotation
+    elif not isinstance(node, ast.Module):
+        args = node.args
+        both = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+        annotations = {arg.arg: arg.annotation for arg in both if arg is not None}
+    annotation = annotations.get(name.lstrip("*"))
+    owner = "" if isinstance(node, ast.Module) else node.name
+    return frozenset(identifier_words(f"{owner} {name} {ast.unparse(annotation) if annotation else ''}"))
+
+
+def signature_words(node: Documented) -> frozenset[str]:
+    """The words of a whole signature."""
+    if isinstance(node, ast.Module):
+        return frozenset()
+    if isinstance(node, ast.ClassDef):
+        told = [ast.unparse(n) for n in node.body if isinstance(n, ast.AnnAssign)]
+    else:
+        told = [ast.unparse(node.args), ast.unparse(node.returns) if node.returns else ""]
+    return frozenset(identifier_words(" ".join([node.name, *told])))
+
+
+def entries(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line offset, name and description of everything below `Args:` and `Attributes:`."""
+    lines = text.splitlines()
+    inside, indent = False, 0
+    found: list[tuple[int, str, str]] = []
+    for number, line in enumerate(lines):
+        section = _SECTION.match(line.strip())
+        if section:
+            inside, indent = section[1] in ("Args", "Attributes"), 0
+        elif inside and line.strip():
+            depth = len(line) - len(line.lstrip())
+            indent = indent or depth
+            match = _ENTRY.match(line.strip())
+            if match and depth == indent:
+                found.append((number, match[1], match[2]))
+            elif found and depth > indent:
+                found[-1] = (*found[-1][:2], f"{found[-1][2]} {line.strip()}")
+            else:
+                inside = False
+    yield from found
+
+
+def says_nothing_new(text: str, signature: frozenset[str]) -> bool:
+    """Whether a text has no word of its own."""
+    told = {word.lower().strip("s") for word in re.findall(r"[A-Za-z]+|\d+", text)}
+    told -= {word.strip("s") for word in EMPTY_WORDS}
+    plain = {word.strip("s") for word in signature}
+    return told <= plain and "`" not in text
+
+
+def check_text(path: str, blocks: Iterator[Block], limit: int) -> Iterator[Finding]:
+    """The sentences that are longer than the limit."""
+    for block in blocks:
+        for sentence in sentences(block.text):
+            count = len(words(sentence))
+            if count > limit:
+                yield Finding(path, block.line, "long-sentence", f"{count} words: {sentence}")
+
+
+def check_module(path: str, source: str, limit: int) -> tuple[list[Finding], list[Entry]]:
+    """What is wrong in one module, and its entries, which are compared with those of other modules."""
+    found = list(check_text(path, comment_blocks(source), limit))
+    listed: list[Entry] = []
+    for node, text, line in documented(ast.parse(source)):
+        found.extend(check_text(path, prose_blocks(text, line), limit))
+        for offset, name, description in entries(text):
+            listed.append(Entry(path, line + offset, name, description, own_words(node, name)))
+        private = not isinstance(node, ast.Module) and node.name.startswith("_")
+        if private and len(text.splitlines()) == 1 and says_nothing_new(text, signature_words(node)):
+            found.append(Finding(path, line, "repeats-signature", text))
+    for entry in listed:
+        if says_nothing_new(entry.text, entry.signature):
+            found.append(Finding(path, entry.line, "repeats-signature", f"{entry.name}: {entry.text}"))
+    return found, listed
+
+
+def repeated(listed: Sequence[Entry]) -> Iterator[Finding]:
+    """The entries that stand in too many docstrings."""
+    places: defaultdict[tuple[str, str], list[Entry]] = defaultdict(list)
+    for entry in listed:
+        places[entry.name, entry.text].append(entry)
+    for (name, text), same in places.items():
+        if len(same) > REPEATS and len(words(text)) < USEFUL and not _UNIT.search(text):
+            for entry in same:
+                told = f"{len(same)} times: {name}: {text}"
+                yield Finding(entry.path, entry.line, "repeated-argument", told)
+
+
+def check(root: Path, paths: Sequence[str], limit: int) -> list[Finding]:
+    """All findings in these files.
+
+    Args:
+        root: The folder that the paths are relative to.
+        paths: Python modules and Markdown documents.
+        limit: The most words of a sentence.
+    """
+    found: list[Finding] = []
+    listed: list[Entry] = []
+    for path in paths:
+        text = (root / path).read_text(encoding="utf-8")
+        if path.endswith(".md"):
+            found.extend(check_text(path, prose_blocks(text), limit))
+        else:
+            here, entries_here = check_module(path, text, limit)
+            found.extend(here)
+            listed.extend(entries_here)
+    found.extend(repeated(listed))
+    return sorted(found, key=lambda f: (f.path, f.line))
+
+
+def project_files(root: Path) -> list[str]:
+    """Modules and documents that are under version control, or new and not ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py", "*.md"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    return sorted({path for path in listed.splitlines() if (root / path).is_file()})
+
+
+def counts_by_folder(found: Sequence[Finding]) -> str:
+    """A table: how many findings of each rule each folder has."""
+    tables: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for finding in found:
+        tables[str(Path(finding.path).parent)][finding.rule] += 1
+        tables["all"][finding.rule] += 1
+    lines = [f"{'':45}" + "".join(f"{rule:>20}" for rule in RULES)]
+    for folder in [*sorted(set(tables) - {"all"}), "all"]:
+        lines.append(f"{folder:45}" + "".join(f"{tables[folder][rule]:>20}" for rule in RULES))
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the check as a program; 1 means that `--strict` was given and something was found."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("within", nargs="*", help="files or folders whose findings are listed")
+    parser.add_argument("--limit", type=int, default=LIMIT, help=f"words of a sentence (default: {LIMIT})")
+    parser.add_argument("--strict", action="store_true", help="fail when something is found")
+    options = parser.parse_args(arguments)
+    root = Path(__file__).resolve().parents[1]
+    found = check(root, project_files(root), options.limit)
+    if options.within or options.strict:
+        within = [folder.rstrip("/") for folder in options.within]
+        shown = [f for f in found if not within or any(is_within(f.path, folder) for folder in within)]
+        print("\n".join(map(str, shown)) or "no findings")
+        return 1 if shown and options.strict else 0
+    print(counts_by_folder(found))
+    return 0
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path is this file, or lies in this folder."""
+    return path == folder or path.startswith(f"{folder}/") or folder == "."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
