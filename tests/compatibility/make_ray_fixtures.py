@@ -36,7 +36,7 @@ def main(target: str) -> None:
 def started(folder: Path) -> Any:
     """Start a job, let it fail once, and rescale it."""
     write_input(folder)
-    job: Any = environment(folder).submit()
+    job: Any = environment(folder, compacts=True).submit()
     until(job, lambda report: report.statistics.restarts >= 1 and report.status is JobStatus.RUNNING)
     done = job.statistics().completed_checkpoints
     until(job, lambda report: report.statistics.completed_checkpoints >= done + 3)

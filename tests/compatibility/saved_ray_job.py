@@ -5,7 +5,6 @@ Its source hands out files on request and has a master hook, which gives every c
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from penstock.runtime import (
     SourceReader,
     StreamEnvironment,
 )
-from penstock.runtime.checkpoint.decision_log import DecisionLog
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 
 #: This record fails the job, once.
 FATAL: Final = 47
@@ -55,9 +54,10 @@ class CutHook:
 
     identifier = "cuts"
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, compacts: bool) -> None:
         self.restored = Path(folder, "restored")
-        compact_often()
+        if compacts:
+            compact_often()
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float) -> Cut:
         return cut_of(checkpoint_id)
@@ -86,20 +86,18 @@ def compact_often() -> None:
 class FilesWithCuts(OnRequest[Any]):
     """Small files on request, read slowly, with a master hook."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, compacts: bool) -> None:
         super().__init__(Paced(folder))
-        self.folder = folder
+        self.folder, self.compacts = folder, compacts
 
     def master_hook(self) -> CutHook:
-        return CutHook(self.folder)
+        return CutHook(self.folder, self.compacts)
 
 
 class Paced:
     def __init__(self, folder: str) -> None:
         self.go = Path(folder, "go")
-        self.inner: Source[Any] = FileSource.json_lines(
-            f"{ROOT}/in/small-*.jsonl", filesystem=Placed(folder)
-        )
+        self.inner: Source[Any] = FileSource.json_lines(f"{ROOT}/in/small-*.jsonl", filesystem=Placed(folder))
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         return self.inner.splits(parallelism)
@@ -135,8 +133,8 @@ class FailsOnce:
         return row
 
 
-def environment(folder: Path, parallelism: int = 2) -> StreamEnvironment:
-    """The job, whose files and checkpoints are in a folder."""
+def environment(folder: Path, parallelism: int = 2, *, compacts: bool = False) -> StreamEnvironment:
+    """The job, whose files and checkpoints are in a folder; its log is compacted often, if that is wanted."""
     env = StreamEnvironment(
         "kept",
         parallelism=parallelism,
@@ -146,7 +144,7 @@ def environment(folder: Path, parallelism: int = 2) -> StreamEnvironment:
         ),
         restart=FixedDelay(attempts=5, delay=0.1),
     )
-    rows = env.from_source("files", FilesWithCuts(str(folder)))
+    rows = env.from_source("files", FilesWithCuts(str(folder), compacts))
     keyed = rows.map(FailsOnce(str(folder)), id="fails-once").key_by(word_of)
     sink = FileSink.json(f"{ROOT}/out", filesystem=Placed(folder))
     keyed.process("counted", Counted(dict)).sink("out", sink)
@@ -164,7 +162,3 @@ def write_input(folder: Path) -> None:
 
 def expected_rows() -> Iterable[Any]:
     return counted(map(record, range(RECORDS)), word_of)
-
-
-def words() -> Counter[str]:
-    return Counter(word_of(record(i)) for i in range(RECORDS))
