@@ -6,7 +6,6 @@ next process answers. One that has left after the job's end has left a record, w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from math import inf
 from typing import Any, Final, TypeVar
@@ -17,7 +16,9 @@ from penstock.actors.client.deadlines import Deadline, answer_deadline
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.runtime.errors import DeploymentError
+from penstock.runtime.execution.absence import BETWEEN_CALLS, Absence
 
 T = TypeVar("T")
 
@@ -27,7 +28,6 @@ ANSWER_TIMEOUT: Final = 120.0
 _RETURN_TIMEOUT: Final = 120.0
 #: How long Ray may take to find the name of a JobMaster.
 _NAME_TIMEOUT: Final = 5.0
-_RETRY_DELAY: Final = 0.2
 
 
 class MasterCalls:
@@ -79,36 +79,33 @@ class MasterCalls:
             JobTimeoutError: The deadline has passed.
             DeploymentError: There is no JobMaster, and the job has left no record of its end.
         """
-        away_since: float | None = None
-        while True:
-            patience, asked = _RETURN_TIMEOUT, time.monotonic()
-            try:
-                master = ray.get_actor(master_name(self._job_id), namespace=NAMESPACE)
-                answer: T = ray.get(call(master), timeout=deadline.left())
-                return answer
-            except ray.exceptions.GetTimeoutError as error:
-                raise deadline.error() from error
-            except ray.exceptions.ActorUnavailableError as error:
-                problem: Exception = error
-            except (ValueError, ray.exceptions.RayActorError) as error:
-                record = self._record_of_end()
-                if record is not None:
-                    return from_record(record)
-                problem = error
-                if isinstance(error, ValueError):  # Ray knows no such actor, not even one that comes back
-                    patience = _NAME_TIMEOUT
-            now = time.monotonic()
-            if away_since is None or now - asked > _NAME_TIMEOUT:  # it was there until now
-                away_since = now
-            self._wait_for_it(now - away_since > patience, deadline, problem)
+        records: list[dict[str, Any]] = []
 
-    def _wait_for_it(self, is_gone: bool, deadline: Deadline, problem: Exception) -> None:
-        if is_gone:
+        def patience(error: BaseException) -> float | None:
+            if isinstance(error, ray.exceptions.ActorUnavailableError):
+                return _RETURN_TIMEOUT
+            if not isinstance(error, ValueError | ray.exceptions.RayActorError):
+                return None
+            record = self._record_of_end()
+            if record is not None:
+                records.append(record)
+                return None
+            # Of a `ValueError`: Ray knows no such actor, not even one that comes back.
+            return _NAME_TIMEOUT if isinstance(error, ValueError) else _RETURN_TIMEOUT
+
+        absence = Absence(BETWEEN_CALLS, present_after=_NAME_TIMEOUT)
+        repeated = RepeatedCall[T](lambda: call(self._find()), "the JobMaster", patience, absence=absence)
+        if not repeated.wait(deadline.left()):
+            raise deadline.error() from repeated.error
+        if records:
+            return from_record(records[-1])
+        if repeated.gave_up:
             msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
-            raise DeploymentError(msg) from problem
-        if deadline.has_passed:
-            raise deadline.error() from problem
-        time.sleep(deadline.left(at_most=_RETRY_DELAY) or 0.0)
+            raise DeploymentError(msg) from repeated.error
+        return repeated.result()
+
+    def _find(self) -> Any:
+        return ray.get_actor(master_name(self._job_id), namespace=NAMESPACE)
 
     def _record_of_end(self) -> dict[str, Any] | None:
         record = load_from_cluster(self._job_id)

@@ -14,10 +14,12 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared.messages import SubtaskReport
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 
 logger = logging.getLogger(__name__)
 
-_RETRY_DELAY = 0.5
+#: Reports are repeated as long as the attempt goes on.
+_repeat = while_unavailable()
 
 
 class MasterLink:
@@ -50,17 +52,18 @@ class MasterLink:
         task.add_done_callback(self._sending.discard)
 
     async def _send(self, report: SubtaskReport) -> None:
-        while not self._closed:
-            try:
-                await self._master.report.remote(self._attempt, report)
-            except ray.exceptions.ActorUnavailableError:
-                await asyncio.sleep(_RETRY_DELAY)
-            except ray.exceptions.RayActorError as error:
-                logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
-                return
-            except Exception:
-                # The JobMaster has failed over it and deals with that itself; repeating it would not help.
-                logger.exception("the JobMaster could not take a %s", type(report).__name__)
-                return
-            else:
-                return
+        def make() -> Any:
+            return self._master.report.remote(self._attempt, report)
+
+        try:
+            await RepeatedCall[None](make, "the JobMaster", self._patience).awaited()
+        except ray.exceptions.ActorUnavailableError:
+            return  # the attempt is over
+        except ray.exceptions.RayActorError as error:
+            logger.warning("the JobMaster is gone, a report was not delivered: %s", error)
+        except Exception:
+            # The JobMaster has failed over it and deals with that itself; repeating it would not help.
+            logger.exception("the JobMaster could not take a %s", type(report).__name__)
+
+    def _patience(self, error: BaseException) -> float | None:
+        return None if self._closed else _repeat(error)

@@ -1,4 +1,4 @@
-"""Makes importable what tests share, which lies beside this file, and gives them files for frames."""
+"""Makes importable what tests share, here and in the tests of actors, and gives them files for frames."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bridge.frame_store import FrameStore
+from penstock.bridge.receive_buffer.frame_store import FrameStore
 
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
+_HERE = Path(__file__).parent
+for _folder in (_HERE, _HERE.parent / "actors" / "shared"):
+    if str(_folder) not in sys.path:
+        sys.path.insert(0, str(_folder))
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from jobs.talking import talking_job
 from penstock.actors import RayJobHandle
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.actors.command_line.app import app
+from penstock.actors.shared.answers import NoAnswerError, answer_of
 from penstock.actors.shared.job_report import JobReport
-from penstock.bridge.answers import NoAnswerError, answer_of
 from penstock.runtime import JobStatus, JobTimeoutError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 

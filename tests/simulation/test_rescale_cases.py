@@ -13,11 +13,11 @@ import pytest
 from jobs.rescaling import CASES, Case
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.faults import FaultKind
-from penstock.runtime.testing.simulation.job import FIRST_JOB, SECOND_JOB
-from penstock.runtime.testing.simulation.rescaling import SHAPES, RescaledBy, rescale_scenario
-from penstock.runtime.testing.simulation.scenario import HandlerMode
+from penstock.runtime.testing.simulation.cases.rescaling import SHAPES, RescaledBy, rescale_scenario
+from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SECOND_JOB
+from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode
 from penstock.runtime.testing.simulation.simulation import Simulation, SimulationResult
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 
@@ -108,7 +108,7 @@ def test_data_in_flight_comes_up_at_another_parallelism_in_every_shape_and_eithe
 
 def committed_by(simulation: Simulation) -> tuple[set[int], set[int]]:
     """The subtasks of the sink that have written anything: in the first attempt of all, and in the last."""
-    transactions = simulation.world.system.transactions("sink-5")
+    transactions = simulation.system.transactions("sink-5")
     order = [FIRST_JOB, SECOND_JOB]
     attempts = {(order.index(job), attempt) for _, _, job, attempt, _ in transactions}
     by_attempt = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.testing.simulation.faults import FaultKind
-from penstock.runtime.testing.simulation.scenario import HandlerMode
+from penstock.runtime.testing.simulation.cases.stress import FAILURES, happened_failures, stress_scenario
+from penstock.runtime.testing.simulation.jobs.scenario import HandlerMode
 from penstock.runtime.testing.simulation.simulation import Simulation
-from penstock.runtime.testing.simulation.stress import FAILURES, happened_failures, stress_scenario
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 

@@ -21,7 +21,8 @@ from penstock.runtime.io.connectors.csv_encoder import CsvSinkFormat
 from penstock.runtime.io.connectors.encoder import SinkFormat
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.file_sink_writer import FileSinkWriter, PendingFile
-from penstock.runtime.io.connectors.filesystem import FileSystem, absolute, filesystem_for
+from penstock.runtime.io.connectors.filesystem import FileSystem, absolute
+from penstock.runtime.io.connectors.filesystem_of_url import filesystem_for
 from penstock.runtime.io.connectors.json_encoder import JsonSinkFormat
 from penstock.runtime.io.connectors.parquet_encoder import ParquetSinkFormat
 from penstock.runtime.io.connectors.part_names import IN_PROGRESS, PartNames

@@ -16,7 +16,8 @@ from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.bad_records import OnError, checked_on_error
 from penstock.runtime.io.connectors.csv import CsvFormat
 from penstock.runtime.io.connectors.file_reader import FileFormat, FileReader
-from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, absolute, filesystem_for
+from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem, absolute
+from penstock.runtime.io.connectors.filesystem_of_url import filesystem_for
 from penstock.runtime.io.connectors.json_lines import JsonLinesFormat
 from penstock.runtime.io.connectors.line_cursor import checked_encoding
 from penstock.runtime.io.connectors.listing import list_files

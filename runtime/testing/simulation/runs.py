@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.runtime.testing.simulation.faults import FaultCounts, FaultKind
-from penstock.runtime.testing.simulation.scenario import draw_scenario
+from penstock.runtime.testing.simulation.jobs.scenario import draw_scenario
 from penstock.runtime.testing.simulation.simulation import Simulation, SimulationResult
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 
 #: How a failing seed is run again.
 REPLAY: Final = "python -m penstock.runtime.testing.simulation --seed {seed} --trace"

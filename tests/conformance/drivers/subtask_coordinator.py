@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from drivers.barrier import same_order
 from drivers.differences import different
 
+from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
 from penstock.runtime.checkpoint.subtask.operator_snapshot import (
     OperatorSnapshot,
     SubtaskSnapshotTask,
@@ -108,7 +108,7 @@ class RecordedSnapshot(SubtaskSnapshotTask):
 
 
 class SubtaskRun:
-    """One coordinator under test; it is the task, its outputs and its responder."""
+    """One coordinator under test; it is the state, the outputs and the responder."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.events: list[Recorded] = []
@@ -121,8 +121,9 @@ class SubtaskRun:
         self.in_flight: InFlight | None = None
         if config["unaligned"]:
             writer = RecordingChannelState(self.storage, self.runner, self.events)
-            self.in_flight = InFlight(OutputCapture(self, writer, ManualTimers(clock)), writer)
+            self.in_flight = InFlight(BarrierSender(self, writer, ManualTimers(clock)), writer)
         self.coordinator = SubtaskCheckpointCoordinator(
+            self,
             self,
             self,
             self.runner,
@@ -132,7 +133,7 @@ class SubtaskRun:
             decline_overtaken=False,
         )
 
-    # -- the task -------------------------------------------------------------------------------------------
+    # -- the state and the outputs ----------------------------------------------------------------------
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
         self.events.append({"prepare": checkpoint_id})
@@ -155,10 +156,10 @@ class SubtaskRun:
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
         return []
 
-    def capture_input(self, checkpoint_id: int) -> None:
+    def capture_rest(self, checkpoint_id: int) -> None:
         self.events.append({"prepare_input": checkpoint_id})
 
-    def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+    def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         if self.snapshot_fails:
             self.snapshot_fails = False
             msg = "the case says that it fails"
@@ -174,16 +175,16 @@ class SubtaskRun:
         task.events = self.events
         return task
 
-    def tell_operators_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self.events.append({"operator": "notify_complete", "checkpoint": checkpoint_id})
 
-    def confirm_state(self, checkpoint_id: int) -> None:
+    def confirm(self, checkpoint_id: int) -> None:
         self.events.append({"state_manager": "complete", "checkpoint": checkpoint_id})
 
-    def tell_operators_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self.events.append({"operator": "notify_aborted", "checkpoint": checkpoint_id})
 
-    def forget_state(self, checkpoint_id: int) -> None:
+    def forget(self, checkpoint_id: int) -> None:
         self.events.append({"state_manager": "aborted", "checkpoint": checkpoint_id})
 
     # -- the responder --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.
 COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
 
 
-class Bench:
+class RecordingTask:
     """A handler, with a task and an input that write down what they are told."""
 
     def __init__(self, mode: CheckpointingMode, channels: int, policy: EndOfPartitionPolicy = COUNTS) -> None:
@@ -68,13 +68,13 @@ class Bench:
     ],
 )
 def test_mode_and_channels_select_the_handler(mode: CheckpointingMode, channels: int, kind: type) -> None:
-    assert type(Bench(mode, channels).handler) is kind
+    assert type(RecordingTask(mode, channels).handler) is kind
 
 
 @pytest.mark.parametrize("mode", CheckpointingMode)
 def test_input_without_channels_has_no_handler(mode: CheckpointingMode) -> None:
     with pytest.raises(ValueError, match="at least one channel"):
-        Bench(mode, 0)
+        RecordingTask(mode, 0)
 
 
 # -- ends ---------------------------------------------------------------------------------------------------
@@ -82,64 +82,64 @@ def test_input_without_channels_has_no_handler(mode: CheckpointingMode) -> None:
 
 @pytest.mark.parametrize("mode", CheckpointingMode)
 def test_end_of_the_last_missing_channel_triggers_when_ends_count(mode: CheckpointingMode) -> None:
-    bench = Bench(mode, 3)
-    bench.barrier(0, 1)
-    bench.end(1)
-    assert bench.triggered == []
-    bench.end(2)
-    assert (bench.triggered, bench.aborted, bench.blocked) == ([1], [], set())
+    task = RecordingTask(mode, 3)
+    task.barrier(0, 1)
+    task.end(1)
+    assert task.triggered == []
+    task.end(2)
+    assert (task.triggered, task.aborted, task.blocked) == ([1], [], set())
 
 
 @pytest.mark.parametrize("mode", CheckpointingMode)
 def test_ended_channel_owes_no_later_barrier_when_ends_count(mode: CheckpointingMode) -> None:
-    bench = Bench(mode, 2)
-    bench.end(1)
-    bench.barrier(0, 1)
-    bench.barrier(0, 2)
-    assert (bench.triggered, bench.blocked) == ([1, 2], set())
+    task = RecordingTask(mode, 2)
+    task.end(1)
+    task.barrier(0, 1)
+    task.barrier(0, 2)
+    assert (task.triggered, task.blocked) == ([1, 2], set())
 
 
 def test_channel_that_ends_behind_its_barrier_leaves_the_others_to_come() -> None:
-    bench = Bench(AT_LEAST_ONCE, 3)
-    bench.barrier(0, 1)
-    bench.end(0)
-    bench.barrier(1, 1)
-    assert bench.triggered == []
-    bench.barrier(2, 1)
-    assert bench.triggered == [1]
-    assert bench.handler.statistics().ignored == 0
+    task = RecordingTask(AT_LEAST_ONCE, 3)
+    task.barrier(0, 1)
+    task.end(0)
+    task.barrier(1, 1)
+    assert task.triggered == []
+    task.barrier(2, 1)
+    assert task.triggered == [1]
+    assert task.handler.statistics().ignored == 0
 
 
 def test_end_that_completes_several_pending_checkpoints_triggers_all_in_order() -> None:
-    bench = Bench(AT_LEAST_ONCE, 2)
+    task = RecordingTask(AT_LEAST_ONCE, 2)
     for checkpoint_id in (1, 2, 4):
-        bench.barrier(0, checkpoint_id)
-    bench.end(1)
-    assert (bench.triggered, bench.aborted, bench.handler.pending) == ([1, 2, 4], [], ())
+        task.barrier(0, checkpoint_id)
+    task.end(1)
+    assert (task.triggered, task.aborted, task.handler.pending) == ([1, 2, 4], [], ())
 
 
 def test_end_does_not_bring_a_cancelled_checkpoint_back() -> None:
-    bench = Bench(AT_LEAST_ONCE, 2)
-    bench.barrier(0, 1)
-    bench.cancel(0, 2)
-    bench.end(1)
-    assert (bench.triggered, bench.aborted) == ([], [1, 2])
+    task = RecordingTask(AT_LEAST_ONCE, 2)
+    task.barrier(0, 1)
+    task.cancel(0, 2)
+    task.end(1)
+    assert (task.triggered, task.aborted) == ([], [1, 2])
 
 
 @pytest.mark.parametrize("mode", CheckpointingMode)
 def test_end_aborts_each_pending_checkpoint_once_when_ends_abort(mode: CheckpointingMode) -> None:
-    bench = Bench(mode, 3, ABORTS)
-    bench.barrier(0, 1)
-    bench.end(1)
-    bench.end(2)
-    assert (bench.triggered, bench.aborted, bench.blocked) == ([], [1], set())
+    task = RecordingTask(mode, 3, ABORTS)
+    task.barrier(0, 1)
+    task.end(1)
+    task.end(2)
+    assert (task.triggered, task.aborted, task.blocked) == ([], [1], set())
 
 
 def test_tracker_waits_for_ended_channels_when_ends_abort() -> None:
-    bench = Bench(AT_LEAST_ONCE, 2, ABORTS)
-    bench.end(1)
-    bench.barrier(0, 1)
-    assert bench.triggered == []
+    task = RecordingTask(AT_LEAST_ONCE, 2, ABORTS)
+    task.end(1)
+    task.barrier(0, 1)
+    assert task.triggered == []
 
 
 @pytest.mark.parametrize("policy", EndOfPartitionPolicy)
@@ -148,67 +148,67 @@ def test_tracker_waits_for_ended_channels_when_ends_abort() -> None:
 def test_event_on_an_ended_channel_is_corrupt(
     mode: CheckpointingMode, policy: EndOfPartitionPolicy, channels: int
 ) -> None:
-    bench = Bench(mode, channels, policy)
-    bench.end(0)
+    task = RecordingTask(mode, channels, policy)
+    task.end(0)
     late: list[Callable[[], None]] = [
-        lambda: bench.barrier(0, 1),
-        lambda: bench.cancel(0, 1),
-        lambda: bench.end(0),
+        lambda: task.barrier(0, 1),
+        lambda: task.cancel(0, 1),
+        lambda: task.end(0),
     ]
     for event in late:
         with pytest.raises(StreamCorruptError, match="channel 0, which has ended"):
             event()
     with pytest.raises(StreamCorruptError, match="channel 7, which does not exist"):
-        bench.barrier(7, 1)
+        task.barrier(7, 1)
 
 
 # -- late, repeated and backward ids ------------------------------------------------------------------------
 
 
 def test_barrier_that_is_repeated_during_its_alignment_is_corrupt() -> None:
-    bench = Bench(EXACTLY_ONCE, 2)
-    bench.barrier(0, 1)
+    task = RecordingTask(EXACTLY_ONCE, 2)
+    task.barrier(0, 1)
     with pytest.raises(StreamCorruptError, match="channel 0 delivered the barrier of checkpoint 1 twice"):
-        bench.barrier(0, 1)
+        task.barrier(0, 1)
 
 
 def test_repeated_barrier_does_not_stand_for_another_channel_in_the_tracker() -> None:
-    bench = Bench(AT_LEAST_ONCE, 2)
-    bench.barrier(0, 1)
-    bench.barrier(0, 1)
-    assert bench.triggered == []
-    assert bench.handler.statistics().ignored == 1
+    task = RecordingTask(AT_LEAST_ONCE, 2)
+    task.barrier(0, 1)
+    task.barrier(0, 1)
+    assert task.triggered == []
+    assert task.handler.statistics().ignored == 1
 
 
 @pytest.mark.parametrize("mode", CheckpointingMode)
 def test_ids_that_go_backwards_on_a_channel_are_ignored_and_counted(mode: CheckpointingMode) -> None:
-    bench = Bench(mode, 2)
-    bench.barrier(0, 5)
-    bench.barrier(1, 5)
-    bench.barrier(0, 3)
-    bench.cancel(1, 4)
-    assert (bench.triggered, bench.aborted, bench.blocked) == ([5], [], set())
-    assert bench.handler.statistics().ignored == 2
-    assert bench.handler.latest_checkpoint_id == 5
+    task = RecordingTask(mode, 2)
+    task.barrier(0, 5)
+    task.barrier(1, 5)
+    task.barrier(0, 3)
+    task.cancel(1, 4)
+    assert (task.triggered, task.aborted, task.blocked) == ([5], [], set())
+    assert task.handler.statistics().ignored == 2
+    assert task.handler.latest_checkpoint_id == 5
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("mode", CheckpointingMode)
 def test_marker_of_an_unknown_newer_checkpoint_aborts_it(mode: CheckpointingMode, channels: int) -> None:
-    bench = Bench(mode, channels)
-    bench.cancel(0, 7)
-    assert (bench.aborted, bench.handler.latest_checkpoint_id) == ([7], 7)
+    task = RecordingTask(mode, channels)
+    task.cancel(0, 7)
+    assert (task.aborted, task.handler.latest_checkpoint_id) == ([7], 7)
 
 
 def test_checkpoint_that_was_pushed_out_of_the_tracker_is_forgotten_without_a_word() -> None:
-    bench = Bench(AT_LEAST_ONCE, 2)
+    task = RecordingTask(AT_LEAST_ONCE, 2)
     for checkpoint_id in range(MAX_PENDING + 1):
-        bench.barrier(0, checkpoint_id)
-    assert len(bench.handler.pending) == MAX_PENDING
-    bench.barrier(1, 0)
-    assert bench.triggered == []
-    bench.barrier(1, 1)
-    assert (bench.triggered, bench.aborted) == ([1], [])
+        task.barrier(0, checkpoint_id)
+    assert len(task.handler.pending) == MAX_PENDING
+    task.barrier(1, 0)
+    assert task.triggered == []
+    task.barrier(1, 1)
+    assert (task.triggered, task.aborted) == ([1], [])
 
 
 # -- what handlers tell about themselves ------------------------------------------------------------------
@@ -218,63 +218,61 @@ def test_checkpoint_that_was_pushed_out_of_the_tracker_is_forgotten_without_a_wo
 def test_times_run_from_the_trigger_to_the_first_barrier_and_from_there_to_the_last(
     mode: CheckpointingMode,
 ) -> None:
-    bench = Bench(mode, 2)
-    bench.clock.advance(3)
-    bench.barrier(0, 1, timestamp=1000.0)
-    bench.clock.advance(2)
-    bench.barrier(1, 1, timestamp=1000.0)
-    assert bench.times == [(3.0, 2.0)]
-    assert (bench.handler.start_delay, bench.handler.alignment_duration) == (3.0, 2.0)
+    task = RecordingTask(mode, 2)
+    task.clock.advance(3)
+    task.barrier(0, 1, timestamp=1000.0)
+    task.clock.advance(2)
+    task.barrier(1, 1, timestamp=1000.0)
+    assert task.times == [(3.0, 2.0)]
+    assert (task.handler.start_delay, task.handler.alignment_duration) == (3.0, 2.0)
 
 
 def test_running_alignment_says_how_long_it_has_lasted() -> None:
-    bench = Bench(EXACTLY_ONCE, 2)
-    bench.barrier(0, 1)
-    bench.clock.advance(4)
-    assert bench.handler.alignment_duration == 4.0
-    bench.cancel(1, 1)
-    bench.clock.advance(4)
-    assert bench.handler.alignment_duration == 4.0
+    task = RecordingTask(EXACTLY_ONCE, 2)
+    task.barrier(0, 1)
+    task.clock.advance(4)
+    assert task.handler.alignment_duration == 4.0
+    task.cancel(1, 1)
+    task.clock.advance(4)
+    assert task.handler.alignment_duration == 4.0
 
 
 @pytest.mark.parametrize("channels", [1, 2])
 def test_barrier_from_a_clock_that_is_ahead_has_no_negative_delay(channels: int) -> None:
-    bench = Bench(EXACTLY_ONCE, channels)
+    task = RecordingTask(EXACTLY_ONCE, channels)
     for channel in range(channels):
-        bench.barrier(channel, 1, timestamp=2000.0)
-    assert bench.times == [(0.0, 0.0)]
+        task.barrier(channel, 1, timestamp=2000.0)
+    assert task.times == [(0.0, 0.0)]
 
 
 @pytest.mark.parametrize("mode", CheckpointingMode)
-def test_all_barriers_are_received_when_none_is_waited_for(mode: CheckpointingMode) -> None:
-    bench = Bench(mode, 2)
-    received = bench.handler.all_barriers_received
-    assert not received(1)
-    bench.barrier(0, 1)
-    assert not received(1)
-    bench.barrier(1, 1)
-    assert received(1)
-    bench.barrier(0, 2)
-    bench.cancel(1, 2)
-    assert received(2)
-    assert not received(3)
+def test_checkpoint_is_pending_until_its_last_barrier_or_its_cancellation(mode: CheckpointingMode) -> None:
+    task = RecordingTask(mode, 2)
+    assert task.handler.pending == ()
+    task.barrier(0, 1)
+    assert task.handler.pending == (1,)
+    task.barrier(1, 1)
+    assert task.handler.pending == ()
+    task.barrier(0, 2)
+    task.cancel(1, 2)
+    assert task.handler.pending == ()
 
 
-def test_all_barriers_of_a_single_channel_are_received_with_the_first() -> None:
-    bench = Bench(EXACTLY_ONCE, 1)
-    assert not bench.handler.all_barriers_received(1)
-    bench.barrier(0, 1)
-    assert bench.handler.all_barriers_received(1)
+@pytest.mark.parametrize("mode", CheckpointingMode)
+def test_nothing_is_pending_on_a_single_channel(mode: CheckpointingMode) -> None:
+    task = RecordingTask(mode, 1)
+    task.barrier(0, 1)
+    assert task.handler.pending == ()
 
 
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("mode", CheckpointingMode)
 def test_statistics_count_outcomes(mode: CheckpointingMode, channels: int) -> None:
-    bench = Bench(mode, channels)
+    task = RecordingTask(mode, channels)
     for channel in range(channels):
-        bench.barrier(channel, 1)
-    bench.cancel(0, 2)
-    statistics = bench.handler.statistics()
+        task.barrier(channel, 1)
+    task.cancel(0, 2)
+    statistics = task.handler.statistics()
     assert (statistics.triggered, statistics.aborted, statistics.pending) == (1, 1, 0)
     assert statistics.latest_checkpoint_id == 2
 

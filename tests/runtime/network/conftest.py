@@ -1,4 +1,4 @@
-"""Makes the benches importable that lie beside this file."""
+"""Makes `sending_channel` importable, which lies beside this file."""
 
 from __future__ import annotations
 

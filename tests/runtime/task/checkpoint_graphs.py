@@ -1,13 +1,13 @@
-"""Small jobs whose one subtask takes checkpoints in a bench."""
+"""Small jobs whose one subtask takes checkpoints in a make_subtask."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from subtask_bench import Bench, Log, LoggingSink, ScriptedSource
+from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup
 
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
@@ -27,7 +27,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 
-MakeBench = Callable[..., Bench]
+MakeSubtask = Callable[..., SubtaskSetup]
 ENDLESS = GeneratorSource(lambda i: i)
 
 
@@ -68,7 +68,7 @@ def listed(state: OperatorSubtaskState, name: str) -> list[Any]:
     return [ValueCodec().loads(atom) for atom in decode_atoms(handle.state.data, "here")]
 
 
-def keyed(task: Bench, snapshot: SubtaskSnapshot) -> dict[Any, Any]:
+def keyed(task: SubtaskSetup, snapshot: SubtaskSnapshot) -> dict[Any, Any]:
     """The keyed state of a snapshot, read as a restore reads it."""
 
     class Files:

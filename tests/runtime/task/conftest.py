@@ -1,4 +1,4 @@
-"""Makes `subtask_bench` importable, which lies beside this file, and closes the benches of a test."""
+"""Makes `subtask_setup` importable, which lies beside this file, and closes the subtasks of a test."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:
     sys.path.insert(0, _HERE)
 
-from subtask_bench import CHECKPOINTING, Bench, Log  # noqa: E402 (the path comes first)
+from subtask_setup import CHECKPOINTING, Log, SubtaskSetup  # noqa: E402 (the path comes first)
 
 
 @pytest.fixture
@@ -25,12 +25,14 @@ def log() -> Log:
 
 
 @pytest.fixture
-def bench() -> Iterator[Callable[..., Bench]]:
-    """Makes benches; each is closed at the end."""
-    made: list[Bench] = []
+def make_subtask() -> Iterator[Callable[..., SubtaskSetup]]:
+    """Makes subtasks; each is closed at the end."""
+    made: list[SubtaskSetup] = []
 
-    def make(env: StreamEnvironment, vertex: str, config: JobConfig = CHECKPOINTING, **more: Any) -> Bench:
-        made.append(Bench(env, vertex, config, **more))
+    def make(
+        env: StreamEnvironment, vertex: str, config: JobConfig = CHECKPOINTING, **more: Any
+    ) -> SubtaskSetup:
+        made.append(SubtaskSetup(env, vertex, config, **more))
         return made[-1]
 
     yield make

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from subtask_bench import ScriptedSource, rows
-from work_graphs import MakeBench, mapping, reading, small
+from subtask_setup import ScriptedSource, rows
+from work_graphs import MakeSubtask, mapping, reading, small
 
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.protocols import Polled
@@ -14,8 +14,8 @@ from penstock.runtime.operators.protocols import Polled
 # -- back pressure ------------------------------------------------------------------------------------------
 
 
-def test_no_input_is_taken_while_an_output_has_no_credit(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small())
+def test_no_input_is_taken_while_an_output_has_no_credit(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small())
     task.deliver(rows(*range(6)))
     task.deliver(rows(*range(6, 12)))
     task.run()
@@ -30,15 +30,17 @@ def test_no_input_is_taken_while_an_output_has_no_credit(bench: MakeBench) -> No
     assert task.rows() == list(range(12))
 
 
-def test_blocked_subtask_is_woken_by_a_credit_and_not_by_the_clock(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small())
+def test_blocked_subtask_is_woken_by_a_credit_and_not_by_the_clock(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small())
     task.deliver(rows(*range(6)))
     assert task.run().wake_at is None
 
 
-def test_source_that_waits_for_its_time_does_not_spin_while_an_output_has_no_credit(bench: MakeBench) -> None:
+def test_source_that_waits_for_its_time_does_not_spin_while_an_output_has_no_credit(
+    make_subtask: MakeSubtask,
+) -> None:
     source = ScriptedSource([Polled(rows(1, 2)), Polled(rows(3, 4)), Polled(ready_at=3.0)])
-    task = bench(reading(source), "source", small(credits=1, buffer_rows=4, buffer_timeout=60.0))
+    task = make_subtask(reading(source), "source", small(credits=1, buffer_rows=4, buffer_timeout=60.0))
     assert task.run().wake_at == 3.0
     task.trigger(1)  # closes the open buffers, for which there is no credit
     task.clock.advance(3.0)
@@ -47,8 +49,8 @@ def test_source_that_waits_for_its_time_does_not_spin_while_an_output_has_no_cre
     assert result.wake_at is None or result.wake_at > 3.0
 
 
-def test_time_without_credit_is_counted_as_back_pressure(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small())
+def test_time_without_credit_is_counted_as_back_pressure(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small())
     task.deliver(rows(*range(6)))
     task.run()
     task.clock.advance(7.0)
@@ -61,12 +63,12 @@ def test_time_without_credit_is_counted_as_back_pressure(bench: MakeBench) -> No
     assert task.subtask.statistics().backpressured_seconds == pytest.approx(8.0)
 
 
-def test_output_of_another_edge_blocks_too(bench: MakeBench) -> None:
+def test_output_of_another_edge_blocks_too(make_subtask: MakeSubtask) -> None:
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_source("source", GeneratorSource(lambda i: i)).map(lambda n: n)
     stream.sink("fast", DiscardSink())
     stream.sink("slow", DiscardSink())
-    task = bench(env, "map-1", small())
+    task = make_subtask(env, "map-1", small())
     for first in range(0, 12, 2):
         task.deliver(rows(first, first + 1))
     task.run()
@@ -82,15 +84,15 @@ def test_output_of_another_edge_blocks_too(bench: MakeBench) -> None:
 # -- flushing -----------------------------------------------------------------------------------------------
 
 
-def test_records_leave_at_once_when_the_channel_is_idle(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100))
+def test_records_leave_at_once_when_the_channel_is_idle(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small(buffer_rows=100))
     task.deliver(rows(1))
     task.subtask.step()
     assert task.rows() == [1]
 
 
-def test_records_behind_others_leave_when_the_buffer_timeout_is_over(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=0.5))
+def test_records_behind_others_leave_when_the_buffer_timeout_is_over(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=0.5))
     task.deliver(rows(1))
     task.run()
     task.clock.advance(1.0)
@@ -105,8 +107,8 @@ def test_records_behind_others_leave_when_the_buffer_timeout_is_over(bench: Make
     assert task.rows() == [1, 2, 3]
 
 
-def test_records_behind_others_leave_when_those_are_consumed(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=1.0))
+def test_records_behind_others_leave_when_those_are_consumed(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=1.0))
     task.deliver(rows(1), rows(2))
     task.run()
     task.clock.advance(0.2)
@@ -115,8 +117,10 @@ def test_records_behind_others_leave_when_those_are_consumed(bench: MakeBench) -
     assert task.run().wake_at is None
 
 
-def test_an_idle_channel_rests_a_tenth_of_the_buffer_timeout_after_it_has_sent(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=0.08))
+def test_an_idle_channel_rests_a_tenth_of_the_buffer_timeout_after_it_has_sent(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=0.08))
     task.deliver(rows(1), rows(2))
     task.run()
     task.answer(1)
@@ -130,8 +134,8 @@ def test_an_idle_channel_rests_a_tenth_of_the_buffer_timeout_after_it_has_sent(b
     assert task.rows() == [1, 2, 3]
 
 
-def test_buffer_timeout_of_nothing_lets_nothing_wait(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=0.0, credits=9))
+def test_buffer_timeout_of_nothing_lets_nothing_wait(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small(buffer_rows=100, buffer_timeout=0.0, credits=9))
     for n in range(5):
         task.deliver(rows(n))
     task.run()

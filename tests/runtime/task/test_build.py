@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from subtask_bench import CHECKPOINTING, Bench, Log, LoggingSink, ScriptedSource, rows
+from subtask_setup import CHECKPOINTING, Log, LoggingSink, ScriptedSource, SubtaskSetup, rows
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.map import MapOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
@@ -22,7 +22,7 @@ from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange, SubtaskSnapshot
 from penstock.runtime.snapshot.list_state import decode_atoms
 
-MakeBench = Callable[..., Bench]
+MakeSubtask = Callable[..., SubtaskSetup]
 
 
 def summing(log: Log, *script: Any) -> StreamEnvironment:
@@ -49,9 +49,11 @@ def restore_of(
     return TaskRestore(checkpoint_id, 1, operators, is_savepoint)
 
 
-def summed(bench: MakeBench, log: Log, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> tuple[Bench, Any]:
+def summed(
+    make_subtask: MakeSubtask, log: Log, kind: SnapshotKind = SnapshotKind.CHECKPOINT
+) -> tuple[SubtaskSetup, Any]:
     """A subtask that has taken checkpoint 1 with state of two keys."""
-    task = bench(summing(log), "sum")
+    task = make_subtask(summing(log), "sum")
     barrier = CheckpointBarrier(1, 0.0, CheckpointOptions(kind))
     task.deliver(rows(("a", 1), ("b", 2), ("a", 3)), barrier, rows(("a", 100)))
     task.run()
@@ -59,9 +61,9 @@ def summed(bench: MakeBench, log: Log, kind: SnapshotKind = SnapshotKind.CHECKPO
     return task, task.acknowledged[1]
 
 
-def test_keyed_state_comes_back(bench: MakeBench, log: Log) -> None:
-    before, snapshot = summed(bench, log)
-    task = bench(summing(log), "sum", restore=restore_of(snapshot), storage=before.storage)
+def test_keyed_state_comes_back(make_subtask: MakeSubtask, log: Log) -> None:
+    before, snapshot = summed(make_subtask, log)
+    task = make_subtask(summing(log), "sum", restore=restore_of(snapshot), storage=before.storage)
     task.deliver(rows(("a", 1), ("c", 5)), CheckpointBarrier(2, 0.0, confirmed_id=1))
     task.run()
     task.upload()
@@ -69,9 +71,11 @@ def test_keyed_state_comes_back(bench: MakeBench, log: Log) -> None:
     assert log.calls[-1] == ("commit", [[("a", 5), ("c", 5)]], 2)
 
 
-def test_without_checkpoints_the_keys_that_changed_are_not_collected(bench: MakeBench, log: Log) -> None:
+def test_without_checkpoints_the_keys_that_changed_are_not_collected(
+    make_subtask: MakeSubtask, log: Log
+) -> None:
     for config, kept in ((JobConfig(), 0), (CHECKPOINTING, 3)):
-        task = bench(summing(log), "sum", config)
+        task = make_subtask(summing(log), "sum", config)
         task.deliver(rows(("a", 1), ("b", 2), ("a", 3)), rows(("c", 1)))
         task.run()
         (state,) = task.subtask._parts.backends.values()
@@ -79,10 +83,10 @@ def test_without_checkpoints_the_keys_that_changed_are_not_collected(bench: Make
         assert state.statistics().changed_keys == kept
 
 
-def test_a_job_without_checkpoints_goes_on_from_restored_state(bench: MakeBench, log: Log) -> None:
-    before, snapshot = summed(bench, log)
+def test_a_job_without_checkpoints_goes_on_from_restored_state(make_subtask: MakeSubtask, log: Log) -> None:
+    before, snapshot = summed(make_subtask, log)
     restore = restore_of(snapshot, is_savepoint=True)
-    task = bench(summing(log), "sum", JobConfig(), restore=restore, storage=before.storage)
+    task = make_subtask(summing(log), "sum", JobConfig(), restore=restore, storage=before.storage)
     task.deliver(rows(("a", 1)))
     task.run()
     (state,) = task.subtask._parts.backends.values()
@@ -90,22 +94,24 @@ def test_a_job_without_checkpoints_goes_on_from_restored_state(bench: MakeBench,
     assert state.statistics().changed_keys == 0
 
 
-def test_restored_transactions_are_committed_when_the_subtask_opens(bench: MakeBench, log: Log) -> None:
-    before, snapshot = summed(bench, log)
-    bench(summing(log), "sum", restore=restore_of(snapshot), storage=before.storage)
+def test_restored_transactions_are_committed_when_the_subtask_opens(
+    make_subtask: MakeSubtask, log: Log
+) -> None:
+    before, snapshot = summed(make_subtask, log)
+    make_subtask(summing(log), "sum", restore=restore_of(snapshot), storage=before.storage)
     assert ("commit", [[("a", 1), ("b", 2), ("a", 4)]], 1) in log.calls
 
 
 def test_state_of_a_checkpoint_is_built_on_and_that_of_a_savepoint_is_not(
-    bench: MakeBench, log: Log, monkeypatch: pytest.MonkeyPatch
+    make_subtask: MakeSubtask, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
     for kind in (SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT):
-        before, snapshot = summed(bench, log, kind)
+        before, snapshot = summed(make_subtask, log, kind)
         (handle,) = snapshot.operators["sum"].keyed
         assert len(handle.files) == 1
         restore = TaskRestore(1, 1, {"sum": OperatorRestore((handle,))}, kind.is_savepoint)
-        task = bench(summing(log), "sum", restore=restore, storage=before.storage)
+        task = make_subtask(summing(log), "sum", restore=restore, storage=before.storage)
         task.deliver(rows(("c", 5)), CheckpointBarrier(2, 0.0, confirmed_id=1))
         task.run()
         task.upload()
@@ -115,41 +121,41 @@ def test_state_of_a_checkpoint_is_built_on_and_that_of_a_savepoint_is_not(
 
 
 def test_damaged_state_is_told_with_its_file(
-    bench: MakeBench, log: Log, monkeypatch: pytest.MonkeyPatch
+    make_subtask: MakeSubtask, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
-    before, snapshot = summed(bench, log)
+    before, snapshot = summed(make_subtask, log)
     (handle,) = snapshot.operators["sum"].keyed
     (file,) = (path for path in before.storage.list("") if "sum" in path)
     before.storage.put(file, b"damaged")
     restore = TaskRestore(1, 1, {"sum": OperatorRestore((handle,))})
     with pytest.raises(CorruptSnapshotError, match=file):
-        bench(summing(log), "sum", restore=restore, storage=before.storage)
+        make_subtask(summing(log), "sum", restore=restore, storage=before.storage)
 
 
 def test_source_reads_fresh_splits_on_a_fresh_start_and_restored_ones_otherwise(
-    bench: MakeBench, log: Log
+    make_subtask: MakeSubtask, log: Log
 ) -> None:
     script = [Polled(rows(("a", 1))), Polled(rows(("b", 1))), Polled(ready_at=9.0)]
-    task = bench(summing(log, *script), "source")
+    task = make_subtask(summing(log, *script), "source")
     task.subtask.step()
     snapshot = task.checkpoint(1)
-    again = bench(summing(log, *script), "source", restore=restore_of(snapshot))
+    again = make_subtask(summing(log, *script), "source", restore=restore_of(snapshot))
     again.run_freely()
     assert again.rows() == [("b", 1)]
     assert [call for call in log.calls if call[0] == "reader"] == [("reader", [0]), ("reader", [1])]
 
 
-def test_source_that_has_read_everything_reads_nothing_again(bench: MakeBench, log: Log) -> None:
+def test_source_that_has_read_everything_reads_nothing_again(make_subtask: MakeSubtask, log: Log) -> None:
     restore = TaskRestore(1, 1, {"source": OperatorRestore((), {"splits": []})})
-    task = bench(summing(log, Polled(rows(("a", 1)))), "source", restore=restore)
+    task = make_subtask(summing(log, Polled(rows(("a", 1)))), "source", restore=restore)
     task.run_freely()
     assert task.rows() == []
     assert task.ends == 1
 
 
-def test_operator_that_the_checkpoint_does_not_know_begins_fresh(bench: MakeBench, log: Log) -> None:
-    task = bench(summing(log), "sum", restore=TaskRestore(1, 1, {}))
+def test_operator_that_the_checkpoint_does_not_know_begins_fresh(make_subtask: MakeSubtask, log: Log) -> None:
+    task = make_subtask(summing(log), "sum", restore=TaskRestore(1, 1, {}))
     task.deliver(rows(("a", 1)), CheckpointBarrier(2, 0.0, confirmed_id=1))
     task.run()
     task.upload()
@@ -157,10 +163,10 @@ def test_operator_that_the_checkpoint_does_not_know_begins_fresh(bench: MakeBenc
     assert log.calls == [("commit", [[("a", 1)]], 2)]
 
 
-def test_state_handed_over_is_encoded_with_the_jobs_codec(bench: MakeBench, log: Log) -> None:
+def test_state_handed_over_is_encoded_with_the_jobs_codec(make_subtask: MakeSubtask, log: Log) -> None:
     committed = ValueCodec().dumps((1, [("a", 1)]))
     restore = TaskRestore(1, 1, {"sink": OperatorRestore((), {"committables": [committed]})})
-    bench(summing(log), "sum", restore=restore)
+    make_subtask(summing(log), "sum", restore=restore)
     assert log.calls == [("commit", [[("a", 1)]], 1)]
 
 
@@ -200,26 +206,30 @@ def chain_of(log: Log, **fails: str) -> StreamEnvironment:
 
 
 def test_operators_are_opened_from_the_last_to_the_first_and_the_source_at_the_end(
-    bench: MakeBench, log: Log
+    make_subtask: MakeSubtask, log: Log
 ) -> None:
-    bench(chain_of(log), "source")
+    make_subtask(chain_of(log), "source")
     assert log.calls == ["open second", "open first", ("reader", [0])]
 
 
-def test_when_an_operator_can_not_be_opened_nothing_stays_open(bench: MakeBench, log: Log) -> None:
+def test_when_an_operator_can_not_be_opened_nothing_stays_open(make_subtask: MakeSubtask, log: Log) -> None:
     with pytest.raises(OperatorError, match=r"'map-1'.*first fails to open"):
-        bench(chain_of(log, first="open"), "source")
+        make_subtask(chain_of(log, first="open"), "source")
     assert log.calls == ["open second", "open first", "close second", "close first"]
 
 
-def test_failure_to_open_is_what_is_told_even_if_closing_fails_too(bench: MakeBench, log: Log) -> None:
+def test_failure_to_open_is_what_is_told_even_if_closing_fails_too(
+    make_subtask: MakeSubtask, log: Log
+) -> None:
     with pytest.raises(OperatorError, match="first fails to open") as caught:
-        bench(chain_of(log, first="open", second="close"), "source")
+        make_subtask(chain_of(log, first="open", second="close"), "source")
     assert log.calls[-2:] == ["close second", "close first"]
     assert any("second fails to close" in note for note in caught.value.__notes__)
 
 
-def test_when_the_source_can_not_be_read_the_operators_are_closed(bench: MakeBench, log: Log) -> None:
+def test_when_the_source_can_not_be_read_the_operators_are_closed(
+    make_subtask: MakeSubtask, log: Log
+) -> None:
     class Gone(ScriptedSource):
         def reader(self, context: ConnectorContext, splits: Any) -> Any:
             msg = "no such file"
@@ -228,14 +238,14 @@ def test_when_the_source_can_not_be_read_the_operators_are_closed(bench: MakeBen
     env = StreamEnvironment("job")
     env.from_source("source", Gone([], log)).sink("sink", LoggingSink(log))
     with pytest.raises(OperatorError, match=r"'source'.*no such file"):
-        bench(env, "source")
+        make_subtask(env, "source")
     assert log.calls == ["sink closed"]
 
 
-def test_operator_that_can_not_be_made_is_named(bench: MakeBench) -> None:
+def test_operator_that_can_not_be_made_is_named(make_subtask: MakeSubtask) -> None:
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_source("source", ScriptedSource([])).map(lambda n: n)
     object.__setattr__(stream._builder.graph.nodes[-1], "factory", lambda: MapOperator())  # type: ignore[call-arg]
     stream.sink("sink", DiscardSink())
     with pytest.raises(OperatorError, match=r"'map-1' \(subtask 1 of 1\).*missing 1 required"):
-        bench(env, "map-1")
+        make_subtask(env, "map-1")

@@ -38,7 +38,7 @@ from penstock.runtime.task.task_input import (
 )
 from penstock.runtime.testing.manual_time import ManualClock
 
-from subtask_bench import ScriptedSource  # isort: skip
+from subtask_setup import ScriptedSource  # isort: skip
 
 CODEC = BatchCodec()
 END = EventTimeAdvanced(Watermark(END_OF_TIME))

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from subtask_bench import Bench
+from subtask_setup import SubtaskSetup
 
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.on_request import OnRequest
 from penstock.runtime.operators.source_events import SplitsAssigned
@@ -26,22 +26,22 @@ SPLIT = (0, 2)
 
 
 @pytest.fixture
-def reader(bench: Callable[..., Bench]) -> Bench:
+def reader(make_subtask: Callable[..., SubtaskSetup]) -> SubtaskSetup:
     """The one reader of a source with splits on request; it has none yet."""
     env = StreamEnvironment("job", chaining=False)
     env.from_source("source", OnRequest(CollectionSource("ab"))).sink("sink", DiscardSink())
-    return bench(env, "source", splits=())
+    return make_subtask(env, "source", splits=())
 
 
-def ask(reader: Bench, checkpoint_id: int) -> None:
+def ask(reader: SubtaskSetup, checkpoint_id: int) -> None:
     reader.subtask.trigger_checkpoint(CheckpointBarrier(checkpoint_id, 0.0))
 
 
-def assign(reader: Bench) -> None:
+def assign(reader: SubtaskSetup) -> None:
     reader.subtask.operator_event("source", SplitsAssigned((SPLIT,)))
 
 
-def splits_in(reader: Bench, checkpoint_id: int) -> list[Any]:
+def splits_in(reader: SubtaskSetup, checkpoint_id: int) -> list[Any]:
     """What the snapshot of the reader holds."""
     while checkpoint_id not in reader.acknowledged:
         reader.subtask.step()
@@ -51,7 +51,7 @@ def splits_in(reader: Bench, checkpoint_id: int) -> list[Any]:
     return [ValueCodec().loads(atom) for atom in decode_atoms(handle.state.data, "splits")]
 
 
-def test_split_behind_a_checkpoint_that_is_asked_for_twice_is_in_the_next_one(reader: Bench) -> None:
+def test_split_behind_a_checkpoint_that_is_asked_for_twice_is_in_the_next_one(reader: SubtaskSetup) -> None:
     ask(reader, 1)
     ask(reader, 1)
     assign(reader)
@@ -60,7 +60,7 @@ def test_split_behind_a_checkpoint_that_is_asked_for_twice_is_in_the_next_one(re
     assert splits_in(reader, 2) == [SPLIT]
 
 
-def test_split_behind_a_checkpoint_that_is_given_up_is_in_the_next_one(reader: Bench) -> None:
+def test_split_behind_a_checkpoint_that_is_given_up_is_in_the_next_one(reader: SubtaskSetup) -> None:
     ask(reader, 1)
     assign(reader)
     reader.subtask.notify_checkpoint_aborted(1)
@@ -69,7 +69,7 @@ def test_split_behind_a_checkpoint_that_is_given_up_is_in_the_next_one(reader: B
 
 
 def test_late_repetition_of_an_old_request_lets_no_split_in_front_of_a_newer_checkpoint(
-    reader: Bench,
+    reader: SubtaskSetup,
 ) -> None:
     ask(reader, 1)
     assert splits_in(reader, 1) == []

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from subtask_bench import Bench, rows
+from subtask_setup import SubtaskSetup, rows
 
 from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.errors import CorruptSnapshotError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output
 from penstock.runtime.operators.raw_state import RawState, read_raw_keyed
@@ -128,7 +128,7 @@ def test_an_operator_gets_its_raw_state_back_when_it_opens() -> None:
     stream = env.from_collection("source", ["x"]).rebalance().map(lambda row: row, id="keeps")
     object.__setattr__(stream._builder.graph.nodes[-1], "factory", Remembers)
     stream.rebalance().sink("after", DiscardSink())
-    first = Bench(env, "keeps")
+    first = SubtaskSetup(env, "keeps")
     first.deliver(rows("a", "b"), CheckpointBarrier(1, 0.0))
     first.run_freely()
     first.upload()
@@ -136,7 +136,7 @@ def test_an_operator_gets_its_raw_state_back_when_it_opens() -> None:
     pieces = tuple(read_state(first.storage, h.state) for h in state.raw_operator)
     assert len(pieces) == 1
     operators = {"keeps": OperatorRestore(raw_keyed=state.raw_keyed, raw_operator=(b"ab",))}
-    again = Bench(env, "keeps", restore=TaskRestore(1, 1, operators), storage=first.storage)
+    again = SubtaskSetup(env, "keeps", restore=TaskRestore(1, 1, operators), storage=first.storage)
     again.deliver(rows("c"))
     again.run_freely()
     assert again.rows() == ["abc", {0: b"AB"}]

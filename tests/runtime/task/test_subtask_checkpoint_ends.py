@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from checkpoint_graphs import ENDLESS, MakeBench, barrier, counting, keyed, reading, sinking
-from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
+from checkpoint_graphs import ENDLESS, MakeSubtask, barrier, counting, keyed, reading, sinking
+from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup, rows
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, StorageError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import Polled
@@ -29,8 +29,10 @@ from penstock.runtime.testing.manual_time import ManualClock
 # -- commits ------------------------------------------------------------------------------------------------
 
 
-def test_transactions_are_committed_when_their_checkpoint_is_complete(bench: MakeBench, log: Log) -> None:
-    task = bench(sinking(log), "sink")
+def test_transactions_are_committed_when_their_checkpoint_is_complete(
+    make_subtask: MakeSubtask, log: Log
+) -> None:
+    task = make_subtask(sinking(log), "sink")
     task.deliver(rows(1, 2), barrier(1), rows(3), barrier(2), rows(4))
     task.run()
     task.upload()
@@ -41,9 +43,9 @@ def test_transactions_are_committed_when_their_checkpoint_is_complete(bench: Mak
 
 
 def test_completion_of_a_newer_checkpoint_commits_the_older_ones_too_and_once(
-    bench: MakeBench, log: Log
+    make_subtask: MakeSubtask, log: Log
 ) -> None:
-    task = bench(sinking(log), "sink")
+    task = make_subtask(sinking(log), "sink")
     task.deliver(rows(1), barrier(1), rows(2), barrier(2))
     task.run()
     task.upload()
@@ -69,23 +71,25 @@ class Notified(Operator):
 
 
 @pytest.fixture
-def notified(bench: MakeBench, log: Log) -> Bench:
+def notified(make_subtask: MakeSubtask, log: Log) -> SubtaskSetup:
     """A subtask whose operator logs the notices it gets."""
     env = StreamEnvironment("job", chaining=False)
     stream = env.from_source("source", ENDLESS).map(lambda n: n)
     object.__setattr__(stream._builder.graph.nodes[-1], "factory", lambda: Notified(log))
     stream.sink("sink", DiscardSink())
-    return bench(env, "map-1")
+    return make_subtask(env, "map-1")
 
 
-def test_operators_hear_of_completed_checkpoints_in_the_order_of_their_ids(notified: Bench, log: Log) -> None:
+def test_operators_hear_of_completed_checkpoints_in_the_order_of_their_ids(
+    notified: SubtaskSetup, log: Log
+) -> None:
     for checkpoint_id in (2, 1, 5, 5, 4, 6):
         notified.subtask.notify_checkpoint_complete(checkpoint_id)
     assert log.calls == [2, 5, 6]
 
 
 def test_operators_hear_of_aborts_and_completions_in_the_order_in_which_they_came(
-    notified: Bench, log: Log
+    notified: SubtaskSetup, log: Log
 ) -> None:
     tell = notified.subtask
     tell.notify_checkpoint_aborted(3)
@@ -98,9 +102,9 @@ def test_operators_hear_of_aborts_and_completions_in_the_order_in_which_they_cam
 
 
 def test_work_of_a_checkpoint_that_was_given_up_is_committed_with_the_next(
-    bench: MakeBench, log: Log
+    make_subtask: MakeSubtask, log: Log
 ) -> None:
-    task = bench(sinking(log), "sink")
+    task = make_subtask(sinking(log), "sink")
     task.deliver(rows(1), barrier(1))
     task.run()
     task.subtask.notify_checkpoint_aborted(1)
@@ -112,8 +116,8 @@ def test_work_of_a_checkpoint_that_was_given_up_is_committed_with_the_next(
     assert log.calls == [("commit", [[1], [2]], 2)]
 
 
-def test_abort_that_comes_after_the_completion_changes_nothing(bench: MakeBench, log: Log) -> None:
-    task = bench(sinking(log), "sink")
+def test_abort_that_comes_after_the_completion_changes_nothing(make_subtask: MakeSubtask, log: Log) -> None:
+    task = make_subtask(sinking(log), "sink")
     task.deliver(rows(1), barrier(1))
     task.run()
     task.upload()
@@ -123,12 +127,12 @@ def test_abort_that_comes_after_the_completion_changes_nothing(bench: MakeBench,
     assert log.calls == [("commit", [[1]], 1)]
 
 
-def test_completion_in_the_middle_of_a_batch_commits(bench: MakeBench, log: Log) -> None:
+def test_completion_in_the_middle_of_a_batch_commits(make_subtask: MakeSubtask, log: Log) -> None:
     clock = ManualClock()
     env = StreamEnvironment("job")
     stream = env.from_source("source", ScriptedSource([Polled(rows(1)), Polled(rows(*range(2, 400)))]))
     stream.map(lambda n: clock.advance(0.02) or n).sink("sink", LoggingSink(log))
-    task = bench(env, "source", clock=clock)
+    task = make_subtask(env, "source", clock=clock)
     task.subtask.step()
     task.trigger(1)
     task.subtask.step()
@@ -146,8 +150,10 @@ def test_completion_in_the_middle_of_a_batch_commits(bench: MakeBench, log: Log)
 # -- how checkpoints end badly ------------------------------------------------------------------------------
 
 
-def test_checkpoint_that_was_given_up_before_it_began_is_cancelled_downstream(bench: MakeBench) -> None:
-    task = bench(reading([Polled(rows(1)), Polled(ready_at=9.0)], lambda n: n), "source")
+def test_checkpoint_that_was_given_up_before_it_began_is_cancelled_downstream(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(reading([Polled(rows(1)), Polled(ready_at=9.0)], lambda n: n), "source")
     task.subtask.notify_checkpoint_aborted(1)
     task.trigger(1)
     task.run_freely()
@@ -155,8 +161,8 @@ def test_checkpoint_that_was_given_up_before_it_began_is_cancelled_downstream(be
     assert task.runner.waiting == []
 
 
-def test_cancellation_on_the_input_declines_the_checkpoint_and_goes_on(bench: MakeBench) -> None:
-    task = bench(counting(), "count")
+def test_cancellation_on_the_input_declines_the_checkpoint_and_goes_on(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(counting(), "count")
     task.deliver(rows("a"), barrier(1), rows("b"), channel=0)
     task.run_freely()
     assert "b" not in task.rows(0) + task.rows(1), "the channel is blocked"
@@ -169,9 +175,9 @@ def test_cancellation_on_the_input_declines_the_checkpoint_and_goes_on(bench: Ma
 
 
 def test_checkpoint_that_is_given_up_in_the_midst_of_its_alignment_is_cancelled_at_its_end(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(counting(), "count")
+    task = make_subtask(counting(), "count")
     task.deliver(rows("a"), barrier(1), rows("b"), channel=0)
     task.run_freely()
     assert "b" not in task.rows(0) + task.rows(1), "the channel waits for the other barrier"
@@ -190,8 +196,8 @@ def test_checkpoint_that_is_given_up_in_the_midst_of_its_alignment_is_cancelled_
     assert task.events(0) == task.events(1) == [CancelCheckpointMarker(1), barrier(2)]
 
 
-def test_newer_barrier_replaces_an_alignment_that_will_never_end(bench: MakeBench) -> None:
-    task = bench(counting(), "count")
+def test_newer_barrier_replaces_an_alignment_that_will_never_end(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(counting(), "count")
     task.deliver(barrier(1), barrier(2), channel=0)
     task.deliver(barrier(2), channel=1)
     task.run_freely()
@@ -202,7 +208,7 @@ def test_newer_barrier_replaces_an_alignment_that_will_never_end(bench: MakeBenc
 
 
 def test_storage_that_fails_declines_the_checkpoint_and_the_next_one_holds_everything(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
 
@@ -216,7 +222,7 @@ def test_storage_that_fails_declines_the_checkpoint_and_the_next_one_holds_every
                 raise StorageError(msg)
 
     storage = Storage()
-    task = bench(counting(1), "count", storage=storage)
+    task = make_subtask(counting(1), "count", storage=storage)
     task.deliver(rows("a"), barrier(1))
     task.run_freely()
     task.upload()
@@ -234,18 +240,20 @@ def test_storage_that_fails_declines_the_checkpoint_and_the_next_one_holds_every
     assert keyed(task, task.acknowledged[3]) == {"a": "a", "b": "b", "c": "c"}
 
 
-def test_state_that_can_not_be_encoded_fails_the_task_and_names_the_operator(bench: MakeBench) -> None:
+def test_state_that_can_not_be_encoded_fails_the_task_and_names_the_operator(
+    make_subtask: MakeSubtask,
+) -> None:
     env = StreamEnvironment("job", max_parallelism=8)
     keyed_stream = env.from_source("source", ENDLESS).key_by(lambda row: row[0])
     keyed_stream.reduce("last", lambda a, b: object()).map(lambda _: 1).sink("sink", DiscardSink())
     config = JobConfig(checkpointing=Checkpointing(every=1), allow_pickle=False)
-    task = bench(env, "last", config)
+    task = make_subtask(env, "last", config)
     task.deliver(rows(("a", 1), ("a", 2)), barrier(1))
     with pytest.raises(OperatorError, match=r"'last' \(subtask 1 of 1\).*keeping its state"):
         task.run_freely()
 
 
-def test_split_that_can_not_be_encoded_names_the_source(bench: MakeBench) -> None:
+def test_split_that_can_not_be_encoded_names_the_source(make_subtask: MakeSubtask) -> None:
     config = JobConfig(checkpointing=Checkpointing(every=1), allow_pickle=False)
 
     class Split:
@@ -259,14 +267,14 @@ def test_split_that_can_not_be_encoded_names_the_source(bench: MakeBench) -> Non
 
     env = StreamEnvironment("job")
     env.from_source("source", Source([Polled(ready_at=9.0)])).sink("sink", DiscardSink(), parallelism=2)
-    task = bench(env, "source", config)
+    task = make_subtask(env, "source", config)
     task.trigger(1)
     with pytest.raises(OperatorError, match=r"'source' \(subtask 1 of 1\).*keeping its state.*Split"):
         task.run()
 
 
-def test_statistics_tell_of_checkpoints(bench: MakeBench, log: Log) -> None:
-    task = bench(sinking(log), "sink")
+def test_statistics_tell_of_checkpoints(make_subtask: MakeSubtask, log: Log) -> None:
+    task = make_subtask(sinking(log), "sink")
     task.deliver(rows(1), barrier(1))
     task.run()
     task.upload()

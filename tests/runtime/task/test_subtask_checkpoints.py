@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from checkpoint_graphs import MakeBench, barrier, counting, keyed, listed, reading, savepoint
-from subtask_bench import ScriptedSource, rows
+from checkpoint_graphs import MakeSubtask, barrier, counting, keyed, listed, reading, savepoint
+from subtask_setup import ScriptedSource, rows
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (
@@ -19,8 +19,12 @@ from penstock.runtime.snapshot import state_files
 from penstock.runtime.testing.manual_time import ManualClock
 
 
-def test_source_stores_the_position_behind_what_it_sent_in_front_of_the_barrier(bench: MakeBench) -> None:
-    task = bench(reading([Polled(rows(1, 2)), Polled(rows(3)), Polled(ready_at=9.0)], lambda n: n), "source")
+def test_source_stores_the_position_behind_what_it_sent_in_front_of_the_barrier(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(
+        reading([Polled(rows(1, 2)), Polled(rows(3)), Polled(ready_at=9.0)], lambda n: n), "source"
+    )
     task.subtask.step()
     snapshot = task.checkpoint(1)
     assert listed(snapshot.operators["source"], "splits") == [1]
@@ -28,14 +32,18 @@ def test_source_stores_the_position_behind_what_it_sent_in_front_of_the_barrier(
     assert task.sent[1] == [RowBatch([2]), barrier(1)]
 
 
-def test_checkpoint_is_taken_before_the_first_record_if_it_is_asked_for_then(bench: MakeBench) -> None:
-    task = bench(reading([Polled(rows(1))], lambda n: n), "source")
+def test_checkpoint_is_taken_before_the_first_record_if_it_is_asked_for_then(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(reading([Polled(rows(1))], lambda n: n), "source")
     snapshot = task.checkpoint(1)
     assert listed(snapshot.operators["source"], "splits") == [0]
     assert task.sent[0][0] == barrier(1)
 
 
-def test_checkpoint_that_is_asked_for_in_the_middle_of_a_batch_waits_for_its_end(bench: MakeBench) -> None:
+def test_checkpoint_that_is_asked_for_in_the_middle_of_a_batch_waits_for_its_end(
+    make_subtask: MakeSubtask,
+) -> None:
     clock = ManualClock()
 
     def slow(n: int) -> int:
@@ -43,7 +51,7 @@ def test_checkpoint_that_is_asked_for_in_the_middle_of_a_batch_waits_for_its_end
         return n
 
     script = [Polled(rows(*range(300))), Polled(rows(*range(300, 600)))]
-    task = bench(reading(script, slow), "source", clock=clock)
+    task = make_subtask(reading(script, slow), "source", clock=clock)
     task.subtask.step()
     assert 0 < len(task.rows(0)) + len(task.rows(1)) < 300
     task.trigger(1)
@@ -55,12 +63,12 @@ def test_checkpoint_that_is_asked_for_in_the_middle_of_a_batch_waits_for_its_end
     assert listed(task.acknowledged[1].operators["source"], "splits") == [1]
 
 
-def test_checkpoint_waits_in_the_middle_of_a_batch_that_has_no_credit(bench: MakeBench) -> None:
+def test_checkpoint_waits_in_the_middle_of_a_batch_that_has_no_credit(make_subtask: MakeSubtask) -> None:
     env = StreamEnvironment("job")
     source = env.from_source("source", ScriptedSource([Polled(rows(3 * 4096))]))
     source.flat_map(lambda n: range(n)).sink("sink", DiscardSink(), parallelism=2)
     config = JobConfig(checkpointing=Checkpointing(every=1), credits=1, buffer_rows=512)
-    task = bench(env, "source", config)
+    task = make_subtask(env, "source", config)
     task.run()
     task.trigger(1)
     task.run()
@@ -72,10 +80,10 @@ def test_checkpoint_waits_in_the_middle_of_a_batch_that_has_no_credit(bench: Mak
         assert all(not isinstance(e, RowBatch) for e in task.sent[channel][index:])
 
 
-def test_blocked_subtask_takes_checkpoints_between_batches(bench: MakeBench) -> None:
+def test_blocked_subtask_takes_checkpoints_between_batches(make_subtask: MakeSubtask) -> None:
     config = JobConfig(checkpointing=Checkpointing(every=1), credits=1, buffer_timeout=60.0)
     script = [Polled(rows(1, 2)), Polled(rows(3, 4)), Polled(ready_at=9.0)]
-    task = bench(reading(script, lambda n: n), "source", config)
+    task = make_subtask(reading(script, lambda n: n), "source", config)
     task.run()
     task.trigger(1)  # closes the open buffers, for which there is no credit
     task.trigger(2)
@@ -87,8 +95,8 @@ def test_blocked_subtask_takes_checkpoints_between_batches(bench: MakeBench) -> 
     assert task.events(0) == task.events(1) == [barrier(1), barrier(2)]
 
 
-def test_state_holds_what_came_before_the_barriers_and_nothing_behind_them(bench: MakeBench) -> None:
-    task = bench(counting(), "count")
+def test_state_holds_what_came_before_the_barriers_and_nothing_behind_them(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(counting(), "count")
     task.deliver(rows("a", "b"), barrier(1), channel=0)
     task.deliver(rows("a"), channel=0)
     task.run_freely()
@@ -103,8 +111,8 @@ def test_state_holds_what_came_before_the_barriers_and_nothing_behind_them(bench
         assert all(row in ("a", "b", "c") for b in before if isinstance(b, RowBatch) for row in b.rows)
 
 
-def test_changes_after_the_synchronous_half_are_in_the_next_checkpoint(bench: MakeBench) -> None:
-    task = bench(counting(1), "count")
+def test_changes_after_the_synchronous_half_are_in_the_next_checkpoint(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(counting(1), "count")
     task.deliver(rows("a"), barrier(1), rows("a", "b"), barrier(2, confirmed_id=1))
     task.run_freely()
     task.upload()
@@ -113,10 +121,10 @@ def test_changes_after_the_synchronous_half_are_in_the_next_checkpoint(bench: Ma
 
 
 def test_checkpoint_names_the_files_of_the_completed_one_that_its_barrier_names(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
-    task = bench(counting(1), "count")
+    task = make_subtask(counting(1), "count")
     for asked in (barrier(1), barrier(2, confirmed_id=1), barrier(3, confirmed_id=-1)):
         task.deliver(rows("abc"[asked.checkpoint_id - 1]), asked)
         task.run_freely()
@@ -128,10 +136,10 @@ def test_checkpoint_names_the_files_of_the_completed_one_that_its_barrier_names(
 
 
 def test_savepoint_has_its_files_in_its_own_folder_and_nothing_builds_on_it(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
-    task = bench(counting(1), "count")
+    task = make_subtask(counting(1), "count")
     for asked in (barrier(1), savepoint(2, confirmed_id=1), barrier(3, confirmed_id=1)):
         task.deliver(rows("abc"[asked.checkpoint_id - 1]), asked)
         task.run_freely()

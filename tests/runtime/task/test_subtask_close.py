@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
+from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup, rows
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
@@ -45,23 +45,23 @@ def chained(log: Log, *script: Any, function: Callable[[Any], Any], sink: Any = 
     return env
 
 
-def closed(task: Bench) -> Bench:
+def closed(task: SubtaskSetup) -> SubtaskSetup:
     task.subtask.close()
     return task
 
 
 @pytest.fixture
-def made() -> Callable[..., Bench]:
-    """Makes benches that the test itself closes."""
-    return lambda env, vertex="source", **more: Bench(env, vertex, CONFIG, **more)
+def made() -> Callable[..., SubtaskSetup]:
+    """makes subtasks that the test itself closes."""
+    return lambda env, vertex="source", **more: SubtaskSetup(env, vertex, CONFIG, **more)
 
 
-def test_everything_is_closed_before_the_first_step(made: Callable[..., Bench], log: Log) -> None:
+def test_everything_is_closed_before_the_first_step(made: Callable[..., SubtaskSetup], log: Log) -> None:
     closed(made(chained(log, function=lambda n: [n])))
     assert log.calls[1:] == ["source closed", "sink closed"]
 
 
-def test_everything_is_closed_after_an_operator_failed(made: Callable[..., Bench], log: Log) -> None:
+def test_everything_is_closed_after_an_operator_failed(made: Callable[..., SubtaskSetup], log: Log) -> None:
     task = made(chained(log, Polled(rows(0)), function=lambda n: [1 // n]))
     with pytest.raises(OperatorError):
         task.run()
@@ -69,7 +69,7 @@ def test_everything_is_closed_after_an_operator_failed(made: Callable[..., Bench
     assert log.calls[1:] == ["source closed", "sink closed"]
 
 
-def test_everything_is_closed_after_the_source_failed(made: Callable[..., Bench], log: Log) -> None:
+def test_everything_is_closed_after_the_source_failed(made: Callable[..., SubtaskSetup], log: Log) -> None:
     task = made(chained(log, OSError("the file is gone"), function=lambda n: [n]))
     with pytest.raises(OperatorError, match="the file is gone"):
         task.run()
@@ -77,7 +77,7 @@ def test_everything_is_closed_after_the_source_failed(made: Callable[..., Bench]
     assert log.calls[1:] == ["source closed", "sink closed"]
 
 
-def test_everything_is_closed_at_the_end(made: Callable[..., Bench], log: Log) -> None:
+def test_everything_is_closed_at_the_end(made: Callable[..., SubtaskSetup], log: Log) -> None:
     task = made(chained(log, function=lambda n: [n]))
     task.run()
     task.checkpoint(1)
@@ -88,7 +88,7 @@ def test_everything_is_closed_at_the_end(made: Callable[..., Bench], log: Log) -
 
 
 def test_generator_that_was_left_in_the_middle_is_closed_before_its_operator(
-    made: Callable[..., Bench], log: Log
+    made: Callable[..., SubtaskSetup], log: Log
 ) -> None:
     def endless(_: int) -> Iterator[int]:
         try:
@@ -119,7 +119,7 @@ class FailsToStop(Operator):
 
 
 def test_failure_to_stop_in_the_middle_is_told_and_all_others_are_closed(
-    made: Callable[..., Bench], log: Log
+    made: Callable[..., SubtaskSetup], log: Log
 ) -> None:
     env = StreamEnvironment("job")
     stream = env.from_source("source", ScriptedSource([Polled(rows(1))], log)).map(lambda n: n)
@@ -133,7 +133,7 @@ def test_failure_to_stop_in_the_middle_is_told_and_all_others_are_closed(
 
 
 def test_operator_that_can_not_be_closed_is_told_after_all_others_are_closed(
-    made: Callable[..., Bench], log: Log
+    made: Callable[..., SubtaskSetup], log: Log
 ) -> None:
     task = made(chained(log, function=lambda n: [n], sink=FailsToClose(log)))
     with pytest.raises(OperatorError, match=r"'sink'.*it can't be closed"):
@@ -141,7 +141,7 @@ def test_operator_that_can_not_be_closed_is_told_after_all_others_are_closed(
     assert log.calls[1:] == ["source closed", "sink closed"]
 
 
-def test_everything_that_can_not_be_closed_is_told(made: Callable[..., Bench], log: Log) -> None:
+def test_everything_that_can_not_be_closed_is_told(made: Callable[..., SubtaskSetup], log: Log) -> None:
     class Unclosable(ScriptedSource):
         def reader(self, context: ConnectorContext, splits: Any) -> Any:
             reader = super().reader(context, splits)
@@ -163,7 +163,7 @@ def test_everything_that_can_not_be_closed_is_told(made: Callable[..., Bench], l
 
 @pytest.mark.parametrize("moment", ["before the upload", "after the upload"])
 def test_upload_that_nobody_will_acknowledge_leaves_no_file(
-    made: Callable[..., Bench], log: Log, monkeypatch: pytest.MonkeyPatch, moment: str
+    made: Callable[..., SubtaskSetup], log: Log, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
     task = made(chained(log, Polled(ready_at=9.0), function=lambda n: [n]))
@@ -179,7 +179,7 @@ def test_upload_that_nobody_will_acknowledge_leaves_no_file(
 
 
 def test_acknowledged_files_stay(
-    made: Callable[..., Bench], log: Log, monkeypatch: pytest.MonkeyPatch
+    made: Callable[..., SubtaskSetup], log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
     task = made(chained(log, Polled(ready_at=9.0), function=lambda n: [n]))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from subtask_bench import Bench, Log, LoggingSink, ScriptedSource, rows
+from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup, rows
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.protocols import Polled
@@ -25,7 +25,7 @@ from penstock.runtime.record.elements import (
 )
 from penstock.runtime.task.end_of_input import Phase
 
-MakeBench = Callable[..., Bench]
+MakeSubtask = Callable[..., SubtaskSetup]
 END = [Watermark(END_OF_TIME), EndOfData()]
 NO_CHECKPOINTS = JobConfig()
 AT_LEAST_ONCE = JobConfig(checkpointing=Checkpointing(every=1, mode="at_least_once"))
@@ -60,9 +60,9 @@ def sinking(log: Log) -> StreamEnvironment:
     "script", [[Polled(rows(1)), Polled(finished=True)], [Polled(rows(1), finished=True)]]
 )
 def test_source_without_checkpoints_ends_and_leaves_at_once(
-    bench: MakeBench, script: list[Polled[Any]]
+    make_subtask: MakeSubtask, script: list[Polled[Any]]
 ) -> None:
-    task = bench(reading(*script), "source", NO_CHECKPOINTS)
+    task = make_subtask(reading(*script), "source", NO_CHECKPOINTS)
     assert not task.run().finished
     assert task.sent[0] == [rows(1), *END, EndOfPartition()]
     assert task.subtask.phase is Phase.LEAVING
@@ -73,16 +73,18 @@ def test_source_without_checkpoints_ends_and_leaves_at_once(
 
 
 def test_transactions_of_a_job_without_checkpoints_are_committed_at_the_end(
-    bench: MakeBench, log: Log
+    make_subtask: MakeSubtask, log: Log
 ) -> None:
-    task = bench(sinking(log), "sink", NO_CHECKPOINTS)
+    task = make_subtask(sinking(log), "sink", NO_CHECKPOINTS)
     task.deliver(rows(1), *END, EndOfPartition())
     assert task.run().finished
     assert log.calls == [("commit", [[1]], None)]
 
 
-def test_source_waits_for_the_completion_of_a_checkpoint_that_began_after_its_end(bench: MakeBench) -> None:
-    task = bench(reading(Polled(rows(1)), Polled(finished=True)), "source")
+def test_source_waits_for_the_completion_of_a_checkpoint_that_began_after_its_end(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(reading(Polled(rows(1)), Polled(finished=True)), "source")
     task.subtask.step()
     task.trigger(1)
     task.run()
@@ -101,8 +103,10 @@ def test_source_waits_for_the_completion_of_a_checkpoint_that_began_after_its_en
     assert task.run().finished
 
 
-def test_when_the_last_checkpoint_is_given_up_the_next_one_will_do(bench: MakeBench, log: Log) -> None:
-    task = bench(sinking(log), "sink")
+def test_when_the_last_checkpoint_is_given_up_the_next_one_will_do(
+    make_subtask: MakeSubtask, log: Log
+) -> None:
+    task = make_subtask(sinking(log), "sink")
     task.deliver(rows(1), *END, barrier(1))
     task.run()
     task.subtask.notify_checkpoint_aborted(1)
@@ -120,9 +124,9 @@ def test_when_the_last_checkpoint_is_given_up_the_next_one_will_do(bench: MakeBe
 
 
 def test_completion_of_any_checkpoint_after_the_first_one_behind_the_end_is_enough(
-    bench: MakeBench, log: Log
+    make_subtask: MakeSubtask, log: Log
 ) -> None:
-    task = bench(sinking(log), "sink")
+    task = make_subtask(sinking(log), "sink")
     task.deliver(rows(1), barrier(1), *END, barrier(2), barrier(3))
     task.run()
     task.upload()
@@ -132,8 +136,8 @@ def test_completion_of_any_checkpoint_after_the_first_one_behind_the_end_is_enou
     assert log.calls == [("commit", [[1]], 3)]
 
 
-def test_data_ends_when_it_has_ended_on_all_channels(bench: MakeBench) -> None:
-    task = bench(mapping(), "map-1")
+def test_data_ends_when_it_has_ended_on_all_channels(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(), "map-1")
     task.deliver(rows(1), *END, channel=0)
     task.run_freely()
     assert task.events() == []
@@ -144,32 +148,32 @@ def test_data_ends_when_it_has_ended_on_all_channels(bench: MakeBench) -> None:
     assert task.ends == 1
 
 
-def test_end_of_time_comes_once_and_in_front_of_the_end_of_data(bench: MakeBench) -> None:
-    task = bench(mapping(), "map-1", NO_CHECKPOINTS)
+def test_end_of_time_comes_once_and_in_front_of_the_end_of_data(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(), "map-1", NO_CHECKPOINTS)
     for channel in (0, 1):
         task.deliver(*END, EndOfPartition(), channel=channel)
     assert task.run_freely().finished
     assert task.events() == [*END, EndOfPartition()]
 
 
-def test_end_of_time_comes_although_a_channel_was_idle(bench: MakeBench) -> None:
-    task = bench(mapping(), "map-1", NO_CHECKPOINTS)
+def test_end_of_time_comes_although_a_channel_was_idle(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(), "map-1", NO_CHECKPOINTS)
     for channel in (0, 1):
         task.deliver(StreamStatus.IDLE, *END, EndOfPartition(), channel=channel)
     task.run_freely()
     assert task.events() == [StreamStatus.IDLE, *END, EndOfPartition()]
 
 
-def test_time_does_not_go_to_its_end_when_a_channel_ends_without_draining(bench: MakeBench) -> None:
-    task = bench(mapping(), "map-1")
+def test_time_does_not_go_to_its_end_when_a_channel_ends_without_draining(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(), "map-1")
     task.deliver(Watermark(5), *END, channel=0)
     task.deliver(Watermark(3), EndOfData(drain=False), channel=1)
     task.run_freely()
     assert task.events() == [Watermark(3), EndOfData(drain=False)]
 
 
-def test_channel_that_ends_without_end_of_data_has_no_more_data_either(bench: MakeBench) -> None:
-    task = bench(mapping(), "map-1", NO_CHECKPOINTS)
+def test_channel_that_ends_without_end_of_data_has_no_more_data_either(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(), "map-1", NO_CHECKPOINTS)
     for channel in (0, 1):
         task.deliver(rows(channel), EndOfPartition(), channel=channel)
     assert task.run_freely().finished
@@ -177,8 +181,8 @@ def test_channel_that_ends_without_end_of_data_has_no_more_data_either(bench: Ma
     assert task.events() == [*END, EndOfPartition()]
 
 
-def test_subtask_leaves_only_when_its_receivers_have_consumed_everything(bench: MakeBench) -> None:
-    task = bench(reading(Polled(rows(1)), Polled(finished=True)), "source", NO_CHECKPOINTS)
+def test_subtask_leaves_only_when_its_receivers_have_consumed_everything(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(reading(Polled(rows(1)), Polled(finished=True)), "source", NO_CHECKPOINTS)
     task.run()
     while len(task.frames) > 1:
         task.answer(1)
@@ -187,8 +191,8 @@ def test_subtask_leaves_only_when_its_receivers_have_consumed_everything(bench: 
     assert task.run().finished
 
 
-def test_subtask_leaves_only_when_all_its_senders_have_left(bench: MakeBench) -> None:
-    task = bench(mapping(), "map-1")
+def test_subtask_leaves_only_when_all_its_senders_have_left(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(), "map-1")
     for channel in (0, 1):
         task.deliver(*END, barrier(1), channel=channel)
     task.run_freely()
@@ -201,8 +205,8 @@ def test_subtask_leaves_only_when_all_its_senders_have_left(bench: MakeBench) ->
     assert task.taken == {0: 4, 1: 4}, "every delivery is answered"
 
 
-def test_end_of_a_channel_stands_for_its_barrier(bench: MakeBench) -> None:
-    task = bench(mapping(), "map-1")
+def test_end_of_a_channel_stands_for_its_barrier(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(), "map-1")
     task.deliver(rows(1), barrier(2), channel=0)
     task.deliver(*END, EndOfPartition(), channel=1)
     task.run_freely()
@@ -210,8 +214,10 @@ def test_end_of_a_channel_stands_for_its_barrier(bench: MakeBench) -> None:
     assert set(task.acknowledged) == {2}
 
 
-def test_subtask_whose_senders_have_all_left_is_asked_for_checkpoints_like_a_source(bench: MakeBench) -> None:
-    task = bench(mapping(), "map-1")
+def test_subtask_whose_senders_have_all_left_is_asked_for_checkpoints_like_a_source(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(mapping(), "map-1")
     for channel in (0, 1):
         task.deliver(*END, EndOfPartition(), channel=channel)
     task.run_freely()
@@ -224,9 +230,9 @@ def test_subtask_whose_senders_have_all_left_is_asked_for_checkpoints_like_a_sou
     assert task.events() == [*END, barrier(4), EndOfPartition()]
 
 
-def leaving(bench: MakeBench, config: JobConfig = AT_LEAST_ONCE) -> Bench:
+def leaving(make_subtask: MakeSubtask, config: JobConfig = AT_LEAST_ONCE) -> SubtaskSetup:
     """A subtask that is leaving, while its second sender has not left."""
-    task = bench(mapping(), "map-1", config)
+    task = make_subtask(mapping(), "map-1", config)
     for channel in (0, 1):
         task.deliver(*END, barrier(1), channel=channel)
     task.run_freely()
@@ -240,9 +246,9 @@ def leaving(bench: MakeBench, config: JobConfig = AT_LEAST_ONCE) -> Bench:
 
 @pytest.mark.parametrize("config", [AT_LEAST_ONCE, JobConfig(checkpointing=Checkpointing(every=1))])
 def test_leaving_subtask_takes_part_in_checkpoints_without_a_word_downstream(
-    bench: MakeBench, config: JobConfig
+    make_subtask: MakeSubtask, config: JobConfig
 ) -> None:
-    task = leaving(bench, config)
+    task = leaving(make_subtask, config)
     sent = list(task.sent[0])
     task.deliver(barrier(2), channel=1)
     task.run_freely()
@@ -254,15 +260,15 @@ def test_leaving_subtask_takes_part_in_checkpoints_without_a_word_downstream(
     assert task.run_freely().finished
 
 
-def test_leaving_subtask_passes_no_cancellation_on(bench: MakeBench) -> None:
-    task = leaving(bench)
+def test_leaving_subtask_passes_no_cancellation_on(make_subtask: MakeSubtask) -> None:
+    task = leaving(make_subtask)
     task.deliver(CancelCheckpointMarker(2), EndOfPartition(), channel=1)
     assert task.run_freely().finished
     assert task.events()[-1] == EndOfPartition()
 
 
-def test_leaving_source_takes_part_in_checkpoints_until_it_is_gone(bench: MakeBench) -> None:
-    task = bench(reading(Polled(finished=True)), "source")
+def test_leaving_source_takes_part_in_checkpoints_until_it_is_gone(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(reading(Polled(finished=True)), "source")
     task.run_freely()
     task.checkpoint(1)
     task.subtask.notify_checkpoint_complete(1)
@@ -274,8 +280,10 @@ def test_leaving_source_takes_part_in_checkpoints_until_it_is_gone(bench: MakeBe
     assert task.events() == [*END, barrier(1), EndOfPartition()]
 
 
-def test_late_messages_of_the_job_do_not_disturb_a_subtask_that_is_gone(bench: MakeBench, log: Log) -> None:
-    task = bench(sinking(log), "sink")
+def test_late_messages_of_the_job_do_not_disturb_a_subtask_that_is_gone(
+    make_subtask: MakeSubtask, log: Log
+) -> None:
+    task = make_subtask(sinking(log), "sink")
     task.deliver(rows(1), *END, barrier(1), EndOfPartition())
     task.run()
     task.upload()
@@ -289,8 +297,8 @@ def test_late_messages_of_the_job_do_not_disturb_a_subtask_that_is_gone(bench: M
     assert log.calls == [("commit", [[1]], 1)]
 
 
-def test_source_without_splits_ends_at_once(bench: MakeBench) -> None:
-    task = bench(reading(Polled(rows(1))), "source", splits=())
+def test_source_without_splits_ends_at_once(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(reading(Polled(rows(1))), "source", splits=())
     task.run_freely()
     assert task.events() == END
     assert task.rows() == []

@@ -7,19 +7,21 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from subtask_bench import ScriptedSource, rows
-from work_graphs import MakeBench, flattening, mapping, small
+from subtask_setup import ScriptedSource, rows
+from work_graphs import MakeSubtask, flattening, mapping, small
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.testing.manual_time import ManualClock
 
 # -- endless and slow functions -----------------------------------------------------------------------------
 
 
-def test_function_without_end_is_left_when_there_is_no_credit_and_goes_on_with_one(bench: MakeBench) -> None:
-    task = bench(flattening(lambda _: itertools.count()), "flat_map-1", small(buffer_rows=4096))
+def test_function_without_end_is_left_when_there_is_no_credit_and_goes_on_with_one(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(flattening(lambda _: itertools.count()), "flat_map-1", small(buffer_rows=4096))
     task.deliver(rows("begin"))
     task.deliver(rows("never reached"))
     for expected in (3, 4, 5):
@@ -32,7 +34,7 @@ def test_function_without_end_is_left_when_there_is_no_credit_and_goes_on_with_o
     assert task.taken == {0: 1}
 
 
-def test_step_ends_in_time_although_the_function_does_not(bench: MakeBench) -> None:
+def test_step_ends_in_time_although_the_function_does_not(make_subtask: MakeSubtask) -> None:
     clock = ManualClock()
 
     def endless(_: str) -> Iterator[int]:
@@ -40,7 +42,7 @@ def test_step_ends_in_time_although_the_function_does_not(bench: MakeBench) -> N
             clock.advance(0.004)
             yield number
 
-    task = bench(flattening(endless), "flat_map-1", clock=clock)
+    task = make_subtask(flattening(endless), "flat_map-1", clock=clock)
     task.deliver(rows("begin"))
     longest = 0.0
     for _ in range(20):
@@ -55,14 +57,14 @@ def test_step_ends_in_time_although_the_function_does_not(bench: MakeBench) -> N
 
 
 @pytest.mark.parametrize("duration", [0.01, 0.05])
-def test_slices_get_as_long_as_the_configuration_says(bench: MakeBench, duration: float) -> None:
+def test_slices_get_as_long_as_the_configuration_says(make_subtask: MakeSubtask, duration: float) -> None:
     clock = ManualClock()
 
     def slow(n: int) -> int:
         clock.advance(0.001)
         return n
 
-    task = bench(mapping(slow), "map-1", JobConfig(slice_duration=duration, credits=1000), clock=clock)
+    task = make_subtask(mapping(slow), "map-1", JobConfig(slice_duration=duration, credits=1000), clock=clock)
     task.deliver(rows(*range(1000)))
     times = []
     while task.subtask.step().more:
@@ -73,19 +75,19 @@ def test_slices_get_as_long_as_the_configuration_says(bench: MakeBench, duration
     assert all(0.9 * duration <= step <= 2.1 * duration for step in steady)
 
 
-def test_call_that_takes_far_too_long_is_counted(bench: MakeBench) -> None:
+def test_call_that_takes_far_too_long_is_counted(make_subtask: MakeSubtask) -> None:
     clock = ManualClock()
-    task = bench(mapping(lambda n: clock.advance(n)), "map-1", clock=clock)
+    task = make_subtask(mapping(lambda n: clock.advance(n)), "map-1", clock=clock)
     task.deliver(rows(0.05, 0.05), rows(0.2))
     task.run_freely()
     assert task.subtask.statistics().slice_overruns == 1
     assert task.subtask.statistics().busy_seconds == pytest.approx(0.3)
 
 
-def test_time_in_which_a_function_was_left_alone_is_not_its_time(bench: MakeBench) -> None:
+def test_time_in_which_a_function_was_left_alone_is_not_its_time(make_subtask: MakeSubtask) -> None:
     clock = ManualClock()
     config = small(buffer_rows=4096, credits=1)
-    task = bench(flattening(lambda n: range(n)), "flat_map-1", config, clock=clock)
+    task = make_subtask(flattening(lambda n: range(n)), "flat_map-1", config, clock=clock)
     task.deliver(rows(4096 * 3))
     task.run()
     clock.advance(60.0)
@@ -94,7 +96,7 @@ def test_time_in_which_a_function_was_left_alone_is_not_its_time(bench: MakeBenc
     assert task.subtask.statistics().slice_overruns == 0
 
 
-def test_arrow_batches_are_processed_in_slices(bench: MakeBench) -> None:
+def test_arrow_batches_are_processed_in_slices(make_subtask: MakeSubtask) -> None:
     clock = ManualClock()
     env = StreamEnvironment("job", chaining=False)
     seen: list[int] = []
@@ -106,7 +108,7 @@ def test_arrow_batches_are_processed_in_slices(bench: MakeBench) -> None:
 
     stream = env.from_source("source", ScriptedSource([]))
     stream.map_batches(look, batch_format="arrow").sink("sink", DiscardSink())
-    task = bench(env, "map_batches-1", clock=clock)
+    task = make_subtask(env, "map_batches-1", clock=clock)
     task.deliver(rows(*({"n": n} for n in range(1000))))
     task.run_freely()
     assert sum(seen) == 1000

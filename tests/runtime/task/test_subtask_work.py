@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from subtask_bench import Log, LoggingSink, ScriptedSource, rows
-from work_graphs import MakeBench, mapping, reading, small
+from subtask_setup import Log, LoggingSink, ScriptedSource, rows
+from work_graphs import MakeSubtask, mapping, reading, small
 
 from penstock.runtime.errors import OperatorError, StreamCorruptError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.network.input_channel import MissingElementsError
@@ -22,8 +22,8 @@ from penstock.runtime.record.elements import (
 )
 
 
-def test_batch_goes_through_the_operators_to_the_outputs(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n * 10), "map-1")
+def test_batch_goes_through_the_operators_to_the_outputs(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n * 10), "map-1")
     task.deliver(rows(1, 2), rows(3))
     task.run_freely()
     assert task.rows() == [10, 20, 30]
@@ -34,20 +34,20 @@ def test_batch_goes_through_the_operators_to_the_outputs(bench: MakeBench) -> No
     assert statistics.bytes_out > 0
 
 
-def test_nothing_to_do_means_no_more_and_no_alarm(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1")
+def test_nothing_to_do_means_no_more_and_no_alarm(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1")
     result = task.subtask.step()
     assert (result.more, result.wake_at, result.finished) == (False, None, False)
 
 
-def test_frames_for_a_source_are_a_bug(bench: MakeBench) -> None:
-    task = bench(reading(ScriptedSource([])), "source")
+def test_frames_for_a_source_are_a_bug(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(reading(ScriptedSource([])), "source")
     with pytest.raises(ValueError, match=r"'source' \(subtask 1 of 1\).*has no input channels"):
         task.subtask.deliver(0, 0, [])
 
 
-def test_frame_for_a_channel_that_does_not_exist_is_corrupt(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1")
+def test_frame_for_a_channel_that_does_not_exist_is_corrupt(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1")
     task.run()
     with pytest.raises(StreamCorruptError, match="no input channel 1"):
         task.subtask.deliver(1, 0, [])
@@ -56,34 +56,34 @@ def test_frame_for_a_channel_that_does_not_exist_is_corrupt(bench: MakeBench) ->
 # -- sources ------------------------------------------------------------------------------------------------
 
 
-def test_source_says_when_it_wants_to_be_asked_again(bench: MakeBench) -> None:
+def test_source_says_when_it_wants_to_be_asked_again(make_subtask: MakeSubtask) -> None:
     source = ScriptedSource([Polled(rows(1)), Polled(ready_at=9.0)])
-    task = bench(reading(source), "source")
+    task = make_subtask(reading(source), "source")
     assert task.run_freely().wake_at == 9.0
 
 
-def test_source_that_does_not_say_when_is_asked_again_soon(bench: MakeBench) -> None:
-    task = bench(reading(ScriptedSource([Polled()])), "source")
+def test_source_that_does_not_say_when_is_asked_again_soon(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(reading(ScriptedSource([Polled()])), "source")
     wake_at = task.run().wake_at
     assert wake_at is not None
     assert 0 < wake_at <= 0.1
 
 
-def test_records_that_could_not_be_read_go_to_the_side_output(bench: MakeBench) -> None:
+def test_records_that_could_not_be_read_go_to_the_side_output(make_subtask: MakeSubtask) -> None:
     letter = DeadLetter("?", "not a number", "file:1")
     source = ScriptedSource([Polled(rows(1), [letter]), Polled(dead_letters=[letter])])
     env = StreamEnvironment("job")
     stream = env.from_source("source", source)
     stream.dead_letters().sink("bad", DiscardSink(), parallelism=2)
     stream.map(lambda n: n, parallelism=2).sink("good", DiscardSink())
-    task = bench(env, "source")
+    task = make_subtask(env, "source")
     task.run_freely()
     sent = [row for channel in range(4) for row in task.rows(channel)]
     assert sorted(map(str, sent)) == sorted(map(str, [letter, letter, 1]))
 
 
-def test_side_output_that_nobody_reads_is_dropped(bench: MakeBench) -> None:
-    task = bench(reading(ScriptedSource([Polled(rows(1), [DeadLetter("?", "", "")])])), "source")
+def test_side_output_that_nobody_reads_is_dropped(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(reading(ScriptedSource([Polled(rows(1), [DeadLetter("?", "", "")])])), "source")
     task.run_freely()
     assert task.rows(0) + task.rows(1) == [1]
 
@@ -91,8 +91,8 @@ def test_side_output_that_nobody_reads_is_dropped(bench: MakeBench) -> None:
 # -- event time ---------------------------------------------------------------------------------------------
 
 
-def test_watermark_goes_on_when_all_channels_have_reached_it(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n, senders=2), "map-1")
+def test_watermark_goes_on_when_all_channels_have_reached_it(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n, senders=2), "map-1")
     task.deliver(rows(1), Watermark(10), channel=0)
     task.run_freely()
     assert task.events() == []
@@ -102,8 +102,8 @@ def test_watermark_goes_on_when_all_channels_have_reached_it(bench: MakeBench) -
     assert task.taken == {0: 2, 1: 2}
 
 
-def test_idleness_goes_on_when_all_channels_are_idle(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n, senders=2), "map-1")
+def test_idleness_goes_on_when_all_channels_are_idle(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n, senders=2), "map-1")
     task.deliver(Watermark(5), channel=1)
     task.deliver(StreamStatus.IDLE, channel=0)
     task.run_freely()
@@ -116,15 +116,15 @@ def test_idleness_goes_on_when_all_channels_are_idle(bench: MakeBench) -> None:
 # -- what fails ---------------------------------------------------------------------------------------------
 
 
-def test_failing_function_fails_the_step_and_names_the_operator(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: 1 // n), "map-1")
+def test_failing_function_fails_the_step_and_names_the_operator(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: 1 // n), "map-1")
     task.deliver(rows(1, 0))
     with pytest.raises(OperatorError, match=r"'map-1' \(subtask 1 of 1\).*ZeroDivisionError.*record 0"):
         task.run()
 
 
-def test_missing_frame_is_waited_for_and_then_fails_the_step(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1", small(gap_timeout=20.0))
+def test_missing_frame_is_waited_for_and_then_fails_the_step(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1", small(gap_timeout=20.0))
     task.subtask.deliver(0, 5, [b""])
     assert task.run().wake_at == 20.0
     task.clock.advance(20.0)
@@ -132,8 +132,8 @@ def test_missing_frame_is_waited_for_and_then_fails_the_step(bench: MakeBench) -
         task.subtask.step()
 
 
-def test_frame_that_comes_twice_is_answered_twice_and_processed_once(bench: MakeBench) -> None:
-    task = bench(mapping(lambda n: n), "map-1")
+def test_frame_that_comes_twice_is_answered_twice_and_processed_once(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mapping(lambda n: n), "map-1")
     task.deliver(rows(1))
     task.run_freely()
     task.taken.clear()
@@ -145,41 +145,41 @@ def test_frame_that_comes_twice_is_answered_twice_and_processed_once(bench: Make
 
 @pytest.mark.parametrize("record", [lambda: 0, object()], ids=["function", "object"])
 def test_record_that_can_not_be_sent_is_the_fault_of_the_source_that_made_it(
-    bench: MakeBench, record: Any
+    make_subtask: MakeSubtask, record: Any
 ) -> None:
     config = small(allow_pickle=False, buffer_rows=1)
-    task = bench(reading(ScriptedSource([Polled(rows(record))])), "source", config)
+    task = make_subtask(reading(ScriptedSource([Polled(rows(record))])), "source", config)
     with pytest.raises(OperatorError, match=r"'source' \(subtask 1 of 1\).*sending its output"):
         task.run_freely()
 
 
 def test_record_that_can_not_be_sent_is_the_fault_of_its_operator_also_when_the_buffer_is_closed_later(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
     config = small(allow_pickle=False, buffer_rows=100, buffer_timeout=1.0)
     script = [Polled(rows(1, 2)), Polled(rows(object(), object())), Polled(ready_at=9.0)]
     source = ScriptedSource(script)
-    task = bench(reading(source), "source", config)
+    task = make_subtask(reading(source), "source", config)
     task.run()
     task.clock.advance(1.0)
     with pytest.raises(OperatorError, match=r"'source' \(subtask 1 of 1\).*sending its output"):
         task.run()
 
 
-def test_failing_key_function_behind_a_source_names_the_source(bench: MakeBench) -> None:
+def test_failing_key_function_behind_a_source_names_the_source(make_subtask: MakeSubtask) -> None:
     env = StreamEnvironment("job", parallelism=2)
     stream = env.from_source("source", ScriptedSource([Polled(rows("a", "b"))]))
     stream.key_by(lambda row: row["id"]).reduce("r", lambda a, b: a).sink("sink", DiscardSink())
-    task = bench(env, "source")
+    task = make_subtask(env, "source")
     with pytest.raises(OperatorError, match=r"'source' \(subtask 1 of 2\).*TypeError.*test_subtask_work"):
         task.run()
 
 
 def test_barrier_in_front_of_a_batch_is_taken_first_although_that_takes_the_last_credit(
-    bench: MakeBench, log: Log
+    make_subtask: MakeSubtask, log: Log
 ) -> None:
     config = small(buffer_rows=3, credits=1, buffer_timeout=60.0)
-    task = bench(mapping(lambda n: n), "map-1", config)
+    task = make_subtask(mapping(lambda n: n), "map-1", config)
     task.deliver(rows(1))  # leaves at once and takes the credit
     task.deliver(rows(2))  # waits in the open buffer
     task.run()
@@ -193,10 +193,10 @@ def test_barrier_in_front_of_a_batch_is_taken_first_although_that_takes_the_last
     assert task.rows() == list(range(1, 10))
 
 
-def test_sink_takes_everything_as_it_has_no_outputs(bench: MakeBench, log: Log) -> None:
+def test_sink_takes_everything_as_it_has_no_outputs(make_subtask: MakeSubtask, log: Log) -> None:
     env = StreamEnvironment("job", chaining=False)
     env.from_source("source", GeneratorSource(lambda i: i)).sink("sink", LoggingSink(log))
-    task = bench(env, "sink")
+    task = make_subtask(env, "sink")
     for n in range(100):
         task.deliver(rows(n))
     task.run()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from subtask_bench import rows
-from unaligned_bench import (
+from subtask_setup import rows
+from unaligned_setup import (
     ENDLESS,
     NOTHING,
     InFlight,
-    MakeBench,
+    MakeSubtask,
     as_it_is,
     config,
     handle_of,
@@ -18,7 +18,7 @@ from unaligned_bench import (
     working,
 )
 
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.record.elements import (
     Watermark,
@@ -29,8 +29,8 @@ from penstock.runtime.snapshot.handles import FileHandle
 # -- when it begins -----------------------------------------------------------------------------------------
 
 
-def test_barrier_that_arrives_is_sent_on_before_what_waits_in_front_of_it(bench: MakeBench) -> None:
-    task = bench(working(as_it_is, senders=1), "work", config())
+def test_barrier_that_arrives_is_sent_on_before_what_waits_in_front_of_it(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(working(as_it_is, senders=1), "work", config())
     task.deliver(rows(1), rows(2))
     task.deliver(unaligned(1))
     assert task.sent[0] == [unaligned(1)], "there was no step yet"
@@ -43,9 +43,9 @@ def test_barrier_that_arrives_is_sent_on_before_what_waits_in_front_of_it(bench:
 
 
 def test_barrier_that_arrives_before_what_stands_in_front_of_it_begins_the_checkpoint(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(working(as_it_is, senders=1), "work", config())
+    task = make_subtask(working(as_it_is, senders=1), "work", config())
     task.skip(1)
     task.deliver(unaligned(1))
     assert task.sent[0] == [unaligned(1)]
@@ -57,9 +57,9 @@ def test_barrier_that_arrives_before_what_stands_in_front_of_it_begins_the_check
 
 
 def test_checkpoint_is_acknowledged_when_every_barrier_has_arrived_with_all_in_front_and_nothing_behind(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(working(as_it_is), "work", config())
+    task = make_subtask(working(as_it_is), "work", config())
     task.deliver(rows("a"), channel=1)
     task.deliver(unaligned(1), rows("behind"), channel=0)
     task.deliver(rows("b"), channel=1)
@@ -72,8 +72,8 @@ def test_checkpoint_is_acknowledged_when_every_barrier_has_arrived_with_all_in_f
     assert in_flight(task, 1) == InFlight({1: [["a"], ["b"], ["c"], Watermark(5)]}, {})
 
 
-def test_savepoint_waits_for_its_alignment_and_holds_nothing_in_flight(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config())
+def test_savepoint_waits_for_its_alignment_and_holds_nothing_in_flight(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(working(as_it_is), "work", config())
     task.deliver(rows("a"), savepoint(1), channel=0)
     task.run_freely()
     assert savepoint(1) not in task.sent[0]
@@ -85,10 +85,10 @@ def test_savepoint_waits_for_its_alignment_and_holds_nothing_in_flight(bench: Ma
 
 
 def test_in_flight_data_lies_in_the_folder_of_its_checkpoint_and_is_counted(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
-    task = bench(working(as_it_is, senders=1), "work", config())
+    task = make_subtask(working(as_it_is, senders=1), "work", config())
     task.deliver(rows(1), rows(2), unaligned(1))
     task.upload()
     handle = handle_of(task, 1)
@@ -113,8 +113,10 @@ def mixed() -> StreamEnvironment:
     return env
 
 
-def test_forward_channel_is_aligned_and_the_other_one_waits_behind_its_barrier(bench: MakeBench) -> None:
-    task = bench(mixed(), "work", config(credits=50))
+def test_forward_channel_is_aligned_and_the_other_one_waits_behind_its_barrier(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(mixed(), "work", config(credits=50))
     task.deliver(rows("spread"), channel=1)
     task.deliver(unaligned(1), rows("behind"), channel=1)
     task.run_freely()
@@ -128,8 +130,8 @@ def test_forward_channel_is_aligned_and_the_other_one_waits_behind_its_barrier(b
         assert task.sent[channel][:3] == [rows("spread"), rows("forward"), unaligned(1)]
 
 
-def test_barrier_overtakes_in_the_spread_output_and_not_in_the_forward_one(bench: MakeBench) -> None:
-    task = bench(mixed(), "work", config(credits=1))
+def test_barrier_overtakes_in_the_spread_output_and_not_in_the_forward_one(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(mixed(), "work", config(credits=1))
     task.deliver(rows("a", "b"), unaligned(1), channel=0)
     task.deliver(unaligned(1), channel=1)
     task.run()

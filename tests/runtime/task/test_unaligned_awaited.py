@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from subtask_bench import Bench, rows
-from unaligned_bench import (
-    MakeBench,
+from subtask_setup import SubtaskSetup, rows
+from unaligned_setup import (
+    MakeSubtask,
     config,
     in_flight,
     reading,
@@ -43,7 +43,7 @@ def _little_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_in_progress, "MOST_SETTLED", 128)
 
 
-def answer_until(task: Bench, barrier: CheckpointBarrier) -> None:
+def answer_until(task: SubtaskSetup, barrier: CheckpointBarrier) -> None:
     """Give credits one by one until this barrier has been sent."""
     while barrier not in task.sent[0][-8:]:
         task.answer(1)
@@ -51,9 +51,9 @@ def answer_until(task: Bench, barrier: CheckpointBarrier) -> None:
 
 
 @pytest.mark.usefixtures("_little_is_settled")
-def test_call_that_emits_very_much_is_not_brought_to_its_end_but_awaited(bench: MakeBench) -> None:
+def test_call_that_emits_very_much_is_not_brought_to_its_end_but_awaited(make_subtask: MakeSubtask) -> None:
     clock, pulled = ManualClock(), []
-    task = bench(working(pouring(clock, pulled, 600), senders=1), "work", config(), clock=clock)
+    task = make_subtask(working(pouring(clock, pulled, 600), senders=1), "work", config(), clock=clock)
     task.deliver(rows(0), rows(5000))
     task.run()
     before = len(pulled)
@@ -75,10 +75,12 @@ def test_call_that_emits_very_much_is_not_brought_to_its_end_but_awaited(bench: 
 
 
 @pytest.mark.usefixtures("_little_is_settled")
-def test_awaited_call_is_followed_by_the_checkpoint_and_not_by_the_next_slice(bench: MakeBench) -> None:
+def test_awaited_call_is_followed_by_the_checkpoint_and_not_by_the_next_slice(
+    make_subtask: MakeSubtask,
+) -> None:
     clock, pulled = ManualClock(), []
     env, settings = working(pouring(clock, pulled, 10), senders=1), config(credits=100_000)
-    task = bench(env, "work", settings, clock=clock)
+    task = make_subtask(env, "work", settings, clock=clock)
     task.deliver(rows(*range(0, 3000, 10)))
     task.subtask.step()
     task.deliver(unaligned(1))
@@ -91,10 +93,10 @@ def test_awaited_call_is_followed_by_the_checkpoint_and_not_by_the_next_slice(be
 
 
 @pytest.mark.usefixtures("_little_is_settled")
-def test_source_whose_batch_emits_very_much_takes_its_checkpoint_behind_it(bench: MakeBench) -> None:
+def test_source_whose_batch_emits_very_much_takes_its_checkpoint_behind_it(make_subtask: MakeSubtask) -> None:
     clock, pulled = ManualClock(), []
     env = reading([Polled(rows(0, 5000)), Polled(rows(9000))], pouring(clock, pulled, 600))
-    task = bench(env, "source", config(), clock=clock)
+    task = make_subtask(env, "source", config(), clock=clock)
     task.run()
     before = len(pulled)
     for checkpoint_id in (1, 2):
@@ -112,9 +114,9 @@ def test_source_whose_batch_emits_very_much_takes_its_checkpoint_behind_it(bench
 
 
 @pytest.mark.usefixtures("_little_is_settled")
-def test_awaited_checkpoint_that_is_given_up_holds_nothing_up(bench: MakeBench) -> None:
+def test_awaited_checkpoint_that_is_given_up_holds_nothing_up(make_subtask: MakeSubtask) -> None:
     clock, pulled = ManualClock(), []
-    task = bench(working(pouring(clock, pulled, 600), senders=1), "work", config(), clock=clock)
+    task = make_subtask(working(pouring(clock, pulled, 600), senders=1), "work", config(), clock=clock)
     task.deliver(rows(0), rows(5000))
     task.run()
     task.deliver(unaligned(1))

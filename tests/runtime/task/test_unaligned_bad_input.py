@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from subtask_bench import Bench, rows
+from subtask_setup import SubtaskSetup, rows
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import StorageError, StreamCorruptError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.network.input_channel import MissingElementsError
@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import ChannelStateHandle
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
-MakeBench = Callable[..., Bench]
+MakeSubtask = Callable[..., SubtaskSetup]
 
 
 #: One credit a channel and tiny buffers, so that a few records fill everything.
@@ -46,11 +46,11 @@ def barrier(checkpoint_id: int) -> CheckpointBarrier:
     return CheckpointBarrier(checkpoint_id, 0.0, CheckpointOptions(unaligned=True))
 
 
-def in_flight(task: Bench, checkpoint_id: int) -> ChannelStateHandle | None:
+def in_flight(task: SubtaskSetup, checkpoint_id: int) -> ChannelStateHandle | None:
     return task.acknowledged[checkpoint_id].operators["relay"].channels
 
 
-def blocked(task: Bench) -> Bench:
+def blocked(task: SubtaskSetup) -> SubtaskSetup:
     """The same subtask with full outputs and more behind them."""
     task.deliver(rows(*range(6)))
     task.deliver(rows(*range(6, 10)))
@@ -72,11 +72,11 @@ class NoRoomForChannels(MemoryStorage):
 
 
 def test_in_flight_data_that_can_not_be_written_declines_the_checkpoint_and_the_next_one_has_it_all(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
     storage = NoRoomForChannels()
-    task = blocked(bench(relaying(), "relay", UNALIGNED, storage=storage))
+    task = blocked(make_subtask(relaying(), "relay", UNALIGNED, storage=storage))
     for channel in (0, 1):
         task.deliver(barrier(1), channel=channel)
     task.upload()
@@ -94,9 +94,11 @@ def test_in_flight_data_that_can_not_be_written_declines_the_checkpoint_and_the_
     assert [path for path in storage.list("") if "channels" in path] == ["job/chk-2-1/channels-relay-0"]
 
 
-def test_data_in_front_of_a_barrier_that_never_comes_fails_the_task_at_its_deadline(bench: MakeBench) -> None:
+def test_data_in_front_of_a_barrier_that_never_comes_fails_the_task_at_its_deadline(
+    make_subtask: MakeSubtask,
+) -> None:
     """The barrier has overtaken it on the way: the checkpoint begins and is not acknowledged without it."""
-    task = bench(relaying(), "relay", UNALIGNED)
+    task = make_subtask(relaying(), "relay", UNALIGNED)
     task.subtask.deliver(0, 1, [encode_element(barrier(1))])
     task.deliver(barrier(1), channel=1)
     assert task.events() == [barrier(1)]
@@ -110,8 +112,8 @@ def test_data_in_front_of_a_barrier_that_never_comes_fails_the_task_at_its_deadl
         task.subtask.step()
 
 
-def test_barrier_with_an_id_that_goes_backwards_does_nothing(bench: MakeBench) -> None:
-    task = bench(relaying(), "relay", UNALIGNED)
+def test_barrier_with_an_id_that_goes_backwards_does_nothing(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(relaying(), "relay", UNALIGNED)
     for channel in (0, 1):
         task.deliver(barrier(2), barrier(1), rows(channel), channel=channel)
     task.run_freely()
@@ -121,8 +123,8 @@ def test_barrier_with_an_id_that_goes_backwards_does_nothing(bench: MakeBench) -
     assert sorted(task.rows()) == [0, 1], "what is behind it goes on"
 
 
-def test_marker_of_an_older_unknown_checkpoint_does_nothing(bench: MakeBench) -> None:
-    task = bench(relaying(), "relay", UNALIGNED)
+def test_marker_of_an_older_unknown_checkpoint_does_nothing(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(relaying(), "relay", UNALIGNED)
     for channel in (0, 1):
         task.deliver(barrier(5), CancelCheckpointMarker(3), rows(channel), channel=channel)
     task.run_freely()
@@ -133,9 +135,9 @@ def test_marker_of_an_older_unknown_checkpoint_does_nothing(bench: MakeBench) ->
 
 
 def test_marker_of_a_newer_unknown_checkpoint_declines_it_and_its_barriers_come_too_late(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(relaying(), "relay", UNALIGNED)
+    task = make_subtask(relaying(), "relay", UNALIGNED)
     task.deliver(CancelCheckpointMarker(3))
     task.run_freely()
     task.deliver(barrier(3), rows(1), channel=1)
@@ -151,15 +153,19 @@ def test_marker_of_a_newer_unknown_checkpoint_declines_it_and_its_barriers_come_
     assert list(task.acknowledged) == [4]
 
 
-def test_element_of_an_unknown_kind_fails_the_task_and_says_where_it_came_from(bench: MakeBench) -> None:
-    task = bench(relaying(), "relay", UNALIGNED)
+def test_element_of_an_unknown_kind_fails_the_task_and_says_where_it_came_from(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(relaying(), "relay", UNALIGNED)
     where = r"channel 1 \(from source\[1\]\), element 0: .*version"
     with pytest.raises(StreamCorruptError, match=where):
         task.subtask.deliver(1, 0, [b"\xee what is this"])
 
 
-def test_element_of_an_unknown_kind_ahead_of_a_gap_is_refused_when_its_turn_comes(bench: MakeBench) -> None:
-    task = bench(relaying(), "relay", UNALIGNED)
+def test_element_of_an_unknown_kind_ahead_of_a_gap_is_refused_when_its_turn_comes(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(relaying(), "relay", UNALIGNED)
     task.subtask.deliver(1, 1, [b"\xee what is this"])
     with pytest.raises(StreamCorruptError, match=r"channel 1 \(from source\[1\]\), element 1"):
         task.deliver(rows(1), channel=1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from subtask_bench import Bench, Log, LoggingSink, rows
-from unaligned_bench import (
+from subtask_setup import Log, LoggingSink, SubtaskSetup, rows
+from unaligned_setup import (
     ENDLESS,
     NOTHING,
     PATIENCE,
     InFlight,
-    MakeBench,
+    MakeSubtask,
     as_it_is,
     config,
     in_flight,
@@ -21,7 +21,7 @@ from unaligned_bench import (
     working,
 )
 
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (
@@ -41,13 +41,13 @@ from penstock.runtime.task.end_of_input import Phase
 )
 @pytest.mark.parametrize("end", ["abort", "close"])
 def test_checkpoint_that_is_given_up_leaves_nothing_behind(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, moment: str, end: str
+    make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch, moment: str, end: str
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
     env = StreamEnvironment("job", chaining=False, max_parallelism=8)
     spread = env.from_source("source", ENDLESS, parallelism=2).key_by(lambda row: row)
     spread.reduce("work", lambda a, b: b, parallelism=1).rebalance().sink("sink", DiscardSink())
-    task = bench(env, "work", config())
+    task = make_subtask(env, "work", config())
     task.deliver(rows("x"), channel=0)
     task.run_freely()
     task.deliver(rows("y"), unaligned(1), channel=0)
@@ -74,9 +74,9 @@ def test_checkpoint_that_is_given_up_leaves_nothing_behind(
 
 
 def test_checkpoint_that_was_given_up_before_its_barrier_came_is_cancelled_downstream(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(working(as_it_is), "work", config())
+    task = make_subtask(working(as_it_is), "work", config())
     task.subtask.notify_checkpoint_aborted(1)
     task.deliver(rows("a"), unaligned(1), channel=0)
     task.deliver(unaligned(1), channel=1)
@@ -94,9 +94,9 @@ def test_checkpoint_that_was_given_up_before_its_barrier_came_is_cancelled_downs
 
 
 def test_notice_of_a_newer_checkpoints_end_does_not_end_the_one_that_is_still_to_come(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(working(as_it_is, senders=1), "work", config())
+    task = make_subtask(working(as_it_is, senders=1), "work", config())
     task.subtask.notify_checkpoint_aborted(2)  # a savepoint that was forced, and given up at once
     task.deliver(rows("a"), unaligned(1))
     task.upload()
@@ -104,8 +104,8 @@ def test_notice_of_a_newer_checkpoints_end_does_not_end_the_one_that_is_still_to
     assert task.declined == []
 
 
-def test_newer_barrier_replaces_a_checkpoint_that_is_not_complete(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config())
+def test_newer_barrier_replaces_a_checkpoint_that_is_not_complete(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(working(as_it_is), "work", config())
     task.deliver(rows("a"), unaligned(1), rows("b"), unaligned(2), channel=0)
     task.deliver(unaligned(2), channel=1)
     task.upload()
@@ -116,9 +116,9 @@ def test_newer_barrier_replaces_a_checkpoint_that_is_not_complete(bench: MakeBen
 
 
 def test_barrier_that_waits_in_the_outputs_goes_in_its_turn_when_its_checkpoint_is_given_up(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config(PATIENCE))
+    task = make_subtask(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config(PATIENCE))
     task.run()
     task.subtask.trigger_checkpoint(patient(1))
     task.run()
@@ -136,9 +136,9 @@ def test_barrier_that_waits_in_the_outputs_goes_in_its_turn_when_its_checkpoint_
 # -- the end ------------------------------------------------------------------------------------------------
 
 
-def ended(bench: MakeBench, **more: Any) -> Bench:
+def ended(make_subtask: MakeSubtask, **more: Any) -> SubtaskSetup:
     """A subtask of two channels that waits for the checkpoint of its end."""
-    task = bench(working(as_it_is), "work", config(**more))
+    task = make_subtask(working(as_it_is), "work", config(**more))
     for channel in (0, 1):
         task.deliver(EndOfData(), channel=channel)
     task.run_freely()
@@ -146,8 +146,10 @@ def ended(bench: MakeBench, **more: Any) -> Bench:
     return task
 
 
-def test_subtask_whose_senders_have_left_takes_a_checkpoint_that_it_is_asked_for(bench: MakeBench) -> None:
-    task = ended(bench)
+def test_subtask_whose_senders_have_left_takes_a_checkpoint_that_it_is_asked_for(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = ended(make_subtask)
     task.subtask.trigger_checkpoint(unaligned(1))
     task.deliver(EndOfPartition(), channel=0)
     task.run_freely()
@@ -161,10 +163,10 @@ def test_subtask_whose_senders_have_left_takes_a_checkpoint_that_it_is_asked_for
 
 
 def test_request_that_comes_after_the_barrier_does_not_disturb_the_checkpoint(
-    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+    make_subtask: MakeSubtask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_files, "INLINE_LIMIT", 0)
-    task = ended(bench, credits=1)
+    task = ended(make_subtask, credits=1)
     for channel in (0, 1):
         task.deliver(unaligned(1), channel=channel)
     for channel in (0, 1):
@@ -179,9 +181,9 @@ def test_request_that_comes_after_the_barrier_does_not_disturb_the_checkpoint(
 
 
 def test_requests_whose_barriers_came_are_forgotten_whatever_stands_in_front_of_them(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = ended(bench)
+    task = ended(make_subtask)
     task.subtask.trigger_checkpoint(unaligned(1))  # the barrier of this one never comes
     for checkpoint_id in (2, 3):
         task.subtask.trigger_checkpoint(unaligned(checkpoint_id))
@@ -198,8 +200,8 @@ def test_requests_whose_barriers_came_are_forgotten_whatever_stands_in_front_of_
     assert [declined[0] for declined in task.declined] == [1]
 
 
-def test_end_of_a_channel_completes_what_is_captured_on_it(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config())
+def test_end_of_a_channel_completes_what_is_captured_on_it(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(working(as_it_is), "work", config())
     task.deliver(unaligned(1), channel=0)
     task.deliver(rows("a"), EndOfData(drain=False), channel=1)
     task.upload()
@@ -209,8 +211,8 @@ def test_end_of_a_channel_completes_what_is_captured_on_it(bench: MakeBench) -> 
     assert in_flight(task, 1) == InFlight({1: [["a"], EndOfData(drain=False)]}, {})
 
 
-def test_end_of_a_channel_gives_the_checkpoint_up_where_it_aborts(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config(end_of_partition="aborts"))
+def test_end_of_a_channel_gives_the_checkpoint_up_where_it_aborts(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(working(as_it_is), "work", config(end_of_partition="aborts"))
     task.deliver(unaligned(1), channel=0)
     task.deliver(rows("a"), EndOfData(drain=False), EndOfPartition(), channel=1)
     task.upload()
@@ -228,9 +230,9 @@ def test_end_of_a_channel_gives_the_checkpoint_up_where_it_aborts(bench: MakeBen
 
 
 def test_leaving_subtask_takes_part_in_silence_and_its_receivers_capture_what_it_still_sends(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = ended(bench, credits=1)
+    task = ended(make_subtask, credits=1)
     for channel in (0, 1):
         task.deliver(unaligned(1), channel=channel)
     task.run_freely()
@@ -247,10 +249,10 @@ def test_leaving_subtask_takes_part_in_silence_and_its_receivers_capture_what_it
     assert task.sent[0][-1] == EndOfPartition()
 
 
-def test_sink_commits_nothing_that_was_in_flight(bench: MakeBench, log: Log) -> None:
+def test_sink_commits_nothing_that_was_in_flight(make_subtask: MakeSubtask, log: Log) -> None:
     env = StreamEnvironment("job", chaining=False)
     env.from_source("source", ENDLESS).rebalance().sink("sink", LoggingSink(log))
-    task = bench(env, "sink", config())
+    task = make_subtask(env, "sink", config())
     task.deliver(rows("a"))
     task.run()
     task.deliver(rows("b"), unaligned(1))

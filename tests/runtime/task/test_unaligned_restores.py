@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from subtask_bench import rows
-from unaligned_bench import (
+from subtask_setup import rows
+from unaligned_setup import (
     NOTHING,
     InFlight,
-    MakeBench,
+    MakeSubtask,
     again,
     as_it_is,
     config,
@@ -26,17 +26,17 @@ from penstock.runtime.record.elements import (
 
 
 def test_restored_data_comes_first_receivers_part_before_new_data_and_senders_part_before_all(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
     env = working(lambda n: range(n, n + 4))
-    task = bench(env, "work", config())
+    task = make_subtask(env, "work", config())
     task.deliver(rows(0), rows(100), channel=0)
     task.run()
     task.deliver(unaligned(1), channel=0)
     task.deliver(unaligned(1), channel=1)
     task.upload()
     assert in_flight(task, 1) == InFlight({0: [[100]]}, {0: [[2], [3]]})
-    restored = again(bench, env, task, 1)
+    restored = again(make_subtask, env, task, 1)
     restored.deliver(rows(200), channel=0)
     assert restored.sent[0] == []
     restored.subtask.step()
@@ -47,16 +47,16 @@ def test_restored_data_comes_first_receivers_part_before_new_data_and_senders_pa
 
 
 def test_restored_data_is_captured_again_by_a_barrier_that_comes_before_the_first_step(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
     env = working(lambda n: range(n, n + 6))
-    task = bench(env, "work", config())
+    task = make_subtask(env, "work", config())
     task.deliver(rows(0), rows(100), Watermark(3), channel=0)
     task.run()
     task.deliver(unaligned(1), channel=0)
     task.deliver(unaligned(1), channel=1)
     task.upload()
-    restored = again(bench, env, task, 1)
+    restored = again(make_subtask, env, task, 1)
     restored.deliver(rows(200), unaligned(2), channel=0)
     restored.deliver(unaligned(2), channel=1)
     restored.upload()
@@ -64,14 +64,14 @@ def test_restored_data_is_captured_again_by_a_barrier_that_comes_before_the_firs
     assert in_flight(restored, 2) == InFlight({0: [[100], Watermark(3), [200]]}, {0: [[4], [5]]})
 
 
-def test_job_that_aligns_its_checkpoints_starts_from_an_unaligned_one(bench: MakeBench) -> None:
+def test_job_that_aligns_its_checkpoints_starts_from_an_unaligned_one(make_subtask: MakeSubtask) -> None:
     env = working(as_it_is)
-    task = bench(env, "work", config())
+    task = make_subtask(env, "work", config())
     task.deliver(rows(1), unaligned(1), channel=0)
     task.deliver(rows(2), unaligned(1), channel=1)
     task.upload()
     aligned = JobConfig(checkpointing=Checkpointing(every=1))
-    restored = again(bench, env, task, 1, config=aligned)
+    restored = again(make_subtask, env, task, 1, config=aligned)
     for channel in (0, 1):
         restored.deliver(CheckpointBarrier(2, 0.0), channel=channel)
     restored.run_freely()

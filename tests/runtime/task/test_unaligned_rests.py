@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from subtask_bench import Bench, rows
-from unaligned_bench import (
+from subtask_setup import SubtaskSetup, rows
+from unaligned_setup import (
     ENDLESS,
     NOTHING,
     InFlight,
-    MakeBench,
+    MakeSubtask,
     again,
     as_it_is,
     config,
@@ -24,7 +24,7 @@ from unaligned_bench import (
 )
 
 from penstock.runtime.errors import OperatorError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import Polled
@@ -50,18 +50,18 @@ def slow(clock: ManualClock, seconds: float) -> Callable[[Any], list[Any]]:
     return function
 
 
-def half_done(bench: MakeBench, channel: int = 0) -> Bench:
+def half_done(make_subtask: MakeSubtask, channel: int = 0) -> SubtaskSetup:
     """A subtask in the middle of a batch of 300 rows from this channel, and of a slice of it."""
     clock = ManualClock()
-    task = bench(working(slow(clock, 0.005)), "work", config(credits=500), clock=clock)
+    task = make_subtask(working(slow(clock, 0.005)), "work", config(credits=500), clock=clock)
     task.deliver(rows(*range(300)), channel=channel)
     task.subtask.step()
     assert 0 < len(task.rows()) < 300
     return task
 
 
-def test_rest_of_a_batch_is_in_front_of_what_waits_in_its_channel(bench: MakeBench) -> None:
-    task = half_done(bench)
+def test_rest_of_a_batch_is_in_front_of_what_waits_in_its_channel(make_subtask: MakeSubtask) -> None:
+    task = half_done(make_subtask)
     task.deliver(rows("next"), unaligned(1), channel=0)
     done = task.sent[0].index(unaligned(1))
     task.deliver(unaligned(1), channel=1)
@@ -73,8 +73,8 @@ def test_rest_of_a_batch_is_in_front_of_what_waits_in_its_channel(bench: MakeBen
 
 
 @pytest.mark.parametrize("channel", [0, 1])
-def test_rest_belongs_to_the_channel_that_it_came_from(bench: MakeBench, channel: int) -> None:
-    task, other = half_done(bench, channel), 1 - channel
+def test_rest_belongs_to_the_channel_that_it_came_from(make_subtask: MakeSubtask, channel: int) -> None:
+    task, other = half_done(make_subtask, channel), 1 - channel
     task.deliver(rows("other"), unaligned(1), channel=other)
     task.deliver(unaligned(1), channel=channel)
     task.upload()
@@ -84,8 +84,10 @@ def test_rest_belongs_to_the_channel_that_it_came_from(bench: MakeBench, channel
     assert captured[channel][0][-1] == 299
 
 
-def test_subtask_whose_outputs_are_blocked_takes_its_checkpoint_and_loses_nothing(bench: MakeBench) -> None:
-    task = bench(working(lambda n: range(n, n + 6)), "work", config())
+def test_subtask_whose_outputs_are_blocked_takes_its_checkpoint_and_loses_nothing(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(working(lambda n: range(n, n + 6)), "work", config())
     task.deliver(rows(0), rows(100), channel=0)
     task.run()
     assert task.rows() == [0, 1]
@@ -99,10 +101,10 @@ def test_subtask_whose_outputs_are_blocked_takes_its_checkpoint_and_loses_nothin
 
 
 def test_checkpoints_that_follow_each_other_do_not_pile_data_up_while_outputs_are_blocked(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
     clock = ManualClock()
-    task = bench(working(slow(clock, 0.02), senders=1), "work", config(), clock=clock)
+    task = make_subtask(working(slow(clock, 0.02), senders=1), "work", config(), clock=clock)
     task.deliver(rows(*range(1000)))
     task.run()
     found = []
@@ -141,9 +143,9 @@ END = [Watermark(END_OF_TIME), "left 0", "left 1", "left 2", EndOfData(drain=Tru
 
 @pytest.mark.parametrize(("event", "then"), [(Watermark(7), [Watermark(7)]), (EndOfData(drain=True), END)])
 def test_watermark_or_end_that_is_half_done_is_brought_to_its_end_in_front_of_the_barrier(
-    bench: MakeBench, event: Watermark | EndOfData, then: list[Any]
+    make_subtask: MakeSubtask, event: Watermark | EndOfData, then: list[Any]
 ) -> None:
-    task = bench(firing(), "work", config(credits=1))
+    task = make_subtask(firing(), "work", config(credits=1))
     task.deliver(event, rows("next"))
     task.run()
     assert task.rows() == ["fired 0"]
@@ -169,10 +171,10 @@ class Once:
 
 
 def test_record_that_can_not_be_kept_a_second_time_fails_with_the_name_of_its_operator(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
     clock = ManualClock()
-    task = bench(working(slow(clock, 0.005), senders=1), "work", config(credits=500), clock=clock)
+    task = make_subtask(working(slow(clock, 0.005), senders=1), "work", config(credits=500), clock=clock)
     task.deliver(rows(*range(299), Once(fails=False)))
     task.subtask.step()
     with pytest.raises(
@@ -181,7 +183,7 @@ def test_record_that_can_not_be_kept_a_second_time_fails_with_the_name_of_its_op
         task.deliver(unaligned(1))
 
 
-def test_rest_of_an_arrow_batch_stays_arrow(bench: MakeBench) -> None:
+def test_rest_of_an_arrow_batch_stays_arrow(make_subtask: MakeSubtask) -> None:
     clock = ManualClock()
 
     def function(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -191,7 +193,7 @@ def test_rest_of_an_arrow_batch_stays_arrow(bench: MakeBench) -> None:
     env = StreamEnvironment("job", chaining=False)
     spread = env.from_source("source", ENDLESS).rebalance()
     spread.map_batches(function, "arrow", id="work").rebalance().sink("sink", DiscardSink())
-    task = bench(env, "work", config(credits=500), clock=clock)
+    task = make_subtask(env, "work", config(credits=500), clock=clock)
     task.deliver(ArrowBatch(pa.record_batch({"n": list(range(600))})))
     for _ in range(3):
         task.subtask.step()
@@ -201,33 +203,33 @@ def test_rest_of_an_arrow_batch_stays_arrow(bench: MakeBench) -> None:
     task.upload()
     (rest,) = in_flight(task, 1).inputs[0]
     assert sent + rest.batch["n"].to_pylist() == list(range(600))
-    restored = again(bench, env, task, 1, config=config(credits=500), clock=clock)
+    restored = again(make_subtask, env, task, 1, config=config(credits=500), clock=clock)
     restored.run_freely()
     got = [n for batch in restored.sent[0] for n in batch.batch["n"].to_pylist()]  # type: ignore[union-attr]
     assert sent + got == list(range(600))
 
 
-def test_timestamps_and_status_are_captured_with_the_data(bench: MakeBench) -> None:
+def test_timestamps_and_status_are_captured_with_the_data(make_subtask: MakeSubtask) -> None:
     env = working(as_it_is, senders=1)
-    task = bench(env, "work", config())
+    task = make_subtask(env, "work", config())
     stamped = RowBatch([1, 2], [10, 20])
     task.deliver(stamped, StreamStatus.IDLE, rows(3), EndOfData(drain=False), unaligned(1))
     task.upload()
     (captured,) = in_flight(task, 1).inputs.values()
     assert captured == [stamped, StreamStatus.IDLE, [3], EndOfData(drain=False)]
-    restored = again(bench, env, task, 1)
+    restored = again(make_subtask, env, task, 1)
     restored.run_freely()
     assert [b.timestamps for b in restored.sent[0] if isinstance(b, RowBatch)] == [[10], [20], None]
     assert restored.events() == [StreamStatus.IDLE, EndOfData(drain=False)]
 
 
-def test_failure_of_users_code_while_a_barrier_arrives_names_the_operator(bench: MakeBench) -> None:
+def test_failure_of_users_code_while_a_barrier_arrives_names_the_operator(make_subtask: MakeSubtask) -> None:
     def fails(n: int) -> Any:
         yield from range(5000)
         msg = "no more"
         raise ValueError(msg)
 
-    task = bench(working(fails, senders=1), "work", config())
+    task = make_subtask(working(fails, senders=1), "work", config())
     task.deliver(rows(1))
     task.run()
     assert task.rows() == [0, 1]
@@ -239,9 +241,9 @@ def test_failure_of_users_code_while_a_barrier_arrives_names_the_operator(bench:
 
 
 def test_source_with_blocked_outputs_works_its_batch_off_and_lets_the_barrier_overtake(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(
+    task = make_subtask(
         reading([Polled(rows(0, 10, 20)), Polled(rows(99))], lambda n: [n, n + 1]), "source", config()
     )
     task.run()
@@ -258,10 +260,10 @@ def test_source_with_blocked_outputs_works_its_batch_off_and_lets_the_barrier_ov
         assert in_flight(task, checkpoint_id) == in_flight(task, 1), "nothing more is read meanwhile"
 
 
-def test_source_gives_no_rest_back_so_it_works_off_all_slices_of_its_batch(bench: MakeBench) -> None:
+def test_source_gives_no_rest_back_so_it_works_off_all_slices_of_its_batch(make_subtask: MakeSubtask) -> None:
     clock = ManualClock()
     script = [Polled(rows(*range(600))), Polled(rows("next"))]
-    task = bench(reading(script, slow(clock, 0.005)), "source", config(credits=1000), clock=clock)
+    task = make_subtask(reading(script, slow(clock, 0.005)), "source", config(credits=1000), clock=clock)
     task.subtask.step()
     assert 0 < len(task.rows()) < 600
     task.subtask.trigger_checkpoint(unaligned(1))
@@ -272,8 +274,8 @@ def test_source_gives_no_rest_back_so_it_works_off_all_slices_of_its_batch(bench
     assert [n for b in before for n in b.rows] + [n for c in captured for n in c] == list(range(600))  # type: ignore[union-attr]
 
 
-def test_source_takes_a_savepoint_only_when_its_batch_is_done(bench: MakeBench) -> None:
-    task = bench(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config())
+def test_source_takes_a_savepoint_only_when_its_batch_is_done(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config())
     task.run()
     task.subtask.trigger_checkpoint(savepoint(1))
     task.run()

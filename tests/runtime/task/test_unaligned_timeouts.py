@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from subtask_bench import rows
-from unaligned_bench import (
+from subtask_setup import rows
+from unaligned_setup import (
     NOTHING,
     PATIENCE,
     InFlight,
-    MakeBench,
+    MakeSubtask,
     as_it_is,
     config,
     in_flight,
@@ -23,9 +23,9 @@ from penstock.runtime.operators.protocols import Polled
 
 
 def test_alignment_that_takes_too_long_turns_unaligned_at_the_time_that_the_step_named(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(working(as_it_is), "work", config(PATIENCE))
+    task = make_subtask(working(as_it_is), "work", config(PATIENCE))
     task.deliver(patient(1), channel=0)
     task.deliver(rows("a"), channel=1)
     result = task.run_freely()
@@ -41,8 +41,10 @@ def test_alignment_that_takes_too_long_turns_unaligned_at_the_time_that_the_step
     assert in_flight(task, 1) == InFlight({1: [["b"]]}, {})
 
 
-def test_alignment_that_is_quick_holds_nothing_in_flight_and_leaves_no_alarm(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config(PATIENCE))
+def test_alignment_that_is_quick_holds_nothing_in_flight_and_leaves_no_alarm(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(working(as_it_is), "work", config(PATIENCE))
     task.deliver(rows("a"), patient(1), channel=0)
     task.deliver(rows("b"), patient(1), channel=1)
     result = task.run_freely()
@@ -52,8 +54,8 @@ def test_alignment_that_is_quick_holds_nothing_in_flight_and_leaves_no_alarm(ben
     assert result.wake_at is None
 
 
-def test_sender_that_lost_its_patience_turns_the_alignment_here(bench: MakeBench) -> None:
-    task = bench(working(as_it_is), "work", config(PATIENCE))
+def test_sender_that_lost_its_patience_turns_the_alignment_here(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(working(as_it_is), "work", config(PATIENCE))
     task.deliver(patient(1), channel=0)
     task.deliver(rows("a"), channel=1)
     task.deliver(turned(1), channel=1)
@@ -62,8 +64,10 @@ def test_sender_that_lost_its_patience_turns_the_alignment_here(bench: MakeBench
     assert in_flight(task, 1) == InFlight({1: [["a"]]}, {})
 
 
-def test_barrier_that_waits_in_the_outputs_overtakes_when_its_patience_is_over(bench: MakeBench) -> None:
-    task = bench(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config(PATIENCE))
+def test_barrier_that_waits_in_the_outputs_overtakes_when_its_patience_is_over(
+    make_subtask: MakeSubtask,
+) -> None:
+    task = make_subtask(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config(PATIENCE))
     task.run()
     task.subtask.trigger_checkpoint(patient(1))
     result = task.run()
@@ -78,9 +82,9 @@ def test_barrier_that_waits_in_the_outputs_overtakes_when_its_patience_is_over(b
 
 
 def test_barrier_that_leaves_the_outputs_in_its_turn_ends_its_checkpoint_in_the_next_step(
-    bench: MakeBench,
+    make_subtask: MakeSubtask,
 ) -> None:
-    task = bench(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config(PATIENCE))
+    task = make_subtask(reading([Polled(rows(0, 10))], lambda n: [n, n + 1]), "source", config(PATIENCE))
     task.run()
     task.subtask.trigger_checkpoint(patient(1))
     task.run()

@@ -1,19 +1,19 @@
-"""Small jobs whose one subtask is at work in a bench."""
+"""Small jobs whose one subtask is at work in a make_subtask."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from subtask_bench import Bench, ScriptedSource
+from subtask_setup import ScriptedSource, SubtaskSetup
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 
-MakeBench = Callable[..., Bench]
+MakeSubtask = Callable[..., SubtaskSetup]
 
 
 def small(**more: Any) -> JobConfig:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from subtask_coordinator_bench import REASON, Task, barrier
+from subtask_coordinator_setup import REASON, Task, barrier
 
+from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.channel_state.output_capture import InFlight, OutputCapture
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
     MAX_RECORDED_ABORTED,
     SubtaskCheckpointCoordinator,
 )
 from penstock.runtime.errors import StorageError
-from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -203,7 +202,7 @@ def test_statistics_count_outcomes(task: Task) -> None:
 class Flowing(Task):
     """A subtask whose checkpoints capture one element in flight in its input."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, decline_overtaken: bool = True) -> None:
         super().__init__()
         timers = ManualTimers(self.clock)
         files = StateFiles(self.storage, lambda: "channels")
@@ -211,20 +210,12 @@ class Flowing(Task):
         self.writer = writer = AsyncChannelStateWriter(
             [input_id], {}, lambda checkpoint_id: files, self.runner
         )
-        in_flight = InFlight(OutputCapture(self, writer, timers), writer)
-        self.coordinator = SubtaskCheckpointCoordinator(self, self, self.runner, self.clock, in_flight)
+        in_flight = InFlight(BarrierSender(self, writer, timers), writer)
+        self.coordinator = SubtaskCheckpointCoordinator(
+            self, self, self, self.runner, self.clock, in_flight, decline_overtaken=decline_overtaken
+        )
 
-    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        self.log.append(barrier)
-        return []
-
-    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
-        return False
-
-    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        raise AssertionError("no barrier waits")
-
-    def capture_input(self, checkpoint_id: int) -> None:
+    def capture_rest(self, checkpoint_id: int) -> None:
         self.writer.add_input(checkpoint_id, 0, [Watermark(1)])
 
 
@@ -239,3 +230,17 @@ def test_checkpoint_that_is_asked_for_twice_keeps_its_in_flight_data() -> None:
     assert task.log[-1] == ("acknowledge", 1)
     assert task.metrics[1].in_flight_bytes > 0
     assert task.coordinator.statistics().declined == 0
+
+
+@pytest.mark.parametrize("decline_overtaken", [True, False])
+def test_overtaken_checkpoint_leaves_no_in_flight_data_whether_it_is_declined_or_dropped(
+    decline_overtaken: bool,
+) -> None:
+    task = Flowing(decline_overtaken=decline_overtaken)
+    task.writer.start(1)
+    task.capture_rest(1)
+    task.coordinator.checkpoint_state(barrier(2))
+    assert not task.coordinator.checkpoint_state(barrier(1))
+    assert task.writer.statistics().running == 0
+    assert task.writer.statistics().aborted == 1
+    assert task.coordinator.statistics().declined == decline_overtaken

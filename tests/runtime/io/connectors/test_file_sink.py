@@ -7,7 +7,8 @@ import os
 import pytest
 from obstore.store import LocalStore, MemoryStore
 
-from penstock.runtime.io.connectors import ConnectorError, FileSink, PendingFile
+from penstock.runtime import ConnectorError, FileSink
+from penstock.runtime.io.connectors.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.file_source import FileSource
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 from penstock.runtime.operators.protocols import RemovesLeftovers

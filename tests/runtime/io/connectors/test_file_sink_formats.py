@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
+from penstock.runtime import BadRecordError, FileSink, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors import BadRecordError, FileSink, FileSource
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch

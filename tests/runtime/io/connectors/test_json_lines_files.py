@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from penstock.runtime.io.connectors import BadRecordError, FileSource
+from penstock.runtime import BadRecordError, FileSource
 from penstock.runtime.io.connectors.json_lines import parse_together
 
 

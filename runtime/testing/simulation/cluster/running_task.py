@@ -1,0 +1,275 @@
+"""`RunningTask`: one attempt of one subtask in a simulated process, with what an actor has around it.
+
+It is stepped as its actor would do it, only when the last step left more to do, something arrived, or the
+time that it named has come. So a wake-up that was forgotten shows as a job that stands still.
+
+Its process may die in front of any effect on the world: a frame that is sent, a report, a file that is
+written, a commit. What was done before stays done, what would have come never comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.runtime.errors import OperatorError, StorageError
+from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.task.build import build_subtask
+from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.subtask import StepResult, Subtask
+from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Frame
+from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState, TaskSupervisor
+from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.faults import Moment
+from penstock.runtime.testing.simulation.world.faulty_storage import WatchedStorage
+from penstock.runtime.testing.simulation.world.places import Places
+from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
+from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
+
+
+class RunningTask:
+    """One attempt of one subtask; see the module's text. It is the subtask's gateway.
+
+    Args:
+        world: Time, chance and storage.
+        descriptor: What to run.
+        network: Of the attempt.
+        supervisor: Its process.
+
+    Attributes:
+        id: The subtask.
+        attempt: The attempt.
+        state: How far it is.
+        network: Of the attempt.
+    """
+
+    def __init__(
+        self, world: World, descriptor: TaskDescriptor, network: AttemptNetwork, supervisor: TaskSupervisor
+    ) -> None:
+        self.id = descriptor.id
+        self.attempt = descriptor.attempt
+        self.state = TaskState.DEPLOYING
+        self.network = network
+        self._world = world
+        self._descriptor = descriptor
+        self._supervisor = supervisor
+        self._runner = SimulatedRunner(
+            world, self.id, self.guard, self._guard_work, lambda: world.on_moment(Moment.SNAPSHOT)
+        )
+        self._storage = WatchedStorage(world.storage, supervisor.before_upload)
+        self._subtask: Subtask | None = None
+        self._result = StepResult(more=True)
+        self._is_scheduled = False
+        self._held: list[Callable[[Subtask], None]] = []
+        self._waiting: dict[int, list[Frame]] = {}
+        self._consumed: dict[int, int] = {}
+
+    @property
+    def subtask(self) -> Subtask:
+        """The subtask itself."""
+        assert self._subtask is not None, f"{self.id} is used before it was built"
+        return self._subtask
+
+    @property
+    def wake_at(self) -> float | None:
+        """When it wants to be stepped although nothing happens."""
+        return self._result.wake_at if self.state is TaskState.STARTED else None
+
+    # -- its life -----------------------------------------------------------------------------------------
+
+    def build(self) -> FailureCause | None:
+        """Build and restore it; what went wrong, if anything did.
+
+        Raises:
+            ProcessDied: Its process died meanwhile.
+        """
+        world = self._world
+        try:
+            self._subtask = build_subtask(
+                self._descriptor, self, self._runner, world.clock, self._storage, Places(self._storage)
+            )
+        except Exception as error:
+            if _is_death(error):
+                raise ProcessDied from error
+            self._require_wanted(error)
+            self.state = TaskState.FAILED
+            return FailureCause(f"could not be deployed: {error}", self.id)
+        self.state = TaskState.DEPLOYED
+        restore = self._descriptor.restore
+        self._world.restored += restore is not None and restore.channels is not None
+        return None
+
+    def start(self) -> None:
+        """Let it step."""
+        self.state = TaskState.STARTED
+        self._schedule()
+        held, self._held = self._held, []
+        for something in held:
+            self.receive(something)
+
+    def receive(self, something: Callable[[Subtask], None]) -> None:
+        """Something from outside reaches the subtask, when it is started and unless it is over."""
+        if self.state is TaskState.DEPLOYED:
+            self._held.append(something)
+        elif self.state is TaskState.STARTED:
+            self._schedule()
+            self.guard(lambda: something(self.subtask))
+
+    def stop(self) -> None:
+        """Stop between two steps and close it; what runs beside it runs on."""
+        if self.state.is_open:
+            self.state = TaskState.STOPPED
+            self._close()
+
+    def die(self) -> None:
+        """Its process is gone."""
+        self.state = TaskState.DEAD
+        self._runner.die()
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Run something of the task's; its failure is the task's, its death is the process's."""
+        try:
+            action()
+        except ProcessDied:
+            self._supervisor.died()
+        except Exception as error:
+            if self.state is TaskState.DEAD or _is_death(error):
+                self._supervisor.died()
+                return
+            self._require_wanted(error)
+            self.state = TaskState.FAILED
+            self._close()
+            self._supervisor.ended(FailureCause(str(error), self.id))
+
+    # -- frames -------------------------------------------------------------------------------------------
+
+    def deliver(self, frame: Frame) -> None:
+        """A frame of this attempt arrived."""
+        channel = frame.channel.channel
+        if self.state is TaskState.FINISHED or frame.end <= self._consumed.get(channel, 0):
+            self.network.answer(frame)
+        elif self.state.is_open:
+            self._waiting.setdefault(channel, []).append(frame)
+            elements = list(frame.elements)
+            self.receive(lambda subtask: subtask.deliver(channel, frame.first, elements))
+
+    def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
+        """A credit came back."""
+        self.receive(lambda subtask: subtask.frame_consumed(channel, first))
+
+    # -- the gateway --------------------------------------------------------------------------------------
+
+    def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
+        """Put a frame on its way."""
+        assert self.state is not TaskState.DEPLOYED, f"{self.id} sent a frame before it was started"
+        self._supervisor.before_effect()
+        self.network.send(self, channel, first_sequence_number, elements)
+
+    def consumed(self, channel: int, next_sequence_number: int) -> None:
+        """Answer the frames below this number."""
+        self._consumed[channel] = max(self._consumed.get(channel, 0), next_sequence_number)
+        waiting = self._waiting.get(channel, [])
+        for frame in [frame for frame in waiting if frame.end <= next_sequence_number]:
+            waiting.remove(frame)
+            self.network.answer(frame)
+
+    def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
+        """Report."""
+        self._supervisor.before_effect()
+        self._supervisor.acknowledge(checkpoint_id, snapshot, metrics)
+        self._world.captured += metrics.in_flight_bytes > 0
+        self._world.on_moment(Moment.ACKNOWLEDGED)
+
+    def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
+        """Report."""
+        self._supervisor.before_effect()
+        self._supervisor.decline(checkpoint_id, reason, detail)
+
+    def end_of_data(self) -> None:
+        """Report."""
+        self._supervisor.before_effect()
+        self._supervisor.end_of_data()
+        self._world.on_moment(Moment.END_OF_DATA)
+
+    def operator_event(self, operator_id: str, event: Any) -> None:
+        """Report."""
+        self._supervisor.before_effect()
+        self._supervisor.operator_event(operator_id, event)
+
+    # -- inside -------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """There is a reason to step."""
+        if not self._is_scheduled and self.state is TaskState.STARTED:
+            self._is_scheduled = True
+            self._world.agenda.add(Happening.STEP, self._take_turn, self.id, "steps")
+
+    def _take_turn(self) -> None:
+        self._is_scheduled = False
+        if self.state is not TaskState.STARTED:
+            return
+        self.guard(self._step)
+        wake_at = self._result.wake_at
+        if self._result.more:
+            self._schedule()
+        elif wake_at is not None and self.state is TaskState.STARTED:
+            self._world.agenda.add(
+                Happening.STEP, lambda: self._wake(wake_at), self.id, "steps, its time has come", at=wake_at
+            )
+
+    def _wake(self, at: float) -> None:
+        """The time has come that a step had named, unless a later step has named another one."""
+        if self._result.wake_at == at and not self._is_scheduled:
+            self._take_turn()
+
+    def _step(self) -> None:
+        self._result = self.subtask.step()
+        if self._result.finished:
+            self.state = TaskState.FINISHED
+            for frames in self._waiting.values():
+                for frame in frames:
+                    self.network.answer(frame)
+            self._waiting.clear()
+            self._world.on_moment(Moment.FINISHED)
+            self._close()
+            self._supervisor.ended(None)
+
+    def _close(self) -> None:
+        self._runner.close()
+        try:
+            self.subtask.close()
+        except OperatorError as error:
+            self._require_wanted(error)
+
+    def _guard_work(self, work: Callable[[], object]) -> None:
+        """Run work beside the task: only a refusing storage may stop it."""
+        try:
+            work()
+        except ProcessDied:
+            self._supervisor.died()
+
+    def _require_wanted(self, error: BaseException) -> None:
+        """Only what the simulation has injected may fail a task; anything else is what it looks for.
+
+        Raises:
+            BaseException: It was not injected.
+        """
+        if not any(isinstance(e, SimulatedUserError) or type(e) is StorageError for e in chain_of(error)):
+            raise error
+
+
+def chain_of(error: BaseException | None) -> list[BaseException]:
+    """An error and what it came from."""
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    return chain
+
+
+def _is_death(error: BaseException) -> bool:
+    return any(isinstance(each, ProcessDied) for each in chain_of(error))

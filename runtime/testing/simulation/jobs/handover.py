@@ -1,0 +1,112 @@
+"""`Handover`: finds what the first job of a run has left, and makes the second job of it.
+
+The second job is another job with an id of its own, as its user would submit it: the same program, perhaps
+with other parallelisms, told to start from a snapshot by its URL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.rescaling import with_parallelism
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
+from penstock.runtime.snapshot.metadata import read_metadata
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.testing.simulation.cluster.job import SECOND_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
+from penstock.runtime.testing.simulation.jobs.second_job import SecondJob, StartFrom
+from penstock.runtime.testing.simulation.world.faults import FaultKind
+from penstock.runtime.testing.simulation.world.places import move_folder
+from penstock.runtime.testing.simulation.world.world import World
+
+#: Where a savepoint is after its user has moved it.
+_MOVED: Final = "moved/by-its-user"
+
+
+class Handover:
+    """Finds what the first job has left, and makes the second job of it.
+
+    Args:
+        world: Has the storage.
+        system: The world outside.
+        first: The job that has ended.
+        wanted: The second job; `None` for none.
+    """
+
+    def __init__(
+        self, world: World, system: ExternalSystem, first: SimulatedJob, wanted: SecondJob | None
+    ) -> None:
+        self._world = world
+        self._system = system
+        self._wanted = wanted
+        self._first = first
+        self._storage: SnapshotStorage = world.storage.reliable()
+
+    def second(self, state: JobState, job: JobGraph) -> SimulatedJob | None:
+        """The second job; `None` when the first one is through, or has left nothing to start from.
+
+        Args:
+            state: How the first job ended.
+            job: The graph as its user wrote it.
+        """
+        wanted = self._wanted
+        if wanted is None or self._first.config.checkpointing is None:
+            return None
+        left = LogReader(self._storage, SnapshotPaths(self._first.id)).replay().completed
+        was_stopped = bool(left) and left[-1].kind is SnapshotKind.SYNC_SAVEPOINT
+        is_older = wanted.start is StartFrom.OLDER
+        if not left or (is_older and len(left) < 2) or (state is JobState.FINISHED and not was_stopped):
+            return None
+        if state not in (JobState.FINISHED, JobState.CANCELLED):
+            return None
+        snapshot = read_metadata(self._storage, left[-2 if is_older else -1].metadata)
+        if is_older:
+            self._system.take_back_to(snapshot.checkpoint_id)
+        self._count(snapshot, is_older=is_older)
+        url = self._url(snapshot, is_moved=wanted.is_moved)
+        parallelism = self._parallelism(job, snapshot, wanted.parallelism)
+        self._world.trace.note(f"== a second job starts from {url} with {parallelism} ==")
+        graph = build_execution_graph(with_parallelism(job, parallelism))
+        return SimulatedJob(SECOND_JOB, graph, replace(self._first.config, restore_from=url))
+
+    def _count(self, snapshot: CompletedCheckpoint, *, is_older: bool) -> None:
+        kind = FaultKind.STARTED_FROM_CHECKPOINT
+        if is_older:
+            kind = FaultKind.STARTED_FROM_OLDER
+        elif snapshot.is_savepoint:
+            kind = FaultKind.STARTED_FROM_SAVEPOINT
+        self._world.counts.happened(kind)
+
+    def _url(self, snapshot: CompletedCheckpoint, *, is_moved: bool) -> str:
+        root = self._storage.url
+        url = snapshot_url(snapshot, root)
+        if not snapshot.is_savepoint or not is_moved:
+            return url
+        move_folder(self._storage, url.removeprefix(f"{root}/"), _MOVED)
+        return f"{root}/{_MOVED}"
+
+    def _parallelism(
+        self, job: JobGraph, snapshot: CompletedCheckpoint, wanted: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Of each vertex that is not as its user wrote it.
+
+        A job that was rescaled while it took unaligned checkpoints goes on as it was: a rebalance that was a
+        forward exchange once may hold data in flight, which a forward exchange can't take.
+        """
+        had = {v.id: snapshot.operators[v.id].parallelism for v in job.vertices if v.id in snapshot.operators}
+        written = {vertex.id: vertex.parallelism for vertex in job.vertices}
+        config = self._first.config.checkpointing
+        in_flight = config is not None and config.unaligned and not snapshot.is_savepoint
+        was_rescaled = any(written[vertex] != number for vertex, number in had.items())
+        new = {**written, **had, **({} if in_flight and was_rescaled else wanted)}
+        is_new = any(had.get(vertex, number) != number for vertex, number in new.items())
+        self._world.counts.happened(FaultKind.STARTED_RESCALED, int(is_new))
+        return {vertex: number for vertex, number in new.items() if number != written[vertex]}

@@ -1,0 +1,236 @@
+"""`Scenario`: all that a seed picks before the run begins, and `draw_scenario`, which picks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.config.job_config import EndOfPartitionMode, JobConfig
+from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.jobs.draw_axes import (
+    draw_axis_faults,
+    draw_second_job,
+    draw_sources,
+    draw_windows,
+)
+from penstock.runtime.testing.simulation.jobs.draw_shape import draw_shape
+from penstock.runtime.testing.simulation.jobs.second_job import SecondJob
+from penstock.runtime.testing.simulation.jobs.shape import Shape
+from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+from penstock.runtime.testing.simulation.world.weather import Weather
+
+
+class HandlerMode(Enum):
+    """How barriers are dealt with."""
+
+    ALIGNED = "aligned"
+    AT_LEAST_ONCE = "at_least_once"
+    UNALIGNED = "unaligned"
+    ALIGNED_TIMEOUT = "aligned_timeout"
+    NO_CHECKPOINTS = "no_checkpoints"
+
+
+#: What seeds pick from, as often as it stands here.
+MODES: Final = (
+    *(HandlerMode.ALIGNED,) * 6,
+    *(HandlerMode.UNALIGNED,) * 6,
+    *(HandlerMode.ALIGNED_TIMEOUT,) * 6,
+    *(HandlerMode.AT_LEAST_ONCE,) * 3,
+    HandlerMode.NO_CHECKPOINTS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything about a run but the order of its happenings, which the seed decides on the way.
+
+    Attributes:
+        seed: The seed.
+        mode: How barriers are dealt with.
+        shape: The graph.
+        config: The job's settings.
+        weather: What the world is like.
+        faults: What will go wrong, if its moment comes.
+        second: A second job that starts when the first was stopped or cancelled; `None` for none.
+        rescale_to: The parallelism that its user asks for, by operator id; drawn on the way when left out.
+    """
+
+    seed: int
+    mode: HandlerMode
+    shape: Shape
+    config: JobConfig
+    weather: Weather
+    faults: tuple[PlannedFault, ...]
+    second: SecondJob | None = None
+    rescale_to: Mapping[str, int] | None = None
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether nothing may count twice."""
+        return self.mode is not HandlerMode.AT_LEAST_ONCE
+
+    @property
+    def plan(self) -> Plan:
+        """What strikes the job from outside."""
+        shape = self.shape
+        uploading = {v.head.id for v in shape.vertices if any(operator.is_padded for operator in v.operators)}
+        rescalable = tuple(vertex.head.id for vertex in shape.vertices if not vertex.has_broadcast)
+        return Plan(self.faults, frozenset(uploading), rescalable, self.rescale_to)
+
+    def describe(self) -> list[str]:
+        """In words, for the trace."""
+        config, checkpointing = self.config, self.config.checkpointing
+        lines = [f"seed {self.seed}: {self.mode.value}, end_of_partition={config.end_of_partition}"]
+        lines += [f"  vertex {position}: {vertex}" for position, vertex in enumerate(self.shape.vertices)]
+        lines.append(
+            f"  credits {config.credits}, rows in a buffer {config.buffer_rows}, "
+            f"buffer timeout {config.buffer_timeout:g} s"
+        )
+        if checkpointing is not None:
+            lines.append(
+                f"  a checkpoint every {checkpointing.every_seconds:g} s, "
+                f"timeout {checkpointing.timeout_seconds:g} s, {checkpointing.max_concurrent} at a time"
+            )
+        lines += [f"  planned: {fault}" for fault in self.faults]
+        return lines if self.second is None else [*lines, f"  then {self.second}"]
+
+
+def draw_scenario(seed: int) -> Scenario:
+    """Pick everything.
+
+    Example:
+        >>> draw_scenario(5) == draw_scenario(5)
+        True
+    """
+    draws = Draws(seed)
+    mode = draws.stream(0).pick(MODES)
+    weather, config = _weather(draws.stream(3)), _config(draws.stream(2), mode)
+    axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
+    shape = draw_sources(axes, draw_shape(draws.stream(1)), hooks=checkpoints)
+    if not checkpoints:
+        return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, ())
+    second, ends = draw_second_job(axes, shape)
+    if second is not None:
+        config = _keeping_more(config)
+    faults = _faults(draws.stream(4), weather.lasts) + draw_axis_faults(axes, shape) + ends
+    return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, faults, second)
+
+
+def checkpointing_of(draws: Draws, mode: HandlerMode) -> Checkpointing | None:
+    """How the job takes checkpoints."""
+    if mode is HandlerMode.NO_CHECKPOINTS:
+        return None
+    unaligned = mode in (HandlerMode.UNALIGNED, HandlerMode.ALIGNED_TIMEOUT)
+    return Checkpointing(
+        every=draws.pick((0.003, 0.01, 0.03, 0.1)),
+        storage="memory:",
+        mode="at_least_once" if mode is HandlerMode.AT_LEAST_ONCE else "exactly_once",
+        timeout=draws.pick((0.1, 0.3, 1.0, 10.0)),
+        min_pause=draws.pick((0.0, 0.0, 0.005)),
+        max_concurrent=1 if unaligned else draws.pick((1, 1, 2, 3)),
+        retain=draws.pick((1, 1, 2, 3)),
+        keep_after=KeepAfter.ALWAYS,
+        tolerable_failures=draws.pick((None, None, 0, 2)),
+        unaligned=unaligned,
+        aligned_timeout=draws.pick((0.001, 0.01, 0.05)) if mode is HandlerMode.ALIGNED_TIMEOUT else None,
+    )
+
+
+def _config(draws: Draws, mode: HandlerMode) -> JobConfig:
+    may_abort = mode is not HandlerMode.AT_LEAST_ONCE
+    policy: EndOfPartitionMode = "aborts" if draws.chance(0.3) and may_abort else "counts_as_barrier"
+    return JobConfig(
+        checkpointing=checkpointing_of(draws, mode),
+        restart=FixedDelay(attempts=10_000, delay=draws.pick((0.0, 0.01, 0.5))),
+        buffer_timeout=draws.pick((0.0, 0.001, 0.01, 0.1)),
+        buffer_rows=draws.pick((1, 1, 2, 3, 5, 8, 20)),
+        credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
+        slice_duration=draws.pick((0.0005, 0.01)),
+        gap_timeout=1000.0,
+        failover="full" if draws.chance(0.3) else "region",
+        end_of_partition=policy,
+    )
+
+
+def _keeping_more(config: JobConfig) -> JobConfig:
+    """So that there is an older checkpoint to start from."""
+    assert config.checkpointing is not None, "without checkpoints no second job starts"
+    retain = max(2, config.checkpointing.retain)
+    return replace(config, checkpointing=replace(config.checkpointing, retain=retain))
+
+
+def _weather(draws: Draws) -> Weather:
+    weights = {kind: draws.pick((1, 4, 4, 4, 16)) for kind in Happening}
+    return Weather(
+        weights=weights,
+        disorder=draws.pick((0.0, 0.1, 0.5, 1.0)),
+        tick=draws.pick((0.00005, 0.0005, 0.001)),
+        latency=draws.pick((0.0, 0.0, 0.001, 0.01)),
+        repeats=draws.pick((0.0, 0.02, 0.2)),
+        stragglers=draws.pick((0.0, 0.0, 0.05, 0.2)),
+        slow_channels=draws.pick((0.0, 0.0, 0.1, 0.5)),
+        slowness=draws.pick((0.005, 0.05)),
+        seconds_per_record=draws.pick((0.0, 0.0, 0.0, 0.001, 0.01)),
+        lasts=draws.pick((400, 1500, 1500, 3000)),
+    )
+
+
+#: What may be planned, as often as it stands here; the other kinds come with the weather.
+_PLANNED: Final = (
+    *(FaultKind.CRASH,) * 4,
+    *(FaultKind.CRASH_IN_STEP,) * 4,
+    *(FaultKind.CRASH_IN_UPLOAD,) * 2,
+    *(FaultKind.USER_ERROR,) * 2,
+    *(FaultKind.CHECKPOINT_CANCELLED,) * 3,
+    FaultKind.DEPLOYMENT_FAILED,
+    FaultKind.WRITE_REFUSED,
+    FaultKind.WRITE_REFUSED,
+    FaultKind.WRITE_UNSURE,
+    FaultKind.WRITE_UNSURE,
+    FaultKind.READ_REFUSED,
+    FaultKind.STORAGE_AWAY,
+    *(FaultKind.SAVEPOINT,) * 3,
+    *(FaultKind.MASTER_CRASH,) * 2,
+    *(FaultKind.TWO_MASTERS,) * 2,
+)
+
+#: When it is due; moments of the checkpoints first, because that is where the difficulties are.
+_MOMENTS: Final = (
+    *(Moment.MOVE,) * 4,
+    *(Moment.TRIGGERED,) * 3,
+    *(Moment.SNAPSHOT,) * 4,
+    *(Moment.ACKNOWLEDGED,) * 4,
+    *(Moment.WRITING,) * 3,
+    *(Moment.COMPLETED,) * 3,
+    *(Moment.COMMITTED,) * 3,
+    Moment.STARTED,
+    Moment.END_OF_DATA,
+    Moment.FINISHED,
+)
+
+
+def _faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
+    planned = []
+    for _ in range(draws.pick((0, 1, 2, 3, 4, 6, 8))):
+        moment = draws.pick(_MOMENTS)
+        occurrence = draws.below(lasts) if moment is Moment.MOVE else draws.between(1, 6)
+        planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, _delay(draws)))
+        if draws.chance(0.4):
+            # A restart during the restart: whatever the first one brings down is hit again coming up.
+            again = draws.pick((FaultKind.CRASH, FaultKind.CRASH_IN_STEP, FaultKind.READ_REFUSED))
+            planned.append(
+                PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))
+            )
+    if draws.chance(0.06):
+        planned.append(PlannedFault(FaultKind.JOB_CANCELLED, draws.pick(_MOMENTS[4:]), draws.between(1, 6)))
+    return tuple(planned)
+
+
+def _delay(draws: Draws) -> int:
+    return draws.pick((0, 1, draws.below(10), draws.below(60)))

@@ -1,0 +1,117 @@
+"""A simulated source whose splits are handed out on request: the real `OnRequest`, watched.
+
+Its enumerator lives in the JobMaster, behind the valve of the source's coordinator. The watcher hears when
+the enumerator gives its snapshot, when a split is handed out (behind a shut valve or not), and when a reader
+that has failed gives splits back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
+from penstock.runtime.operators.source_coordinator import SourceCoordinator
+from penstock.runtime.operators.split_enumerator import SplitEnumeratorContext
+from penstock.runtime.testing.simulation.jobs.operators import SimulatedSource
+from penstock.runtime.testing.simulation.jobs.records import Record
+
+T = TypeVar("T")
+
+
+class SplitWatcher(Protocol):
+    """Hears what enumerators do."""
+
+    def enumerator_made(self, operator: str, is_shut: Callable[[], bool]) -> None:
+        """A JobMaster has made the enumerator of an operator; `is_shut` tells of the valve in front of it."""
+        ...
+
+    def coordinator_snapshot(self, operator: str) -> None:
+        """The enumerator has given its snapshot."""
+        ...
+
+    def split_assigned(self, operator: str) -> None:
+        """A split is handed out."""
+        ...
+
+    def splits_given_back(self, operator: str, splits: int) -> None:
+        """A reader has failed and gives splits back."""
+        ...
+
+
+class SplitsOnRequest(OnRequest[Record]):
+    """Hands out the splits of a simulated source on request.
+
+    Args:
+        source: The source.
+        watcher: Hears what its enumerator does.
+    """
+
+    def __init__(self, source: SimulatedSource, watcher: SplitWatcher) -> None:
+        super().__init__(source)
+        self._watcher = watcher
+
+    def enumerator(self, context: SplitEnumeratorContext, state: Any | None) -> OnRequestEnumerator:
+        """The real enumerator, watched."""
+        self._watcher.enumerator_made(context.operator_id, _valve_of(context))
+        watched = _WatchedContext(context, self._watcher)
+        return _WatchedEnumerator(self._source, watched, state, self._watcher)
+
+
+class _WatchedEnumerator(OnRequestEnumerator):
+    """Says what it does."""
+
+    def __init__(
+        self, source: Any, context: SplitEnumeratorContext, state: Any | None, watcher: SplitWatcher
+    ) -> None:
+        super().__init__(source, context, state)
+        self._watcher = watcher
+
+    def snapshot(self) -> tuple[bool, list[Any]]:
+        state = super().snapshot()
+        self._watcher.coordinator_snapshot(self._context.operator_id)
+        return state
+
+    def add_splits_back(self, splits: Sequence[Any]) -> None:
+        self._watcher.splits_given_back(self._context.operator_id, len(splits))
+        super().add_splits_back(splits)
+
+
+class _WatchedContext:
+    """The enumerator's context; says when a split is handed out."""
+
+    def __init__(self, context: SplitEnumeratorContext, watcher: SplitWatcher) -> None:
+        self._context = context
+        self._watcher = watcher
+
+    @property
+    def operator_id(self) -> str:
+        return self._context.operator_id
+
+    @property
+    def parallelism(self) -> int:
+        return self._context.parallelism
+
+    def assign(self, subtask: int, splits: Sequence[Any]) -> None:
+        self._watcher.split_assigned(self.operator_id)
+        self._context.assign(subtask, splits)
+
+    def signal_no_more_splits(self, subtask: int) -> None:
+        self._context.signal_no_more_splits(subtask)
+
+    def run_in_background(
+        self,
+        work: Callable[[], T],
+        on_result: Callable[[T], None],
+        on_error: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        self._context.run_in_background(work, on_result, on_error)
+
+
+def _valve_of(context: SplitEnumeratorContext) -> Callable[[], bool]:
+    """Looks at the real valve, which is nobody's business but the watcher's."""
+    assert isinstance(context, SourceCoordinator), f"{context!r} is no coordinator of a source"
+    holder = context._context
+    assert isinstance(holder, OperatorCoordinatorHolder), f"{holder!r} has no valve"
+    return lambda: holder.statistics().is_shut

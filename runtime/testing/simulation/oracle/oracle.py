@@ -1,0 +1,244 @@
+"""The oracle: it knows the input and the graph, looks at what is left of a job, and says what is wrong.
+
+* Nothing is lost and nothing counts twice in the committed output (at least once: nothing is lost).
+* What the records say about each keyed operator is one sequence for each key: every record that belongs there
+  once, in an order that keeps the order of every channel, with the digests of a recomputation.
+* Each window of each key has come out once, with all of its records.
+* The state in the last checkpoint equals that recomputation; what was counted beside it is what had to be.
+
+Broadcast makes every subtask see every record: there, each subtask counts for itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final
+
+from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
+from penstock.runtime.testing.simulation.jobs.records import (
+    Identity,
+    Key,
+    Record,
+    Route,
+    digest_after,
+    identity_of,
+    key_of,
+    lanes_of,
+)
+from penstock.runtime.testing.simulation.jobs.scenario import Scenario
+from penstock.runtime.testing.simulation.jobs.shape import OperatorKind
+from penstock.runtime.testing.simulation.jobs.windows import unfinished_windows, whole_windows
+from penstock.runtime.testing.simulation.oracle.expectation import Expectation, expect
+from penstock.runtime.testing.simulation.oracle.final_state import FinalState
+from penstock.runtime.testing.simulation.world.faults import FaultKind
+from penstock.runtime.testing.simulation.world.restores import Restores
+
+#: How many examples a message names.
+MOST_EXAMPLES: Final = 5
+
+#: Number, digest, record and way of one record that a key has seen.
+_Seen = tuple[int, int, Record]
+
+
+class Oracle:
+    """Checks one run; see the module's text.
+
+    Args:
+        scenario: What the seed picked.
+        system: What was committed.
+        restores: What is different because the job came up at another parallelism; by default it did not.
+    """
+
+    def __init__(self, scenario: Scenario, system: ExternalSystem, restores: Restores | None = None) -> None:
+        self._scenario = scenario
+        self._is_reordered = restores is not None and restores.is_reordered
+        self._left_behind = set() if restores is None else restores.left_behind
+        self._broadcasts = scenario.shape.broadcasts
+        self._expected: Expectation = expect(scenario.shape)
+        self._written = {
+            operator.id: list(self._rows(system, operator.id, operator.number))
+            for operator in scenario.shape.operators
+            if operator.kind is OperatorKind.SINK
+        }
+
+    def check_cancelled(self) -> list[str]:
+        """What is wrong with a job that was cancelled: it may have lost the rest, and nothing else."""
+        problems = [p for sink in self._written for p in self._check_output(sink, complete=False)]
+        return problems + self._check_windows()
+
+    def check_finished(self, state: FinalState | None) -> list[str]:
+        """What is wrong with a job that has finished.
+
+        Args:
+            state: The last checkpoint; `None` when the job takes none.
+        """
+        problems = [p for sink in self._written for p in self._check_output(sink, complete=True)]
+        if not self._scenario.is_exactly_once:
+            return problems + ([] if state is None else self._check_counted(state))
+        sequences = self._sequences(problems)
+        problems += self._check_sequences(sequences) + self._check_windows()
+        if not self._is_reordered:
+            problems += self._check_sink_order()
+        if state is not None:
+            problems += self._check_counted(state) + self._check_keyed(state, sequences)
+        return problems
+
+    # -- the output ---------------------------------------------------------------------------------------
+
+    def _rows(self, system: ExternalSystem, sink: str, number: int) -> Iterator[Record]:
+        """What was committed, with the sink's subtask as the last step."""
+        for (_, subtask, *_), rows in system.transactions(sink).items():
+            for origin, route in rows:
+                yield origin, (*route, (number, subtask, 0))
+
+    def _check_output(self, sink: str, *, complete: bool) -> list[str]:
+        written = Counter(self._identity(*record) for record in self._written[sink])
+        expected = self._expected.output[sink]
+        problems = []
+        if complete:
+            problems += _report(f"{sink} lost", expected - written.keys())
+        problems += _report(f"{sink} committed what nobody sent", written.keys() - expected)
+        if self._scenario.is_exactly_once:
+            problems += _report(f"{sink} committed twice", (i for i, n in written.items() if n > 1))
+        return problems
+
+    def _check_sink_order(self) -> list[str]:
+        problems = []
+        for sink, records in self._written.items():
+            for what, before, after in _disorder(records):
+                problems.append(f"{sink} wrote {after} behind {before} of channel {what}")
+        return problems[:MOST_EXAMPLES]
+
+    def _check_windows(self) -> list[str]:
+        """Each window came out once and whole; with a drain the open ones come out as they are."""
+        is_drained = any(fault.kind is FaultKind.DRAINED for fault in self._scenario.faults)
+        if is_drained or not self._scenario.is_exactly_once:
+            return []
+        problems: list[str] = []
+        for vertex in self._scenario.shape.vertices:
+            window, sink = vertex.head, vertex.operators[-1].id
+            if window.kind is OperatorKind.WINDOW:
+                key = partial(key_of, operator=window.number, keys=window.keys, text=window.text_keys)
+                whole = whole_windows(self._expected.output[sink], key, window.length)
+                problems += unfinished_windows(window.number, self._written[sink], whole)
+        return problems[:MOST_EXAMPLES]
+
+    # -- keyed operators ----------------------------------------------------------------------------------
+
+    def _sequences(self, problems: list[str]) -> dict[tuple[int, Key], dict[int, _Seen]]:
+        """What each key has seen, by number, as the records that came out tell it."""
+        sequences: dict[tuple[int, Key], dict[int, _Seen]] = {}
+        keyed = {o.number for o in self._scenario.shape.operators if o.kind is OperatorKind.KEYED}
+        for records in self._written.values():
+            for origin, route in records:
+                for position, step in enumerate(route):
+                    if step[0] in keyed:
+                        seen = (step[4], step[5], (origin, route[:position]))
+                        known = sequences.setdefault((step[0], step[3]), {}).setdefault(step[4], seen)
+                        if known != seen:
+                            problems.append(
+                                f"operator {step[0]}, key {step[3]!r}: two records have number {step[4]}: "
+                                f"{known[2]} and {seen[2]}"
+                            )
+        return sequences
+
+    def _check_sequences(self, sequences: dict[tuple[int, Key], dict[int, _Seen]]) -> list[str]:
+        problems = []
+        for (operator, key), expected in self._expected.keyed.items():
+            where = f"operator {operator}, key {key!r}"
+            sequence = sequences.get((operator, key), {})
+            problems += _report(
+                f"{where} lost", expected - {self._identity(*s[2]) for s in sequence.values()}
+            )
+            if sorted(sequence) != list(range(1, len(expected) + 1)):
+                numbers = sorted(sequence)
+                problems.append(f"{where} numbered {len(expected)} records {numbers[:3]}...{numbers[-3:]}")
+                continue
+            digest = 0
+            for number in sorted(sequence):
+                _, recorded, (origin, way) = sequence[number]
+                digest = digest_after(digest, origin, way)
+                if digest != recorded:
+                    problems.append(f"{where}: the state after record {number} is not the recomputed one")
+                    break
+            in_order = [sequence[number][2] for number in sorted(sequence)]
+            for what, before, after in () if self._is_reordered else _disorder(in_order):
+                problems.append(f"{where} saw {after} behind {before} of channel {what}")
+        return problems
+
+    # -- state --------------------------------------------------------------------------------------------
+
+    def _check_counted(self, state: FinalState) -> list[str]:
+        problems = []
+        for operator in self._scenario.shape.operators:
+            if operator.kind is OperatorKind.STEP:
+                counted, expected = state.counted(operator.id), len(self._reached(operator.number))
+                exactly = self._scenario.is_exactly_once
+                may_lack = operator.id in self._left_behind
+                if (counted < expected and not may_lack) or (exactly and counted > expected):
+                    problems.append(
+                        f"{operator.id} has counted {counted} records in its state, not {expected}"
+                    )
+            elif operator.kind is OperatorKind.SOURCE and (left := state.unread(operator.id)):
+                problems.append(f"{operator.id} has left {left} unread")
+        return problems
+
+    def _reached(self, operator: int) -> list[Identity]:
+        """What an operator is given, each subtask behind a broadcast for itself."""
+        reached = []
+        lanes = {v.head.number: v.parallelism for v in self._scenario.shape.vertices}
+        for origin, way in self._expected.seen[operator]:
+            before = way[-1][0] if way else -1
+            times = lanes[operator] if (before, operator) in self._broadcasts else 1
+            reached += [(origin, way)] * times
+        return reached
+
+    def _check_keyed(
+        self, state: FinalState, sequences: dict[tuple[int, Key], dict[int, _Seen]]
+    ) -> list[str]:
+        problems = []
+        for operator in self._scenario.shape.operators:
+            if operator.kind is not OperatorKind.KEYED:
+                continue
+            expected: dict[Any, tuple[int, int]] = {}
+            for (number, key), sequence in sequences.items():
+                if number == operator.number and sequence:
+                    last = max(sequence)
+                    expected[key] = last, sequence[last][1]
+            found = state.keyed(operator.id, operator.number)
+            if operator.id in self._left_behind:
+                expected = {key: seen for key, seen in expected.items() if key in found}
+            if found != expected:
+                wrong = [k for k in {**expected, **found} if expected.get(k) != found.get(k)]
+                problems.append(
+                    f"{operator.id}: the last checkpoint's state differs for keys {wrong[:MOST_EXAMPLES]}: "
+                    f"{[found.get(k) for k in wrong[:3]]} instead of {[expected.get(k) for k in wrong[:3]]}"
+                )
+        return problems
+
+    def _identity(self, origin: Any, route: Route) -> Identity:
+        return identity_of(origin, route, self._broadcasts)
+
+
+def _report(what: str, identities: Iterable[Identity]) -> list[str]:
+    some = sorted(identities)
+    if not some:
+        return []
+    examples = ", ".join(str(identity) for identity in some[:MOST_EXAMPLES])
+    return [f"{what} {len(some)} records: {examples}{' ...' if len(some) > MOST_EXAMPLES else ''}"]
+
+
+def _disorder(records: Iterable[Record]) -> Iterator[tuple[Any, Any, Any]]:
+    """Pairs of records that one split sent along one way, and that came in the wrong order."""
+    channels: dict[Any, list[Any]] = {}
+    for (source, split, index), route in records:
+        copies = tuple(step[2] for step in route)
+        channels.setdefault((source, split, lanes_of(route)), []).append((index, copies))
+    for channel, positions in channels.items():
+        for before, after in pairwise(positions):
+            if after <= before:
+                yield channel, before, after
+                break

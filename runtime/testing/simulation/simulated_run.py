@@ -1,0 +1,144 @@
+"""`SimulatedRun`: makes one move after the other until the job of a run has ended.
+
+A move is the smallest thing that can happen: one step of a subtask, one arrival, one piece of background
+work, one timer. The draws choose among all that are possible; when nothing is, time passes until something
+is. In the first part of a run there is weather and faults strike. Then the world calms down, and the job must
+end.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
+from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
+from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
+from penstock.runtime.testing.simulation.cluster.stuck import describe_standstill
+from penstock.runtime.testing.simulation.injection.injector import FaultInjector
+from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.world.world import World
+
+#: Most moves of a job after the world has calmed down, ...
+MOST_CALM_MOVES: Final = 60_000
+
+#: ... and most seconds.
+MOST_CALM_SECONDS: Final = 900.0
+
+#: Most seconds of a move in a calm world: checkpoints are in time whatever their timeout.
+_CALM_TICK: Final = 0.000005
+
+
+class StandstillError(AssertionError):
+    """The job does not end although nothing goes wrong any more."""
+
+
+class SimulatedRun:
+    """Runs one job, or several in a row, in one world; see the module's text.
+
+    Args:
+        world: Time, chance and storage.
+        job: The first job.
+        plan: What strikes it.
+        ledger: Knows what master hooks do.
+        most_moves: Most moves after the world has calmed down.
+        most_seconds: Most virtual seconds after that.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        job: SimulatedJob,
+        plan: Plan,
+        ledger: HookLedger,
+        *,
+        most_moves: int = MOST_CALM_MOVES,
+        most_seconds: float = MOST_CALM_SECONDS,
+    ) -> None:
+        self.world = world
+        self._ledger = ledger
+        self._controls = [ControlPlane(world, job, ledger)]
+        self._injector = FaultInjector(world, self.control, ledger, plan)
+        self._most_moves = most_moves
+        self._most_seconds = most_seconds
+        self._calm_since = (0, 0.0)
+
+    @property
+    def control(self) -> ControlPlane:
+        """The processes and JobMasters of the job that runs."""
+        return self._controls[-1]
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs that have begun."""
+        return len(self._controls)
+
+    def run_to_end(self) -> tuple[JobState, str]:
+        """Run the newest job; returns how it ended, and why.
+
+        Raises:
+            StandstillError: It does not end.
+            Exception: Something failed that was not injected: a bug.
+        """
+        self.control.begin()
+        while (end := self.control.end) is None:
+            self.step()
+        return end
+
+    def step(self) -> None:
+        """Make one move, with the faults that are due before it.
+
+        Raises:
+            StandstillError: Nothing can happen any more, or the job does not end.
+            Exception: Something failed that was not injected: a bug.
+        """
+        self._injector.inject_due()
+        self._calm_down_in_time()
+        if not self._move():
+            raise StandstillError("nothing can happen any more: " + self.describe())
+
+    def go_on_with(self, job: SimulatedJob) -> None:
+        """Another job is the newest one from now on; the processes of the last one may still be about."""
+        self._controls.append(ControlPlane(self.world, job, self._ledger))
+        self._injector.go_on_with(self.control)
+        self._calm_since = self.world.trace.moves, self.world.clock.monotonic()
+
+    def describe(self) -> str:
+        """What everybody waits for."""
+        return describe_standstill(self.world, self.control)
+
+    def statuses(self) -> list[SchedulerStatistics]:
+        """What the last JobMaster of each job knows."""
+        return [control.masters.last.scheduler.statistics() for control in self._controls]
+
+    def _move(self) -> bool:
+        """Make one move or let time pass; `False` when nothing can ever happen."""
+        world = self.world
+        for control in self._controls:
+            control.schedule_timers()
+        entry = world.agenda.take(world.clock.monotonic())
+        if entry is None:
+            if world.agenda.next_time is None:
+                return False
+            world.clock.advance_to(world.agenda.next_time)
+            return True
+        world.trace.moves += 1
+        if world.trace.is_on:
+            world.trace.note(*entry.what)
+        entry.act()
+        world.clock.advance(world.draws.real(0.0, _CALM_TICK if world.is_calm else world.weather.tick))
+        return True
+
+    def _calm_down_in_time(self) -> None:
+        world = self.world
+        moves, now = world.trace.moves, world.clock.monotonic()
+        if not world.is_calm:
+            if moves >= world.weather.lasts:
+                world.calm_down()
+                self._calm_since = moves, now
+            return
+        since_moves, since = self._calm_since
+        if moves - since_moves > self._most_moves or now - since > self._most_seconds:
+            msg = f"the job has not ended {moves - since_moves} moves, {now - since:.0f} s after the faults: "
+            raise StandstillError(msg + self.describe())

@@ -1,0 +1,132 @@
+"""`Agenda`: everything that may happen next, and which of it does.
+
+A *happening* is the smallest thing that is told apart: one step of a subtask, one frame that arrives, one
+credit that comes back, one piece of background work. Some have a time before which they can't happen. Of
+those whose time has come the draws choose: first a kind, by weight, then one of that kind. So a seed may
+starve the network, hold credits back, or let uploads take for ever, and another one does the opposite.
+
+In an orderly agenda the oldest of a kind goes first; the less orderly, the more often it is any other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import count
+from typing import Final
+
+from penstock.runtime.testing.simulation.world.draws import Draws
+
+#: A kind of which very much is ready is chosen no more often than one of which so much is.
+_CROWD: Final = 8
+
+
+class Happening(IntEnum):
+    """The kinds of happenings."""
+
+    STEP = 0
+    FRAME = 1
+    CREDIT = 2
+    MESSAGE = 3
+    REPORT = 4
+    WORK = 5
+    OPERATION = 6
+    TIMER = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing on the agenda.
+
+    Attributes:
+        what: For the trace.
+        act: Makes it happen.
+    """
+
+    what: tuple[object, ...]
+    act: Callable[[], None]
+
+
+class Agenda:
+    """Holds what may happen; see the module's text.
+
+    Args:
+        draws: Chooses.
+        weights: How readily each kind happens.
+        disorder: Probability with which it is not the oldest of its kind.
+
+    Example:
+        >>> agenda = Agenda(Draws(1), dict.fromkeys(Happening, 1), disorder=0.0)
+        >>> agenda.add(Happening.STEP, lambda: None, "later", at=5.0)
+        >>> agenda.take(now=0.0) is None, agenda.next_time
+        (True, 5.0)
+        >>> agenda.take(now=5.0).what
+        ('later',)
+    """
+
+    def __init__(self, draws: Draws, weights: Mapping[Happening, int], disorder: float) -> None:
+        self._draws = draws
+        self._disorder = disorder
+        self._weights = [weights[kind] for kind in Happening]
+        self._ready: list[list[Entry]] = [[] for _ in Happening]
+        self._later: list[tuple[float, int, Happening, Entry]] = []
+        self._numbers = count()
+
+    def add(self, kind: Happening, act: Callable[[], None], *what: object, at: float | None = None) -> None:
+        """Let something happen.
+
+        Args:
+            kind: Its kind.
+            act: Makes it happen.
+            what: Describes it.
+            at: Monotonic time before which it does not; at once when left out.
+        """
+        entry = Entry(what, act)
+        if at is None:
+            self._ready[kind].append(entry)
+        else:
+            heapq.heappush(self._later, (at, next(self._numbers), kind, entry))
+
+    @property
+    def next_time(self) -> float | None:
+        """When the next thing may happen that can't happen yet."""
+        return self._later[0][0] if self._later else None
+
+    def calm_down(self, weights: Mapping[Happening, int]) -> None:
+        """From now on everything goes its orderly way."""
+        self._weights = [weights[kind] for kind in Happening]
+        self._disorder = 0.0
+
+    def take(self, now: float) -> Entry | None:
+        """The next happening; `None` when nothing can happen yet."""
+        later = self._later
+        while later and later[0][0] <= now:
+            _, _, kind, entry = heapq.heappop(later)
+            self._ready[kind].append(entry)
+        queue = self._choose_queue()
+        if not queue:
+            return None
+        if len(queue) == 1 or not self._draws.chance(self._disorder):
+            return queue.pop(0)
+        return queue.pop(self._draws.below(len(queue)))
+
+    def waiting(self) -> dict[str, int]:
+        """How many of each kind there are, also those whose time has not come."""
+        counts = [len(entries) for entries in self._ready]
+        for _, _, kind, _ in self._later:
+            counts[kind] += 1
+        return {kind.name.lower(): counts[kind] for kind in Happening if counts[kind]}
+
+    def _choose_queue(self) -> list[Entry]:
+        weighed = []
+        total = 0
+        for weight, entries in zip(self._weights, self._ready, strict=True):
+            if entries:
+                total += weight * min(len(entries), _CROWD)
+                weighed.append((total, entries))
+        if len(weighed) < 2:
+            return weighed[0][1] if weighed else []
+        drawn = self._draws.below(total)
+        return next(entries for limit, entries in weighed if drawn < limit)

@@ -1,0 +1,148 @@
+"""A checkpoint storage that fails when it is told to.
+
+A write is all or nothing, as the port demands, but whoever wrote does not always learn which: a refused write
+left nothing, an unsure one is there although its writer was told of an error. A storage that is away refuses
+everything for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.runtime.errors import StorageError
+from penstock.runtime.ports import Clock, SnapshotStorage
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
+
+
+class FaultyStorage(MemoryStorage):
+    """Fails when it is told to; see the module's text.
+
+    Args:
+        clock: Time.
+        counts: Counts what failed.
+    """
+
+    def __init__(self, clock: Clock, counts: FaultCounts) -> None:
+        super().__init__("memory:")
+        self._clock = clock
+        self._counts = counts
+        self._away_until = 0.0
+        self._next_writes: list[FaultKind] = []
+        self._reads_to_refuse = 0
+        self._is_reliable = False
+
+    def fail_next(self, kind: FaultKind) -> None:
+        """Let the next write or read fail."""
+        if kind is FaultKind.READ_REFUSED:
+            self._reads_to_refuse += 1
+        else:
+            self._next_writes.append(kind)
+
+    def go_away(self, seconds: float) -> None:
+        """Refuse everything for a while."""
+        self._away_until = self._clock.monotonic() + seconds
+
+    def become_reliable(self) -> None:
+        """Never fail again."""
+        self._is_reliable = True
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store, or fail, or both.
+
+        Raises:
+            StorageError: It was told to.
+            ObjectExistsError: `create` was asked and something is there.
+        """
+        self._check_there(path)
+        if self._next_writes and not self._is_reliable:
+            kind = self._next_writes.pop(0)
+            if kind is FaultKind.WRITE_UNSURE:
+                super().put(path, data, create=create)
+            self._fail(path, kind)
+        super().put(path, data, create=create)
+
+    def get(self, path: str) -> bytes:
+        """Read, or fail.
+
+        Raises:
+            StorageError: It was told to.
+            ObjectNotFoundError: Nothing is there.
+        """
+        self._check_read(path)
+        return super().get(path)
+
+    def list(self, prefix: str) -> list[str]:
+        """List, or fail.
+
+        Raises:
+            StorageError: It was told to.
+        """
+        self._check_read(prefix)
+        return super().list(prefix)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete, or fail.
+
+        Raises:
+            StorageError: It was told to.
+        """
+        self._check_there("delete")
+        super().delete(paths)
+
+    def reliable(self) -> MemoryStorage:
+        """The same storage for somebody whom it never fails."""
+        always = FaultyStorage(self._clock, self._counts)
+        always._objects = self._objects
+        always.become_reliable()
+        return always
+
+    def _check_read(self, path: str) -> None:
+        self._check_there(path)
+        if self._reads_to_refuse and not self._is_reliable:
+            self._reads_to_refuse -= 1
+            self._fail(path, FaultKind.READ_REFUSED)
+
+    def _check_there(self, path: str) -> None:
+        if not self._is_reliable and self._clock.monotonic() < self._away_until:
+            self._fail(path, FaultKind.STORAGE_AWAY)
+
+    def _fail(self, path: str, kind: FaultKind) -> None:
+        self._counts.happened(kind)
+        msg = f"{path}: no answer ({kind.value})"
+        raise StorageError(msg)
+
+
+class WatchedStorage:
+    """The storage as one process sees it, which may die in front of any write.
+
+    Args:
+        storage: The storage itself.
+        before_write: Called first.
+    """
+
+    def __init__(self, storage: SnapshotStorage, before_write: Callable[[], None]) -> None:
+        self._storage = storage
+        self._before_write = before_write
+
+    @property
+    def url(self) -> str:
+        """A name for messages."""
+        return self._storage.url
+
+    def put(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Store, if the process lives that long."""
+        self._before_write()
+        self._storage.put(path, data, create=create)
+
+    def get(self, path: str) -> bytes:
+        """Read."""
+        return self._storage.get(path)
+
+    def list(self, prefix: str) -> list[str]:
+        """List."""
+        return self._storage.list(prefix)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete."""
+        self._storage.delete(paths)

@@ -1,0 +1,41 @@
+"""`Weather`: what the world of a run is like until it calms down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.runtime.testing.simulation.world.agenda import Happening
+
+#: Weights of an orderly world.
+CALM: Final[Mapping[Happening, int]] = dict.fromkeys(Happening, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What the world is like until it calms down.
+
+    Attributes:
+        weights: How readily each kind of happening happens.
+        disorder: Probability with which it is not the oldest of its kind.
+        tick: Most seconds that a move takes.
+        latency: Most seconds that a frame or a message is on its way.
+        repeats: Probability with which a frame or a message arrives twice.
+        stragglers: Probability with which a report takes very long.
+        slow_channels: Share of the channels that are slow.
+        slowness: Most seconds that a frame is on its way there.
+        seconds_per_record: What users' code takes for a record.
+        lasts: Moves until the world is calm.
+    """
+
+    weights: Mapping[Happening, int]
+    disorder: float
+    tick: float
+    latency: float
+    repeats: float
+    stragglers: float
+    slow_channels: float
+    slowness: float
+    seconds_per_record: float
+    lasts: int

@@ -1,0 +1,123 @@
+"""`World`: what all parts of a simulated run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.world.agenda import Agenda, Happening
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
+from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage
+from penstock.runtime.testing.simulation.world.restores import Restores
+from penstock.runtime.testing.simulation.world.trace import Trace
+from penstock.runtime.testing.simulation.world.valve_watch import ValveWatch
+from penstock.runtime.testing.simulation.world.weather import CALM, Weather
+
+#: Most seconds that a straggler is on its way.
+_STRAGGLE: Final = 1.0
+
+
+class SimulatedUserError(Exception):
+    """The user's function fails because the simulation wants it to."""
+
+
+class World:
+    """Time, chance and storage; shared by all parts of a run.
+
+    Args:
+        seed: Decides what happens on the way.
+        weather: What the world is like until it calms down.
+        write: Takes the lines of the trace; `None` for no trace.
+
+    Attributes:
+        weather: What the world is like until it calms down.
+        clock: Time.
+        draws: Decides what happens on the way.
+        counts: Failures that really happened.
+        trace: What the run says about itself.
+        agenda: What may happen next.
+        storage: The checkpoint storage.
+        is_calm: Whether nothing goes wrong any more.
+        captured: Parts of checkpoints that were acknowledged with data in flight.
+        restored: Subtasks that began with data in flight.
+        restores: What is different because a job came up at another parallelism.
+        valves: Counts what happens around the valves of operator coordinators.
+        on_moment: Told of moments at which planned faults are due.
+    """
+
+    def __init__(self, seed: int, weather: Weather, write: Callable[[str], None] | None) -> None:
+        self.weather = weather
+        self.clock = ManualClock()
+        self.draws = Draws(seed).stream(5)
+        self.counts = FaultCounts()
+        self.trace = Trace(self.clock, write)
+        self.agenda = Agenda(self.draws, weather.weights, weather.disorder)
+        self.storage = FaultyStorage(self.clock, self.counts)
+        self.is_calm = False
+        self.captured = self.restored = 0
+        self.on_moment: Callable[[Moment], None] = lambda moment: None
+        self.restores = Restores(self.counts)
+        self.valves = ValveWatch(self.counts, lambda moment: self.on_moment(moment))
+        self._lateness: float | None = None
+        self._user_error_in: int | None = None
+
+    def calm_down(self) -> None:
+        """Let everything go well from now on, so that whoever stands still has no excuse."""
+        self.is_calm = True
+        self.storage.become_reliable()
+        self.agenda.calm_down(CALM)
+        self.trace.note("-- the world calms down --")
+
+    def arrival(self, slowness: float = 0.0) -> float | None:
+        """When something arrives that is sent now; `None` for at once."""
+        most = self.weather.latency + slowness
+        if self.is_calm or not most:
+            return None
+        return self.clock.monotonic() + self.draws.real(0.0, most)
+
+    def repeats(self, kind: FaultKind) -> bool:
+        """Whether something arrives twice; counted as this kind."""
+        if self.is_calm or not self.draws.chance(self.weather.repeats):
+            return False
+        self.counts.happened(kind)
+        return True
+
+    def send(self, kind: Happening, act: Callable[[], None], *what: object) -> None:
+        """Let something arrive after a while."""
+        straggles = (
+            kind is Happening.REPORT and not self.is_calm and self.draws.chance(self.weather.stragglers)
+        )
+        self.agenda.add(kind, act, *what, at=self.arrival(_STRAGGLE if straggles else 0.0))
+
+    def record_processed(self) -> None:
+        """Users' code takes a record: time passes, and it may fail.
+
+        Raises:
+            SimulatedUserError: It fails.
+        """
+        if self.is_calm:
+            return
+        if self.weather.seconds_per_record:
+            self.clock.advance(self.weather.seconds_per_record)
+        if self._user_error_in is not None:
+            self._user_error_in -= 1
+            if self._user_error_in < 0:
+                self._user_error_in = None
+                self.counts.happened(FaultKind.USER_ERROR)
+                msg = "simulated"
+                raise SimulatedUserError(msg)
+
+    def answer_is_late_by(self, seconds: float) -> None:
+        """Let the answer of the background work that is being done come late."""
+        self._lateness = seconds
+
+    def take_lateness(self) -> float | None:
+        """When the answer of background work may come that was just done; `None` for at once."""
+        seconds, self._lateness = self._lateness, None
+        return None if seconds is None else self.clock.monotonic() + seconds
+
+    def fail_user_code(self, after: int) -> None:
+        """Let users' code fail when it takes the record after so many."""
+        self._user_error_in = after

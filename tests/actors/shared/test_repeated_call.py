@@ -1,0 +1,101 @@
+"""Calls of actors that Ray can't reach for a while: made again, and only so long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import ray
+from unsteady import DEAD, Unsteady
+
+from penstock.actors.shared.answers import NoAnswerError
+from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
+from penstock.runtime.execution.absence import BETWEEN_CALLS
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counter:
+    """Counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def ask(self) -> int:
+        self.count += 1
+        return self.count
+
+
+def test_a_call_is_made_again_after_a_pause_and_not_before() -> None:
+    clock, handle = Clock(), Unsteady(Counter(), {"ask": 2})
+    call = RepeatedCall[int](handle.ask.remote, "it", clock=clock)
+    for made, pause in ((1, BETWEEN_CALLS.after(1)), (2, BETWEEN_CALLS.after(2))):
+        assert not call.is_done()
+        assert not call.is_done()
+        assert len(handle.calls) == made
+        clock.now += pause
+        assert not call.is_done()
+    assert len(handle.calls) == 3
+    assert call.is_done()
+    assert call.result() == 1, "the first two have not arrived"
+
+
+def test_an_actor_that_stays_away_is_named_at_last() -> None:
+    clock, handle = Clock(), Unsteady(Counter(), {"ask": 1_000})
+    call = RepeatedCall[int](handle.ask.remote, "the depot", while_unavailable(10.0), clock)
+    while not call.is_done():
+        clock.now += BETWEEN_CALLS.longest
+    assert clock.now == pytest.approx(110.0, abs=2 * BETWEEN_CALLS.longest)
+    with pytest.raises(NoAnswerError, match=r"the depot: Ray could not reach it for 10 s.*`ray status`"):
+        call.result()
+
+
+def test_a_dead_actor_is_asked_once() -> None:
+    handle = Unsteady(Counter(), {"ask": 1}, error=DEAD)
+    call = RepeatedCall[int](handle.ask.remote, "it")
+    assert call.is_done()
+    with pytest.raises(ray.exceptions.ActorDiedError):
+        call.result()
+    assert len(handle.calls) == 1
+
+
+def test_waiting_ends_with_the_answer_or_in_time() -> None:
+    assert RepeatedCall[int](Unsteady(Counter(), {"ask": 2}).ask.remote, "it").answer() == 1
+    with pytest.raises(NoAnswerError, match=r"the desk: no answer for 0\.01 s"):
+        RepeatedCall[int](Unsteady(Counter(), {"ask": 1_000}).ask.remote, "the desk").answer(0.01)
+
+
+def test_an_event_loop_waits_for_the_answer_of_an_actor_that_comes_back() -> None:
+    handle = Unsteady(Counter(), {"ask": 2})
+    assert asyncio.run(RepeatedCall[int](handle.ask.remote, "it").awaited()) == 1
+    assert len(handle.calls) == 3
+
+
+def test_an_actor_that_is_not_found_is_no_absence_unless_its_caller_says_so() -> None:
+    found = iter([ValueError("no such actor")])
+
+    def make() -> Any:
+        for error in found:
+            raise error
+        return Unsteady(Counter(), {}).ask.remote()
+
+    with pytest.raises(ValueError, match="no such actor"):
+        RepeatedCall[int](make, "it").answer()
+    found = iter([ValueError("no such actor")])
+    assert RepeatedCall[int](make, "it", lambda error: 5.0).answer() == 1
+
+
+def test_errors_that_count_as_an_absence_end_it_when_the_patience_does() -> None:
+    clock, handle = Clock(), Unsteady(Counter(), {"ask": 1_000}, error=DEAD)
+    call = RepeatedCall[int](handle.ask.remote, "it", lambda error: 3.0, clock)
+    while not call.is_done():
+        clock.now += BETWEEN_CALLS.longest
+    assert call.gave_up
+    assert call.error is DEAD
