@@ -10,7 +10,8 @@ a module can move without breaking them.
 * `FORMER_MODULES` says where the classes were in version 0.1, which wrote their modules into data. It is used
   for reading, and for the hash of keys: the key groups of old state depend on the old names.
 
-A class of Penstock without a name here is refused when it is to be written. All public classes have one.
+A class of Penstock without a name here is refused when it is to be written. All public records and enums have
+one.
 Both tables are fixed, so data that names one of these classes decides nothing that it must not decide: the
 module of an entry is imported even where the data itself may not make modules be imported.
 """
@@ -27,7 +28,7 @@ HOMES: Final[dict[str, str]] = {
     "AggregateFunction": "penstock.runtime.operators.window_contents.AggregateFunction",
     "ArrowBatch": "penstock.runtime.record.elements.ArrowBatch",
     "BadRecordError": "penstock.runtime.io.connectors.errors.BadRecordError",
-    "BlockSplit": "penstock.bridge.dataset_source.BlockSplit",
+    "BlockSplit": "penstock.bridge.ray_data.dataset_source.BlockSplit",
     "Checkpointing": "penstock.runtime.config.checkpointing.Checkpointing",
     "CheckpointingMode": "penstock.runtime.config.checkpointing_mode.CheckpointingMode",
     "CollectSink": "penstock.runtime.io.connectors.collect_sink.CollectSink",
@@ -37,15 +38,16 @@ HOMES: Final[dict[str, str]] = {
     "ConfigurationError": "penstock.runtime.errors.ConfigurationError",
     "ConnectorContext": "penstock.runtime.operators.protocols.ConnectorContext",
     "ConnectorError": "penstock.runtime.io.connectors.errors.ConnectorError",
-    "DataStream": "penstock.runtime.graph.data_stream.DataStream",
+    "DataStream": "penstock.runtime.graph.streams.data_stream.DataStream",
     "DeadLetter": "penstock.runtime.operators.protocols.DeadLetter",
     "DeploymentError": "penstock.runtime.errors.DeploymentError",
-    "DepotStatistics": "penstock.bridge.depot_messages.DepotStatistics",
+    "DepotStatistics": "penstock.bridge.receive_buffer.messages.DepotStatistics",
     "DiscardSink": "penstock.runtime.io.connectors.discard_sink.DiscardSink",
     "EnumeratesSplits": "penstock.runtime.operators.split_enumerator.EnumeratesSplits",
     "Executor": "penstock.runtime.graph.executor.Executor",
     "ExponentialBackoff": "penstock.runtime.config.restart.ExponentialBackoff",
     "FailureRate": "penstock.runtime.config.restart.FailureRate",
+    "FileInfo": "penstock.runtime.io.connectors.filesystem.FileInfo",
     "FileSink": "penstock.runtime.io.connectors.file_sink.FileSink",
     "FileSource": "penstock.runtime.io.connectors.file_source.FileSource",
     "FileSplit": "penstock.runtime.io.connectors.splitting.FileSplit",
@@ -67,7 +69,7 @@ HOMES: Final[dict[str, str]] = {
     "JobTimeoutError": "penstock.runtime.errors.JobTimeoutError",
     "KeepAfter": "penstock.runtime.config.checkpointing.KeepAfter",
     "KeyedProcessFunction": "penstock.runtime.operators.process_function.KeyedProcessFunction",
-    "KeyedStream": "penstock.runtime.graph.keyed_stream.KeyedStream",
+    "KeyedStream": "penstock.runtime.graph.streams.keyed_stream.KeyedStream",
     "LogLine": "penstock.actors.client.logs.LogLine",
     "LostInputError": "penstock.runtime.errors.LostInputError",
     "LostOutputError": "penstock.runtime.errors.LostOutputError",
@@ -75,7 +77,7 @@ HOMES: Final[dict[str, str]] = {
     "OnRequest": "penstock.runtime.operators.on_request.OnRequest",
     "OperatorError": "penstock.runtime.errors.OperatorError",
     "OperatorInfo": "penstock.actors.shared.job_report.OperatorInfo",
-    "OperatorOptions": "penstock.runtime.graph.operator_options.OperatorOptions",
+    "OperatorOptions": "penstock.runtime.graph.streams.operator_options.OperatorOptions",
     "OperatorStatistics": "penstock.runtime.operators.protocols.OperatorStatistics",
     "PendingFile": "penstock.runtime.io.connectors.file_sink_writer.PendingFile",
     "PenstockError": "penstock.runtime.errors.PenstockError",
@@ -91,18 +93,18 @@ HOMES: Final[dict[str, str]] = {
     "RuntimeContext": "penstock.runtime.operators.process_function.RuntimeContext",
     "SavepointError": "penstock.runtime.errors.SavepointError",
     "SavepointStillNeededWarning": "penstock.runtime.errors.SavepointStillNeededWarning",
-    "Share": "penstock.bridge.share_reader.Share",
+    "Share": "penstock.bridge.dataframes_in.buffer_reader.Share",
     "Sink": "penstock.runtime.operators.protocols.Sink",
     "SinkWriter": "penstock.runtime.operators.protocols.SinkWriter",
     "SlidingEventTimeWindows": "penstock.runtime.time.windows.SlidingEventTimeWindows",
     "Source": "penstock.runtime.operators.protocols.Source",
     "SourceReader": "penstock.runtime.operators.protocols.SourceReader",
-    "SparkResults": "penstock.bridge.spark_results.SparkResults",
-    "SparkTable": "penstock.bridge.spark_table.SparkTable",
+    "SparkResults": "penstock.bridge.results_out.spark_results.SparkResults",
+    "SparkTable": "penstock.bridge.tables.spark_table.SparkTable",
     "SplitEnumerator": "penstock.runtime.operators.split_enumerator.SplitEnumerator",
     "SplitEnumeratorContext": "penstock.runtime.operators.split_enumerator.SplitEnumeratorContext",
     "StorageError": "penstock.runtime.errors.StorageError",
-    "StreamEnvironment": "penstock.runtime.graph.stream_environment.StreamEnvironment",
+    "StreamEnvironment": "penstock.runtime.graph.streams.stream_environment.StreamEnvironment",
     "SubtaskProcess": "penstock.actors.shared.fault_injection.SubtaskProcess",
     "SuppressRestartsError": "penstock.runtime.errors.SuppressRestartsError",
     "TimeWindow": "penstock.runtime.time.windows.TimeWindow",
@@ -110,7 +112,7 @@ HOMES: Final[dict[str, str]] = {
     "ValueState": "penstock.runtime.state.state_table.ValueState",
     "WatermarkStrategy": "penstock.runtime.time.watermark_strategy.WatermarkStrategy",
     "WindowAssigner": "penstock.runtime.time.windows.WindowAssigner",
-    "WindowedStream": "penstock.runtime.graph.windowed_stream.WindowedStream",
+    "WindowedStream": "penstock.runtime.graph.streams.windowed_stream.WindowedStream",
 }
 
 #: Where classes were in version 0.1, when they had the names that they have in data now.
@@ -243,4 +245,4 @@ def without_former_module(dotted: str) -> str:
         'decimal.Decimal'
     """
     module, _, qualname = dotted.rpartition(".")
-    return f"{OURS}.{qualname}" if (module, qualname) in _FORMER else dotted
+    return f"{OURS}:{qualname}" if (module, qualname) in _FORMER else dotted

@@ -22,12 +22,13 @@ def type_name(of: type) -> str:
 
     Example:
         >>> from decimal import Decimal
-        >>> type_name(int), type_name(Decimal)
-        ('int', 'decimal.Decimal')
+        >>> from penstock.runtime.time.windows import TimeWindow
+        >>> type_name(int), type_name(Decimal), type_name(TimeWindow)
+        ('int', 'decimal.Decimal', 'penstock:TimeWindow')
     """
     ours = name_in_data(of)
     if ours is not None:
-        return f"{OURS}.{ours}"
+        return f"{OURS}:{ours}"
     return of.__qualname__ if of.__module__ == "builtins" else f"{of.__module__}.{of.__qualname__}"
 
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from saved_jobs import Plain, letter
 
-from penstock.bridge.dataset_source import BlockSplit
-from penstock.bridge.share_reader import Share
+from penstock.bridge.dataframes_in.buffer_reader import Share
+from penstock.bridge.ray_data.dataset_source import BlockSplit
 from penstock.runtime import (
     CheckpointingMode,
     CollectedRows,

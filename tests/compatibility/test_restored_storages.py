@@ -1,6 +1,6 @@
 """What jobs on Ray have left in their storage, read by another version: log, checkpoints, savepoints, status.
 
-Both jobs have failed once and were rescaled once, and their logs were compacted several times. One was
+Two jobs have failed once and were rescaled once, and their logs were compacted several times. One was
 stopped, with a savepoint before that; the cluster of the other one died. What the first two attempts have
 committed is in one file, to have fewer.
 """
@@ -18,6 +18,7 @@ from saved_jobs import committed, in_json
 from saved_ray_job import cut_of, environment, expected_rows
 
 from penstock.actors import JobReport
+from penstock.bridge.dataframes_in.buffer_reader import Share
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
@@ -156,6 +157,18 @@ class Restored:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_shares_of_a_spark_source_stand_behind_a_micro_batch(version: str) -> None:
+    opened = open_snapshot(str(DATA / version / "spark-stream" / "savepoint"), open_location)
+    shares = list_state(opened, "rows", "splits")
+    assert {type(share) for share in shares} == {Share}
+    assert [(share.index, share.of, share.epoch, share.is_whole) for share in shares] == [
+        (0, 2, 1, True),
+        (1, 2, 1, True),
+    ]
+    assert sum(sum(share.rows.values()) for share in shares) == 1000
 
 
 # -- the archived status -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from pipelines.streams import arrive, stream_into_table, watched
 
 from penstock import bridge
 from penstock.actors import start_local
-from penstock.bridge.java import find_java, use_java
+from penstock.bridge.session.java import find_java, use_java
 
 
 def main(target: str) -> None:
