@@ -17,7 +17,7 @@ from jobs.talking import talking_job
 from penstock.actors import RayCollector
 from penstock.runtime import CollectSink, GeneratorSource, JobFailedError, StreamEnvironment
 from penstock.runtime.errors import GraphError, PenstockError
-from penstock.runtime.io.connectors import InMemoryCollector
+from penstock.runtime.testing import InMemoryCollector
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

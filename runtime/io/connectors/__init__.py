@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from penstock.runtime.io.connectors.collect_sink import CollectKey as CollectKey
     from penstock.runtime.io.connectors.collect_sink import Collector as Collector
     from penstock.runtime.io.connectors.collect_sink import CollectSink as CollectSink
-    from penstock.runtime.io.connectors.collect_sink import InMemoryCollector as InMemoryCollector
     from penstock.runtime.io.connectors.discard_sink import DiscardSink as DiscardSink
     from penstock.runtime.io.connectors.errors import BadRecordError as BadRecordError
     from penstock.runtime.io.connectors.errors import ConnectorError as ConnectorError
@@ -44,7 +43,6 @@ _HOME: Final = {
     "FileSplit": "splitting",
     "FileSystem": "filesystem",
     "GeneratorSource": "generator_source",
-    "InMemoryCollector": "collect_sink",
     "IndexRange": "index_range",
     "PendingFile": "file_sink_writer",
     "RowGroupSplit": "splitting",
@@ -64,7 +62,6 @@ __all__ = [
     "FileSplit",
     "FileSystem",
     "GeneratorSource",
-    "InMemoryCollector",
     "IndexRange",
     "PendingFile",
     "RowGroupSplit",

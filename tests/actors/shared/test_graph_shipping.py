@@ -14,7 +14,8 @@ from penstock.runtime import StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.io.connectors import CollectSink, DiscardSink, InMemoryCollector
+from penstock.runtime.io.connectors import CollectSink, DiscardSink
+from penstock.runtime.testing import InMemoryCollector
 
 
 def graph(function: object = abs, key: object = abs, sink: object = None) -> JobGraph:

@@ -14,7 +14,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
@@ -22,6 +22,7 @@ from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 
 COUNT = 900
