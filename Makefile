@@ -15,7 +15,7 @@ SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
-.PHONY: demo notebook test test-long simulate check bench dist compiled lint types prose help clean
+.PHONY: demo picture notebook test test-long simulate check bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -24,6 +24,7 @@ help:
 	@echo "make test-long  the long versions of the tests"
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
+	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
@@ -44,6 +45,9 @@ test: lint types compiled
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
+
+picture: $(READY)
+	$(BIN)/python tools/draw_floors.py
 
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)

@@ -17,35 +17,37 @@ from typing import TYPE_CHECKING, Final
 from penstock.runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from penstock.bridge.depot_messages import DepotStatistics as DepotStatistics
-    from penstock.bridge.hand_over_status import hand_over_statistics as hand_over_statistics
-    from penstock.bridge.hand_over_status import wait_for_hand_over as wait_for_hand_over
-    from penstock.bridge.ray_data import from_ray_dataset as from_ray_dataset
-    from penstock.bridge.ray_data import to_ray_dataset as to_ray_dataset
-    from penstock.bridge.session import spark_session as spark_session
-    from penstock.bridge.spark_in import from_spark as from_spark
-    from penstock.bridge.spark_out import to_spark as to_spark
-    from penstock.bridge.spark_results import SparkResults as SparkResults
-    from penstock.bridge.spark_stream_in import from_structured_streaming as from_structured_streaming
-    from penstock.bridge.spark_table import SparkTable as SparkTable
-    from penstock.bridge.state_frames import read_state as read_state
-    from penstock.bridge.state_frames import write_state as write_state
+    from penstock.bridge.dataframes_in.from_spark import from_spark as from_spark
+    from penstock.bridge.dataframes_in.transfer_status import hand_over_statistics as hand_over_statistics
+    from penstock.bridge.dataframes_in.transfer_status import wait_for_hand_over as wait_for_hand_over
+    from penstock.bridge.ray_data.datasets import from_ray_dataset as from_ray_dataset
+    from penstock.bridge.ray_data.datasets import to_ray_dataset as to_ray_dataset
+    from penstock.bridge.receive_buffer.messages import DepotStatistics as DepotStatistics
+    from penstock.bridge.results_out.spark_results import SparkResults as SparkResults
+    from penstock.bridge.results_out.to_spark import to_spark as to_spark
+    from penstock.bridge.session.session import spark_session as spark_session
+    from penstock.bridge.state.state_frames import read_state as read_state
+    from penstock.bridge.state.state_frames import write_state as write_state
+    from penstock.bridge.streaming.from_structured_streaming import (
+        from_structured_streaming as from_structured_streaming,
+    )
+    from penstock.bridge.tables.spark_table import SparkTable as SparkTable
 
 #: Where each public name is; the imports above say the same to type checkers.
 _HOME: Final = {
-    "DepotStatistics": "depot_messages",
-    "SparkResults": "spark_results",
-    "SparkTable": "spark_table",
-    "from_ray_dataset": "ray_data",
-    "from_spark": "spark_in",
-    "from_structured_streaming": "spark_stream_in",
-    "hand_over_statistics": "hand_over_status",
-    "read_state": "state_frames",
-    "spark_session": "session",
-    "to_ray_dataset": "ray_data",
-    "to_spark": "spark_out",
-    "wait_for_hand_over": "hand_over_status",
-    "write_state": "state_frames",
+    "DepotStatistics": "receive_buffer.messages",
+    "SparkResults": "results_out.spark_results",
+    "SparkTable": "tables.spark_table",
+    "from_ray_dataset": "ray_data.datasets",
+    "from_spark": "dataframes_in.from_spark",
+    "from_structured_streaming": "streaming.from_structured_streaming",
+    "hand_over_statistics": "dataframes_in.transfer_status",
+    "read_state": "state.state_frames",
+    "spark_session": "session.session",
+    "to_ray_dataset": "ray_data.datasets",
+    "to_spark": "results_out.to_spark",
+    "wait_for_hand_over": "dataframes_in.transfer_status",
+    "write_state": "state.state_frames",
 }
 
 __all__ = [

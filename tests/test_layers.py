@@ -24,7 +24,8 @@ UPWARDS = [
     ("runtime/job/scheduler.py", "penstock.actors.client.executor"),
     ("actors/shared/names.py", "penstock.actors.subtask.metrics"),
     ("actors/subtask/attempt.py", "penstock.actors.master.job_life"),
-    ("actors/client/executor.py", "penstock.bridge.session"),
+    ("actors/client/executor.py", "penstock.bridge.session.session"),
+    ("bridge/ray_data/datasets.py", "penstock.bridge.results_out.spark_results"),
 ]
 
 

@@ -128,10 +128,6 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         """Forget the running alignment without a word: the input is at its end, nobody waits for it."""
         self._end_alignment()
 
-    def all_barriers_received(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
-        return checkpoint_id <= self._latest_id and checkpoint_id not in self.pending
-
     def _settle(self, running: BarrierCount, channel: int) -> None:
         if not running.settle(channel):
             msg = (

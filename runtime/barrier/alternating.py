@@ -90,10 +90,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
             if not is_refused:
                 self._checkpoints.elements_arrived(channel, (element,))
 
-    def capture_waiting(self, checkpoint_id: int) -> None:
-        """Persist what waits in front of this checkpoint's barriers; nothing for a savepoint."""
-        self._checkpoints.capture_waiting(checkpoint_id)
-
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Hand a barrier to its side; one that is older than the last one seen, or cancelled, is ignored.
 
@@ -118,15 +114,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         self._close(channel)
         self._savepoints.process_end_of_partition(channel)
         self._checkpoints.process_end_of_partition(channel)
-
-    def all_barriers_received(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
-        seen = max(self._last_seen_id, self._cancelled_id)
-        return checkpoint_id <= seen and checkpoint_id not in self.pending
-
-    def has_in_flight_data(self, checkpoint_id: int, channel: int) -> bool:
-        """Whether what arrives on a channel now is captured for this checkpoint."""
-        return self._checkpoints.has_in_flight_data(checkpoint_id, channel)
 
     @property
     def latest_checkpoint_id(self) -> int:

@@ -115,10 +115,6 @@ class CheckpointedInputGate:
             self.handler.process_end_of_partition(channel)
         return True
 
-    def capture_waiting(self, checkpoint_id: int) -> None:
-        """The task takes this checkpoint now: persist what waits in front of its barriers, if unaligned."""
-        self.handler.capture_waiting(checkpoint_id)
-
     def restore(self, channel: int, elements: Sequence[StreamElement]) -> None:
         """Put elements in front of a channel that were in flight when the restored checkpoint was taken.
 

@@ -176,10 +176,6 @@ class CheckpointBarrierHandler(ABC):
             StreamCorruptError: It has ended before.
         """
 
-    @abstractmethod
-    def all_barriers_received(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
-
     @property
     def watches_arrivals(self) -> bool:
         """Whether this handler has to be told what arrives; most only care for what is consumed."""
@@ -190,16 +186,6 @@ class CheckpointBarrierHandler(ABC):
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:  # noqa: B027
         """Elements have arrived in order; they wait to be consumed."""
-
-    def capture_waiting(self, checkpoint_id: int) -> None:  # noqa: B027
-        """The task takes this checkpoint: if it is unaligned, persist what waits in front of its barriers.
-
-        Called by the task within `CheckpointListener.trigger`.
-        """
-
-    def has_in_flight_data(self, checkpoint_id: int, channel: int) -> bool:
-        """Whether what arrives on a channel now is captured for this checkpoint."""
-        return False
 
     @property
     def latest_checkpoint_id(self) -> int:

@@ -60,10 +60,6 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
         """
         self._close(channel)
 
-    def all_barriers_received(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was seen: there is no other barrier to wait for."""
-        return checkpoint_id <= self._latest_id
-
     def _is_wanted(self, checkpoint_id: int) -> bool:
         if self._ignores_old and checkpoint_id <= self._latest_id:
             self._ignored += 1

@@ -110,11 +110,6 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         for count in counts.values():
             self._abort_count(count, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
 
-    def all_barriers_received(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was seen and waits for no barrier any more (taken or given up)."""
-        count = self._counts.get(checkpoint_id)
-        return checkpoint_id <= self._latest_id and (count is None or count.is_aborted)
-
     def _begin(self, checkpoint_id: int) -> BarrierCount:
         counts_all = self._policy is EndOfPartitionPolicy.ABORTS
         owing = range(self._channels) if counts_all else self._open

@@ -117,19 +117,6 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         if self._running is not None:
             self._trigger_if_due(self._running)
 
-    def capture_waiting(self, checkpoint_id: int) -> None:
-        """Persist what waits in front of this checkpoint's barriers; what comes later is captured then.
-
-        Does nothing when the checkpoint is aligned or not the running one.
-        """
-        running = self._running
-        if running is None or running.id != checkpoint_id or not running.is_unaligned:
-            return
-        for channel in sorted(running.unconsumed):
-            elements = in_front_of(checkpoint_id, self._inputs.waiting(channel))
-            if elements:
-                self._writer.add_input(checkpoint_id, channel, elements)
-
     # -- consumption --------------------------------------------------------------------------------------
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
@@ -197,15 +184,6 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._end(running)
             self._abort(running.id, reason)
 
-    def all_barriers_received(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was seen and none of its barriers is awaited (complete or given up)."""
-        return checkpoint_id <= self._newest_id and checkpoint_id not in self.pending
-
-    def has_in_flight_data(self, checkpoint_id: int, channel: int) -> bool:
-        """Whether what arrives on a channel now is captured for this checkpoint."""
-        running = self._running
-        return running is not None and running.id == checkpoint_id and self._captures(running, channel)
-
     # -- the course of a checkpoint -----------------------------------------------------------------------
 
     def _begun(self, running: UnalignedCheckpoint) -> None:
@@ -254,7 +232,15 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         if not barrier.options.unaligned:
             barrier = replace(barrier, options=replace(barrier.options, unaligned=True))
         self._trigger(barrier, running.started_at)
+        self._capture_waiting(running)
         self._finish_if_complete(running)
+
+    def _capture_waiting(self, running: UnalignedCheckpoint) -> None:
+        """Persist what waits in front of the barriers; what comes later is captured when it arrives."""
+        for channel in sorted(running.unconsumed):
+            elements = in_front_of(running.id, self._inputs.waiting(channel))
+            if elements:
+                self._writer.add_input(running.id, channel, elements)
 
     def _captures(self, running: UnalignedCheckpoint, channel: int) -> bool:
         return running.is_triggered and channel in running.unarrived

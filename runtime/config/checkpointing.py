@@ -17,6 +17,7 @@ from penstock.runtime.config.checks import (
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
 
 
@@ -30,7 +31,7 @@ class KeepAfter(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpointing:
+class Checkpointing(metaclass=NearestNames):
     """How a job takes checkpoints. Durations are a `timedelta`, or seconds.
 
     Attributes:

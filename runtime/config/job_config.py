@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
-from penstock.runtime.config.checks import check_names, from_fields, seconds, truth, whole_number
+from penstock.runtime.config.checks import from_fields, seconds, truth, whole_number
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     NoRestart,
@@ -17,8 +16,7 @@ from penstock.runtime.config.restart import (
     restart_from_mapping,
 )
 from penstock.runtime.errors import ConfigurationError
-
-C = TypeVar("C")
+from penstock.runtime.misspelt_names import NearestNames
 
 StepOn: TypeAlias = Literal["thread", "loop"]
 Failover: TypeAlias = Literal["region", "full"]
@@ -29,23 +27,8 @@ _ABOVE_ZERO: Final = ("slice_duration", "deployment_timeout", "lease_timeout", "
 _COUNTS: Final = ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "credits")
 
 
-def _names_nearest_field(config: type[C]) -> type[C]:
-    """Class decorator: an unknown setting is an error that names the nearest one, not a `TypeError`."""
-    known = [field.name for field in fields(config)]  # type: ignore[arg-type]
-    construct = config.__init__
-
-    @functools.wraps(construct)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        check_names(config.__name__, kwargs, known)
-        construct(self, *args, **kwargs)
-
-    config.__init__ = init  # type: ignore[method-assign]
-    return config
-
-
-@_names_nearest_field
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobConfig:
+class JobConfig(metaclass=NearestNames):
     """The settings of a job. Durations are seconds; a `timedelta` is taken too, and kept as seconds.
 
     Attributes:
@@ -81,10 +64,10 @@ class JobConfig:
     Example:
         >>> JobConfig(credits=4, buffer_timeout=0.02).buffer_timeout
         0.02
-        >>> JobConfig(credit=4)
+        >>> JobConfig(creds=4)
         Traceback (most recent call last):
         ...
-        penstock.runtime.errors.ConfigurationError: JobConfig has no setting 'credit'; did you mean 'credits'?
+        penstock.runtime.errors.ConfigurationError: JobConfig has no argument 'creds'; did you mean 'credits'?
     """
 
     checkpointing: Checkpointing | None = None

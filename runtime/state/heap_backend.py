@@ -196,6 +196,10 @@ class HeapKeyedStateBackend:
         """A notice says that this checkpoint is complete. Only counted: what decides is the next barrier."""
         self._completed_id = max(self._completed_id, checkpoint_id)
 
+    def forget(self, checkpoint_id: int) -> None:
+        """The job gave a checkpoint up: nothing is built on its snapshot, its changes are written again."""
+        self._increments.forget(checkpoint_id)
+
     def restore(
         self,
         handles: Sequence[KeyedStateHandle],

@@ -124,6 +124,11 @@ class Increments:
         if len(self._finished) > _MAX_FINISHED:
             del self._finished[min(self._finished)]
 
+    def forget(self, checkpoint_id: int) -> None:
+        """The job gave this snapshot up, so no barrier will ever confirm it; its changes are kept."""
+        self._in_flight.discard(checkpoint_id)
+        self._finished.pop(checkpoint_id, None)
+
     @property
     def pending_bytes(self) -> int:
         """About how many bytes the deltas are."""

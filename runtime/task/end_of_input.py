@@ -79,9 +79,9 @@ class EndOfInput:
         return self.phase is Phase.RUNNING
 
     @property
-    def may_send(self) -> bool:
-        """Whether anything may still be sent: not behind EndOfPartition."""
-        return self.phase in (Phase.RUNNING, Phase.ENDED)
+    def is_leaving(self) -> bool:
+        """Whether EndOfPartition is behind it: everything is committed and nothing more is sent."""
+        return self.phase in (Phase.LEAVING, Phase.FINISHED)
 
     def finish(self, drain: bool) -> Work:
         """Finish the operators and say so.

@@ -10,7 +10,14 @@ from penstock.runtime.network.result_partition import NetworkConfig, Overtaken, 
 from penstock.runtime.network.result_subpartition import SubpartitionStatistics
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import Batch, Buffer, CheckpointBarrier, Event
+from penstock.runtime.record.elements import (
+    Batch,
+    Buffer,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    EndOfPartition,
+    Event,
+)
 
 
 class SubtaskOutputs:
@@ -26,6 +33,8 @@ class SubtaskOutputs:
 
     Attributes:
         records: Records handed to channels so far; a record that goes to several edges counts for each.
+        have_ended: Whether EndOfPartition was sent. Receivers count it as every later barrier, so barriers
+            and cancellation markers are dropped behind it.
     """
 
     def __init__(
@@ -45,6 +54,7 @@ class SubtaskOutputs:
         self._routes: dict[tuple[str, str | None], list[ResultPartition]] = {}
         self._by_channel: dict[OutputChannelSpec, tuple[ResultPartition, int]] = {}
         self.records = 0
+        self.have_ended = False
         for spec in specs:
             encoder = _Encoder(codec, locations[spec.operator])
             partition = ResultPartition(spec, subtask, encoder, self._sender(spec), config)
@@ -78,11 +88,16 @@ class SubtaskOutputs:
 
     def broadcast_event(self, event: Event) -> None:
         """Put an event on every channel of every edge, in one step."""
+        if self.have_ended and isinstance(event, CheckpointBarrier | CancelCheckpointMarker):
+            return
         for partition in self.partitions:
             partition.broadcast_event(event)
+        self.have_ended = self.have_ended or isinstance(event, EndOfPartition)
 
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
         """Put a barrier on every channel in one step; what it has overtaken, if it is unaligned."""
+        if self.have_ended:
+            return []
         return [overtaken for p in self.partitions for overtaken in p.broadcast_barrier(barrier)]
 
     def is_barrier_waiting(self, checkpoint_id: int) -> bool:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier
@@ -27,8 +28,10 @@ from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
 from penstock.runtime.task.operator_mail import OperatorMail
+from penstock.runtime.task.requested_checkpoints import RequestedCheckpoints
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask_parts import SubtaskParts
+from penstock.runtime.task.subtask_state import SubtaskState
 from penstock.runtime.task.task_checkpoints import TaskCheckpoints
 from penstock.runtime.task.task_input import (
     BatchArrived,
@@ -82,20 +85,29 @@ class Subtask:
         self._outputs = parts.outputs
         self._gateway = gateway
         self._clock = clock
-        self._work = WorkInProgress(parts.chain, parts.outputs, clock, parts.slice_duration)
+        self._work = WorkInProgress(
+            parts.chain, parts.outputs, clock, parts.slice_duration, whole_batches=parts.network is None
+        )
         self._event_time = EventTime(parts.chain, parts.outputs)
         self._end = EndOfInput(
             parts.chain, self._event_time, parts.outputs, gateway, takes_checkpoints=parts.takes_checkpoints
         )
-        self._checkpoints = TaskCheckpoints(parts, self._work, self._end, gateway, runner, clock)
-        source, checkpoints = parts.source, self._checkpoints
-        self._mail = None if source is None else OperatorMail(source.handle_event, lambda: checkpoints.asked)
+        self._state = SubtaskState(parts, self._work, self._end)
+        coordinator = SubtaskCheckpointCoordinator(
+            self._state, parts.outputs, gateway, runner, clock, parts.make_in_flight()
+        )
+        self._checkpoints = TaskCheckpoints(coordinator, self._end)
+        source = parts.source
+        self._requests = requests = RequestedCheckpoints(
+            self._checkpoints, self._work, self._end, source, parts.network
+        )
+        self._mail = None if source is None else OperatorMail(source.handle_event, lambda: requests.waiting)
         self._source_ready_at: float | None = None
         self._has_begun = False
         self._records_in = 0
         self._time = TimeAccount()
         if parts.network is not None:
-            parts.network.gate.set_listener(self._checkpoints, self._checkpoints.is_ready)
+            parts.network.gate.set_listener(self._checkpoints, self._work.settle)
 
     @property
     def phase(self) -> Phase:
@@ -131,7 +143,7 @@ class Subtask:
 
         Only subtasks that nobody sends barriers to are asked: sources, and those whose senders have left.
         """
-        self._checkpoints.ask_for(barrier)
+        self._requests.add(barrier)
 
     def operator_event(self, operator_id: str, event: Any) -> None:
         """The coordinator of an operator has sent something; only sources have one.
@@ -159,6 +171,7 @@ class Subtask:
         Raises:
             OperatorError: An operator failed.
         """
+        self._requests.forget_aborted(checkpoint_id)
         self._checkpoints.notify_checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
@@ -167,7 +180,7 @@ class Subtask:
         Raises:
             OperatorError: An operator could not be closed; all others were. Notes tell of further ones.
         """
-        close_all(self._checkpoints.close, self._work.close, self._parts.close)
+        close_all(self._checkpoints.close, self._work.close, self._state.close)
 
     # -- the step -----------------------------------------------------------------------------------------
 
@@ -198,7 +211,7 @@ class Subtask:
         return StepResult(more, wake_at)
 
     def _piece_of_work(self, begun: float) -> bool:
-        if self._take_asked():
+        if self._take_awaited() or self._take_requested():
             return True
         if not self._work.is_idle:
             if not self._outputs.are_available:
@@ -213,14 +226,22 @@ class Subtask:
             return False
         return self._take(self._input.poll(self._work.slice_rows), begun)
 
-    def _take_asked(self) -> bool:
+    def _take_awaited(self) -> bool:
+        """Let the input trigger a checkpoint that waited for the work to end; whether it has ended."""
+        network = self._parts.network
+        if network is None or not self._work.is_awaited or not self._work.settle():
+            return False
+        network.gate.trigger_if_due()
+        return True
+
+    def _take_requested(self) -> bool:
         """Take a checkpoint that was asked for; what waited for it, or for one that is past, follows it."""
         mail = self._mail
         if mail is not None:
             # What waits for a checkpoint that never comes belongs in front of the next one, not behind it.
-            self._checkpoints.forget_past()
+            self._requests.forget_past()
             mail.deliver_due()
-        taken = self._checkpoints.take_asked()
+        taken = self._requests.take_due()
         if taken and mail is not None:
             mail.deliver_due()
         return taken

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from penstock.runtime.checkpoint.channel_state.barrier_sender import BarrierSender, InFlight
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.subtask.operator_snapshot import (
-    OperatorSnapshot,
-    SubtaskSnapshotTask,
-    encode_list_states,
-)
-from penstock.runtime.errors import CodecError, OperatorLocation
+from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.graph.job_graph import OperatorSpec
 from penstock.runtime.operators.chain import OperatorChain
-from penstock.runtime.operators.failure import operator_error
-from penstock.runtime.operators.operator import ListState
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.record.batch_codec import BatchCodec
-from penstock.runtime.record.elements import Batch, CheckpointBarrier, CheckpointOptions
+from penstock.runtime.record.elements import CheckpointOptions
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.permit import CommitPermit, permit_of_completed_checkpoint
 from penstock.runtime.snapshot.state_files import StateFiles
@@ -78,25 +73,10 @@ class SubtaskParts:
             raise ValueError(msg)
         return SourceInput(self.source)
 
-    def capture_input(self, checkpoint_id: int, half_done: Batch | None) -> None:
-        """Hand what is in flight in the input to the channel state.
-
-        Args:
-            checkpoint_id: The checkpoint; unaligned.
-            half_done: What has been taken from the last channel and was not begun.
-
-        Raises:
-            OperatorError: A record that has been taken can't be encoded again.
-        """
-        if self.network is None or self.channel_state is None:
-            return
-        if half_done is not None:
-            try:
-                buffer = self.batches.encode(half_done)
-            except CodecError as error:
-                raise operator_error(self.location, "keeping what it has not begun", error) from error
-            self.channel_state.add_input(checkpoint_id, self.network.last_channel, (buffer,))
-        self.network.gate.capture_waiting(checkpoint_id)
+    def make_in_flight(self) -> InFlight | None:
+        """What unaligned checkpoints need; `None` when no checkpoint of the job is unaligned."""
+        writer = self.channel_state
+        return None if writer is None else InFlight(BarrierSender(self.outputs, writer, self.timers), writer)
 
     @property
     def finished_before(self) -> bool:
@@ -117,7 +97,7 @@ class SubtaskParts:
     @property
     def head_operator(self) -> str:
         """Id of the first operator."""
-        return self.descriptor.subtask.vertex.operators[0].id
+        return self.operators[0].id
 
     @property
     def takes_checkpoints(self) -> bool:
@@ -132,42 +112,22 @@ class SubtaskParts:
     @property
     def location(self) -> OperatorLocation:
         """Where this subtask is, for errors."""
-        return self._location(0)
+        return self.locations[0]
+
+    @property
+    def operators(self) -> Sequence[OperatorSpec]:
+        """The operators as they were deployed, the source among them."""
+        return self.descriptor.subtask.vertex.operators
+
+    @property
+    def locations(self) -> Sequence[OperatorLocation]:
+        """Where the operators are, in their order, for errors."""
+        return self.descriptor.subtask.vertex.locations(self.descriptor.id.index)
 
     @property
     def pickled_values(self) -> int:
         """Values that only pickle could carry."""
         return self.values.statistics().pickled + self.batches.statistics().values.pickled
-
-    def snapshot(self, barrier: CheckpointBarrier, *, ended: bool = False) -> SubtaskSnapshotTask:
-        """The synchronous half of a checkpoint of all operators.
-
-        Args:
-            barrier: The checkpoint's.
-            ended: The operators will emit nothing any more.
-
-        Raises:
-            OperatorError: An operator failed, or something in its state can't be encoded.
-        """
-        checkpoint_id, options = barrier.checkpoint_id, barrier.options
-        lists = dict(self.chain.snapshot(checkpoint_id))
-        if self.source is not None:
-            lists[self.head_operator] = self.source.snapshot(checkpoint_id)
-        raw = self.chain.snapshot_raw(checkpoint_id)
-        operators = {}
-        for index, spec in enumerate(self.descriptor.subtask.vertex.operators):
-            try:
-                snapshot = self._snapshot_of(spec.id, lists.get(spec.id, {}), barrier)
-                operators[spec.id] = replace(snapshot, raw=raw[spec.id]) if spec.id in raw else snapshot
-            except CodecError as error:
-                raise operator_error(self._location(index), "keeping its state", error) from error
-        return SubtaskSnapshotTask(
-            checkpoint_id,
-            operators,
-            self.backends,
-            lambda operator: self.files(checkpoint_id, options, operator),
-            ended=ended,
-        )
 
     def close(self) -> None:
         """Close the source and the operators.
@@ -177,19 +137,6 @@ class SubtaskParts:
         """
         sources = () if self.source is None else (self.source.close,)
         close_all(*sources, self.chain.close)
-
-    def _snapshot_of(
-        self, operator: str, lists: Mapping[str, ListState], barrier: CheckpointBarrier
-    ) -> OperatorSnapshot:
-        backend = self.backends.get(operator)
-        keyed = None
-        if backend is not None:
-            is_savepoint = barrier.options.kind.is_savepoint
-            keyed = backend.snapshot(barrier.checkpoint_id, barrier.confirmed_id, self_contained=is_savepoint)
-        return OperatorSnapshot(encode_list_states(lists, self.values), keyed)
-
-    def _location(self, index: int) -> OperatorLocation:
-        return self.descriptor.subtask.vertex.locations(self.descriptor.id.index)[index]
 
     def operator_statistics(self) -> dict[str, OperatorStatistics]:
         """Counters by operator id."""

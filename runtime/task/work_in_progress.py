@@ -41,13 +41,23 @@ class WorkInProgress:
         outputs: Work stops while one of them has no credit.
         clock: Time.
         duration: Intended seconds of a slice.
+        whole_batches: `settle` works off the whole batch: a source can't give the rest of one back.
     """
 
-    def __init__(self, chain: OperatorChain, outputs: SubtaskOutputs, clock: Clock, duration: float) -> None:
+    def __init__(
+        self,
+        chain: OperatorChain,
+        outputs: SubtaskOutputs,
+        clock: Clock,
+        duration: float,
+        *,
+        whole_batches: bool,
+    ) -> None:
         self._chain = chain
         self._outputs = outputs
         self._clock = clock
         self._duration = duration
+        self._whole_batches = whole_batches
         self._sizer = SliceSizer(duration)
         self._work: Work | None = None
         self._slice_rows = 0
@@ -100,11 +110,13 @@ class WorkInProgress:
             if now >= deadline or self._is_awaited:
                 return
 
-    def settle(self, *, whole_batch: bool = False) -> bool:
-        """Bring what has begun to its end now, whatever time and credits say, unless it emits too much.
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a checkpoint waits for what has begun: `settle` was asked and said no."""
+        return self._is_awaited
 
-        Args:
-            whole_batch: The slices that were not begun, too.
+    def settle(self) -> bool:
+        """Bring what has begun to its end now, whatever time and credits say, unless it emits too much.
 
         Returns:
             Whether it has come to its end. If not, it goes on in its turn; ask again in a later step.
@@ -113,7 +125,7 @@ class WorkInProgress:
             OperatorError: An operator failed.
         """
         monotonic = self._clock.monotonic
-        while self._work is not None or (whole_batch and self._remainder is not None):
+        while self._work is not None or (self._whole_batches and self._remainder is not None):
             work, resumed = self._current(), monotonic()
             assert work is not None
             if not self._exhaust(work):

@@ -14,7 +14,6 @@ from penstock.runtime.lazy_names import lazy_names
 if TYPE_CHECKING:
     from penstock.runtime.testing.harness import OperatorHarness as OperatorHarness
     from penstock.runtime.testing.harness_snapshot import HarnessSnapshot as HarnessSnapshot
-    from penstock.runtime.testing.in_memory_collector import InMemoryCollector as InMemoryCollector
     from penstock.runtime.testing.manual_time import ManualClock as ManualClock
     from penstock.runtime.testing.simulation.user_graph.comparison import Difference as Difference
     from penstock.runtime.testing.simulation.user_graph.report import FailedRun as FailedRun
@@ -31,7 +30,6 @@ _HOME: Final = {
     "FailedRun": "simulation.user_graph.report",
     "Finding": "simulation.user_graph.report",
     "HarnessSnapshot": "harness_snapshot",
-    "InMemoryCollector": "in_memory_collector",
     "ManualClock": "manual_time",
     "OperatorHarness": "harness",
     "SimulationFailedError": "simulation.user_graph.report",

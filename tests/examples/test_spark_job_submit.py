@@ -11,7 +11,7 @@ import pytest
 from head_node import Cluster, head_node
 from spark_notebook import NOTEBOOK, for_readers, pictures
 
-from penstock.bridge.java import find_java, use_java
+from penstock.bridge.session.java import find_java, use_java
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -18,12 +18,12 @@ from jobs.driving import PATIENCE, eventually
 
 from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.actors.shared.repeated_call import RepeatedCall
-from penstock.bridge.depot_messages import Frame
-from penstock.bridge.depot_names import depot_name, desk_name
-from penstock.bridge.hand_over import Depots
-from penstock.bridge.hand_over_desk import Order, open_desk
-from penstock.bridge.spark_push import encoded
-from penstock.bridge.spark_reader import Share, SparkReader, SparkSource
+from penstock.bridge.dataframes_in.spark_source import Share, SparkReader, SparkSource
+from penstock.bridge.receive_buffer.actor_names import depot_name, desk_name
+from penstock.bridge.receive_buffer.messages import Frame
+from penstock.bridge.transfer.push_partition import encoded
+from penstock.bridge.transfer.rendezvous import Order, open_desk
+from penstock.bridge.transfer.transfer_service import Depots
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.testing.manual_time import ManualClock
 

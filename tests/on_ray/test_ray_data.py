@@ -15,7 +15,7 @@ from jobs.words import environment
 
 from penstock import bridge
 from penstock.actors import job
-from penstock.bridge.bounded_results import results_of_job
+from penstock.bridge.blocks.bounded_results import results_of_job
 from penstock.runtime import FileSink, GraphError, JobFailedError, JobTimeoutError, PenstockError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
@@ -87,9 +87,9 @@ def test_results_of_a_submitted_job_are_found_by_its_handle(tmp_path: Path) -> N
     assert (empty.count(), empty.schema().names) == (0, ["n"])
 
     for released in ("even", "large"):
-        results_of_job(running.job_id, released).unpersist()
+        results_of_job(running.job_id, released, bridge.SparkResults).unpersist()
     assert sorted(row["n"] for row in bridge.to_ray_dataset(running).take_all()) == [1, 3, 5, 7, 9]
-    results_of_job(running.job_id).unpersist()
+    results_of_job(running.job_id, None, bridge.SparkResults).unpersist()
     with pytest.raises(PenstockError, match="holds no rows for Spark: give it a sink"):
         bridge.to_ray_dataset(running)
     with pytest.raises(GraphError, match="give a stream or a submitted job, not StreamEnvironment"):

@@ -27,5 +27,5 @@ def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parqu
     assert {"penstock.actors.master.job_master", "penstock.runtime.task.subtask"} <= loaded
     of_others = ("penstock.actors.master.", "penstock.actors.client", "penstock.actors.command_line")
     assert {name for name in loaded if name.startswith(of_others)} == {"penstock.actors.master.job_master"}
-    assert not {"penstock.runtime.job.scheduler", "penstock.runtime.graph.data_stream"} & loaded
+    assert not {"penstock.runtime.job.scheduler", "penstock.runtime.graph.streams.data_stream"} & loaded
     assert not {"rich", "typer", "pandas", "pyarrow.parquet", "pyarrow.compute"} & loaded

@@ -13,7 +13,7 @@ import ray
 
 from penstock import bridge
 from penstock.actors import start_local
-from penstock.bridge.java import find_java, use_java
+from penstock.bridge.session.java import find_java, use_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

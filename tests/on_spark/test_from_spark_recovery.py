@@ -26,7 +26,7 @@ from ray.util import list_named_actors
 from penstock import bridge
 from penstock.actors import kill_process
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.spark_reader import Share
+from penstock.bridge.dataframes_in.spark_source import Share
 from penstock.runtime import FileSink, JobFailedError
 
 if TYPE_CHECKING:

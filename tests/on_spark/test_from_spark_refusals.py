@@ -11,7 +11,7 @@ from pipelines.jobs import PATIENCE, copied, environment
 from pipelines.numbered import numbers
 
 from penstock import bridge
-from penstock.bridge.spark_in import arrow_schema_of
+from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.runtime import GraphError, JobFailedError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
 def test_a_type_that_can_not_travel_is_refused_by_name(
     spark: SparkSession, tmp_path: Path, column: str, refused: str
 ) -> None:
-    """What has no Arrow type on the way back is refused by name in tests/bridge/test_spark_schema.py."""
+    """The way back: tests/bridge/arrow/test_readable_types.py."""
     df = spark.sql(f"SELECT 1 AS id, {column} AS c")
     with pytest.raises(GraphError, match=refused):
         bridge.from_spark(environment(tmp_path), df)

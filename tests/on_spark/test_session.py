@@ -25,7 +25,7 @@ NOISE = re.compile(
 
 
 def test_asking_again_gives_the_same_session_and_other_settings_are_an_error(spark: SparkSession) -> None:
-    from penstock.bridge import session
+    from penstock.bridge.session import session
 
     running = session._running
     assert running is not None

@@ -16,7 +16,7 @@ from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually
 
 from penstock import bridge
 from penstock.bridge import SparkTable
-from penstock.bridge.spark_in import arrow_schema_of
+from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.runtime import (
     CommitPermit,
     ConfigurationError,

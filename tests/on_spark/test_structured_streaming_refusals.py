@@ -27,10 +27,10 @@ from ray.util import list_named_actors
 from penstock import bridge
 from penstock.actors import RayCollector
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.depot_names import depot_prefix
-from penstock.bridge.hand_over import Depots
-from penstock.bridge.hand_over_desk import open_desk
-from penstock.bridge.spark_stream_in import StreamingQuery
+from penstock.bridge.receive_buffer.actor_names import depot_prefix
+from penstock.bridge.streaming.from_structured_streaming import StreamingQuery
+from penstock.bridge.transfer.rendezvous import open_desk
+from penstock.bridge.transfer.transfer_service import Depots
 from penstock.runtime import CollectSink, GraphError, JobFailedError, StreamEnvironment
 
 if TYPE_CHECKING:

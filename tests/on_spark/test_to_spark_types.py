@@ -15,8 +15,8 @@ from pipelines.jobs import PATIENCE, environment
 from pipelines.typed_frames import columns_in, columns_of, frames, schema_that_comes_back
 
 from penstock import bridge
-from penstock.bridge.spark_in import arrow_schema_of
-from penstock.bridge.spark_reader import RecordFormat
+from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
+from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.runtime import JobFailedError, NoRestart
 
 if TYPE_CHECKING:

@@ -121,7 +121,6 @@ class Run:
             assert checkpoint_id not in self.plan.savepoints
             for channel in self.plan.aligned_channels:
                 assert self.got[channel] == labels(self.whole[channel], checkpoint_id), "A1"
-        self.input.capture_waiting(checkpoint_id)
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         assert checkpoint_id not in self.aborted, "F3"

@@ -111,7 +111,6 @@ class Job:
         if not barrier.options.unaligned:
             self.is_aligned = True
             assert [list(got) for got in self.got] == self.in_front
-        self.input.capture_waiting(barrier.checkpoint_id)
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         raise AssertionError("one checkpoint after the other")

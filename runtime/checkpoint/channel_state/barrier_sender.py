@@ -1,12 +1,12 @@
-"""The sender's part of in-flight data: what a barrier overtakes in the outputs of a subtask.
+"""`BarrierSender`: sends barriers and captures what they overtake in the outputs of a subtask.
 
-An unaligned barrier leaves ahead of what waits in the outputs; that is captured at once and the sender's part
-is complete. An aligned barrier waits in line. If it has a timeout and still waits when that has run out, it
-is moved to the front, and what it overtakes then is captured. Until it has left, one way or the other, the
-checkpoint may still grow, so it is not acknowledged: that is what `begin` tells.
+An unaligned barrier leaves ahead of what waits in the outputs. That is captured at once, and the sender's
+part of the in-flight data is complete. An aligned barrier waits in line. If it still waits when its timeout
+has run out, it moves to the front, and what it overtakes then is captured. Until it has left, the checkpoint
+may still grow and is not acknowledged; `send` returns that.
 
-What it must never do: capture what left before the barrier (the receiver does that), or leave a checkpoint
-waiting whose barrier is gone.
+What it must never do: capture what left before the barrier (the receiver captures that), or hold a checkpoint
+back whose barrier has left.
 
 The model is Flink's aligned checkpoint timeout on the output side (FLINK-27251).
 """
@@ -24,8 +24,8 @@ from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier
 
 
-class OvertakenOutputs(Protocol):
-    """The outputs of a subtask, as far as barriers overtake in them."""
+class BarrierOutputs(Protocol):
+    """The outputs of a subtask, as far as barriers go through them."""
 
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
         """Put a barrier on every channel in one step; what it has overtaken, if it is unaligned."""
@@ -42,14 +42,14 @@ class OvertakenOutputs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """What takes part in a subtask's unaligned checkpoints beside its operators.
+    """What a subtask needs for unaligned checkpoints, beside its operators.
 
     Attributes:
-        outputs: Sends barriers and captures what they overtake.
+        sender: Sends barriers and captures what they overtake.
         writer: Makes in-flight data durable.
     """
 
-    outputs: BarrierSender
+    sender: BarrierSender
     writer: AsyncChannelStateWriter
 
 
@@ -59,10 +59,10 @@ class BarrierSender:
     Args:
         outputs: Where barriers go.
         writer: Takes what is captured.
-        timers: End the patience of aligned barriers, in the task's thread.
+        timers: Run out for aligned barriers, in the task's thread.
     """
 
-    def __init__(self, outputs: OvertakenOutputs, writer: ChannelStateWriter, timers: TimerService) -> None:
+    def __init__(self, outputs: BarrierOutputs, writer: ChannelStateWriter, timers: TimerService) -> None:
         self._outputs = outputs
         self._writer = writer
         self._timers = timers
@@ -70,10 +70,10 @@ class BarrierSender:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether an aligned barrier waits in the outputs and may lose its patience."""
+        """Whether an aligned barrier with a timeout waits in the outputs."""
         return bool(self._waiting)
 
-    def begin(self, barrier: CheckpointBarrier) -> bool:
+    def send(self, barrier: CheckpointBarrier) -> bool:
         """Send a barrier.
 
         Returns:

@@ -27,7 +27,11 @@ from dataclasses import dataclass, replace
 
 from penstock.runtime.checkpoint.channel_state.barrier_sender import InFlight
 from penstock.runtime.checkpoint.subtask.operator_snapshot import SubtaskSnapshotTask
-from penstock.runtime.checkpoint.subtask.ports import CheckpointedTask, CheckpointResponder
+from penstock.runtime.checkpoint.subtask.ports import (
+    CheckpointedOutputs,
+    CheckpointedState,
+    CheckpointResponder,
+)
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
 from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
@@ -53,8 +57,9 @@ class SubtaskCheckpointCoordinator:
     """Takes the checkpoints of one subtask; driven by the task thread alone.
 
     Args:
-        task: The subtask.
-        responder: Where acknowledgements and refusals go.
+        state: The work and the state of the subtask.
+        outputs: Where barriers and cancellation markers go.
+        responder: Takes acknowledgements and refusals.
         runner: Runs the asynchronous half; its callbacks come back in the task thread.
         clock: For durations.
         in_flight: For jobs whose checkpoints may be unaligned.
@@ -64,7 +69,8 @@ class SubtaskCheckpointCoordinator:
 
     def __init__(
         self,
-        task: CheckpointedTask,
+        state: CheckpointedState,
+        outputs: CheckpointedOutputs,
         responder: CheckpointResponder,
         runner: AsyncRunner,
         clock: Clock,
@@ -75,7 +81,8 @@ class SubtaskCheckpointCoordinator:
     ) -> None:
         self._max_recorded_aborted = max_recorded_aborted
         self._decline_overtaken = decline_overtaken
-        self._task = task
+        self._state = state
+        self._outputs = outputs
         self._responder = responder
         self._runner = runner
         self._clock = clock
@@ -115,12 +122,12 @@ class SubtaskCheckpointCoordinator:
         if checkpoint_id in self._aborted:
             del self._aborted[checkpoint_id]
             self._give_up_in_flight(checkpoint_id)
-            self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
+            self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
             return False
         begun = self._clock.monotonic()
-        self._task.prepare_barrier(checkpoint_id)
+        self._state.prepare_barrier(checkpoint_id)
         has_in_flight = self._send_barrier(barrier, is_input_empty=is_input_empty)
-        if self._task.is_closed:
+        if self._state.is_closed:
             reason = CheckpointFailureReason.CHECKPOINT_DECLINED_TASK_CLOSING
             self._decline(checkpoint_id, reason, "its operators are closed")
             self._give_up_in_flight(checkpoint_id)
@@ -138,8 +145,8 @@ class SubtaskCheckpointCoordinator:
 
     def outputs_progressed(self) -> None:
         """Something may have left the outputs: aligned barriers that waited there, perhaps."""
-        if self._in_flight is not None and self._in_flight.outputs.is_waiting:
-            self._in_flight.outputs.barriers_may_have_left()
+        if self._in_flight is not None and self._in_flight.sender.is_waiting:
+            self._in_flight.sender.barriers_may_have_left()
 
     def abort_on_barrier(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         """The input gave a checkpoint up: decline it and let nobody downstream wait for it."""
@@ -149,7 +156,7 @@ class SubtaskCheckpointCoordinator:
             del self._aborted[known]
         self._give_up_running(checkpoint_id)
         self._decline(checkpoint_id, reason, "the alignment was given up")
-        self._task.broadcast_event(CancelCheckpointMarker(checkpoint_id))
+        self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
     def notify_checkpoint_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:
         """A checkpoint is complete: operators commit, and its files may be named again.
@@ -162,8 +169,8 @@ class SubtaskCheckpointCoordinator:
             OperatorError: An operator failed.
         """
         if is_running:
-            self._task.tell_operators_complete(checkpoint_id)
-        self._task.confirm_state(checkpoint_id)
+            self._state.notify_checkpoint_complete(checkpoint_id)
+        self._state.confirm(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, *, is_running: bool = True) -> None:
         """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
@@ -183,15 +190,15 @@ class SubtaskCheckpointCoordinator:
                 self._aborted[checkpoint_id] = None
                 while len(self._aborted) > self._max_recorded_aborted:
                     self._aborted.popitem(last=False)
-            self._task.tell_operators_aborted(checkpoint_id)
-        self._task.forget_state(checkpoint_id)
+            self._state.notify_checkpoint_aborted(checkpoint_id)
+        self._state.forget(checkpoint_id)
 
     def close(self) -> None:
         """Give up everything that runs beside the task."""
         for checkpoint_id in tuple(self._running):
             self._give_up_running(checkpoint_id)
         if self._in_flight is not None:
-            self._in_flight.outputs.close()
+            self._in_flight.sender.close()
             self._in_flight.writer.close()
 
     def statistics(self) -> SubtaskCheckpointStatistics:
@@ -203,18 +210,18 @@ class SubtaskCheckpointCoordinator:
     def _send_barrier(self, barrier: CheckpointBarrier, *, is_input_empty: bool) -> bool:
         """Send the barrier and capture what it passes; whether the checkpoint has in-flight data."""
         if self._in_flight is None:
-            self._task.broadcast_event(barrier)
+            self._outputs.broadcast_event(barrier)
             return False
-        has_in_flight = self._in_flight.outputs.begin(barrier)
+        has_in_flight = self._in_flight.sender.send(barrier)
         if barrier.options.unaligned:
-            self._task.capture_input(barrier.checkpoint_id)
+            self._state.capture_rest(barrier.checkpoint_id)
             if is_input_empty:
                 self._in_flight.writer.finish_input(barrier.checkpoint_id)
         return has_in_flight
 
     def _take_snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         try:
-            return self._task.snapshot_state(barrier)
+            return self._state.snapshot(barrier)
         except BaseException:
             self._give_up_in_flight(barrier.checkpoint_id)
             raise
@@ -279,7 +286,7 @@ class SubtaskCheckpointCoordinator:
 
     def _give_up_in_flight(self, checkpoint_id: int) -> None:
         if self._in_flight is not None:
-            self._in_flight.outputs.abort(checkpoint_id)
+            self._in_flight.sender.abort(checkpoint_id)
 
     def _refuse_overtaken(self, checkpoint_id: int) -> None:
         if checkpoint_id in self._dealt_with:

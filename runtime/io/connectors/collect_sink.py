@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from penstock.runtime.io.connectors.arrow_rows import rows_of
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.permit import CommitPermit
@@ -40,8 +41,41 @@ class CollectedRows:
     rows: Sequence[Any]
 
 
+class InMemoryCollector:
+    """A collector in this process, for jobs whose subtasks run here too: in tests, under the harness.
+
+    A job on a cluster would fill copies of it that nobody sees, so it can't be sent there; that job wants a
+    `penstock.actors.RayCollector`.
+
+    Example:
+        >>> collector = InMemoryCollector()
+        >>> collector.add(("job-1", "out", 0, 1, 0), ["a"])
+        >>> collector.add(("job-1", "out", 0, 1, 0), ["a"])
+        >>> collector.rows()
+        ['a']
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[CollectKey, list[Any]] = {}
+
+    def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
+        """Take the rows of one transaction; a key that came before is ignored."""
+        self._by_key.setdefault(key, list(rows))
+
+    def rows(self) -> list[Any]:
+        """All rows, transaction by transaction in the order of their commits."""
+        return [row for rows in self._by_key.values() for row in rows]
+
+    def __reduce__(self) -> NoReturn:
+        msg = (
+            "an InMemoryCollector stays in its process; collect the rows of a job on a cluster with "
+            "CollectSink(penstock.actors.RayCollector())"
+        )
+        raise TypeError(msg)
+
+
 @dataclass(frozen=True)
-class CollectSink:
+class CollectSink(metaclass=NearestNames):
     """A sink that hands committed rows to a collector; Arrow batches become dicts.
 
     Attributes:

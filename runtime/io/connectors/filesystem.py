@@ -1,22 +1,19 @@
-"""Where files are: the port that file sources and sinks use, and which file system a URL names.
+"""The port through which file sources and sinks reach files.
 
-Paths of the local disk are plain absolute paths; objects in a store are full URLs (`s3://bucket/key`). A
-file system of the user's own can be handed to a source or sink as long as it has these methods.
+A path of the local disk is a plain absolute path. An object in a store is a full URL (`s3://bucket/key`). A
+source or sink accepts any object with these methods as its file system.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from penstock.runtime.errors import ConfigurationError
-
-#: URL schemes that are served through obstore.
-OBJECT_STORE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,22 +135,3 @@ def absolute(location: str | os.PathLike[str]) -> str:
     if urlsplit(text).scheme == "file":
         return os.path.abspath(unquote(text.removeprefix("file://").removeprefix("localhost")))
     return text
-
-
-def filesystem_for(location: str, storage_options: Mapping[str, str]) -> FileSystem:
-    """The file system that serves an absolute location.
-
-    Raises:
-        ConfigurationError: The URL's scheme is not known.
-    """
-    from penstock.runtime.io.connectors.local_files import LocalFileSystem
-    from penstock.runtime.io.connectors.object_files import object_file_system
-
-    if "://" not in location:
-        return LocalFileSystem()
-    scheme = location.split("://", 1)[0]
-    if scheme not in OBJECT_STORE_SCHEMES:
-        known = ", ".join(f"{each}://" for each in ("file", *OBJECT_STORE_SCHEMES))
-        msg = f"{location}: no file system is known for {scheme}://; use a local path or one of {known}"
-        raise ConfigurationError(msg)
-    return object_file_system(location, storage_options)

@@ -17,8 +17,8 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, RestoreError, StorageError
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectSink
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.io.connectors.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
@@ -27,7 +27,6 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import InlineHandle, MasterState, OperatorState
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import take_savepoint
 

@@ -107,9 +107,8 @@ class BarrierRun:
         self.sent = [0] * channels
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
-        """The task is told to take a checkpoint; as the real one does, it persists what is in flight."""
+        """The task is told to take a checkpoint; the handler persists what waits when this returns."""
         self.trace.append({"trigger": barrier.checkpoint_id})
-        self.input.capture_waiting(barrier.checkpoint_id)
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         """The task is told that a checkpoint is given up."""

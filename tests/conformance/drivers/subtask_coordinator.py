@@ -108,7 +108,7 @@ class RecordedSnapshot(SubtaskSnapshotTask):
 
 
 class SubtaskRun:
-    """One coordinator under test; it is the task, its outputs and its responder."""
+    """One coordinator under test; it is the state, the outputs and the responder."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.events: list[Recorded] = []
@@ -125,6 +125,7 @@ class SubtaskRun:
         self.coordinator = SubtaskCheckpointCoordinator(
             self,
             self,
+            self,
             self.runner,
             clock,
             self.in_flight,
@@ -132,7 +133,7 @@ class SubtaskRun:
             decline_overtaken=False,
         )
 
-    # -- the task -------------------------------------------------------------------------------------------
+    # -- the state and the outputs ----------------------------------------------------------------------
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
         self.events.append({"prepare": checkpoint_id})
@@ -155,10 +156,10 @@ class SubtaskRun:
     def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
         return []
 
-    def capture_input(self, checkpoint_id: int) -> None:
+    def capture_rest(self, checkpoint_id: int) -> None:
         self.events.append({"prepare_input": checkpoint_id})
 
-    def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+    def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         if self.snapshot_fails:
             self.snapshot_fails = False
             msg = "the case says that it fails"
@@ -174,16 +175,16 @@ class SubtaskRun:
         task.events = self.events
         return task
 
-    def tell_operators_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self.events.append({"operator": "notify_complete", "checkpoint": checkpoint_id})
 
-    def confirm_state(self, checkpoint_id: int) -> None:
+    def confirm(self, checkpoint_id: int) -> None:
         self.events.append({"state_manager": "complete", "checkpoint": checkpoint_id})
 
-    def tell_operators_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self.events.append({"operator": "notify_aborted", "checkpoint": checkpoint_id})
 
-    def forget_state(self, checkpoint_id: int) -> None:
+    def forget(self, checkpoint_id: int) -> None:
         self.events.append({"state_manager": "aborted", "checkpoint": checkpoint_id})
 
     # -- the responder --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pipelines.jobs import PATIENCE, environment
 
 from penstock import bridge
 from penstock.actors import start_local
-from penstock.bridge.java import find_java, use_java
+from penstock.bridge.session.java import find_java, use_java
 from penstock.runtime import DeploymentError, NoRestart, PenstockError
 
 COUNT = 1_000

@@ -26,7 +26,7 @@ from pipelines.jobs import (
 
 from penstock import bridge
 from penstock.actors import RayJobHandle, start_local
-from penstock.bridge.java import find_java, use_java
+from penstock.bridge.session.java import find_java, use_java
 from penstock.runtime import DeploymentError, JobFailedError
 
 COUNT = 200_000

@@ -21,7 +21,7 @@ from ray._private.parameter import RayParams
 from penstock import bridge
 from penstock.actors import start_local
 from penstock.actors.client.cluster import _as_single_machine
-from penstock.bridge.java import find_java, use_java
+from penstock.bridge.session.java import find_java, use_java
 
 #: Rows of 4 kB: each of the two partitions is ten batches, and each batch about a frame.
 COUNT = 20_000

@@ -246,25 +246,23 @@ def test_barrier_from_a_clock_that_is_ahead_has_no_negative_delay(channels: int)
 
 
 @pytest.mark.parametrize("mode", CheckpointingMode)
-def test_all_barriers_are_received_when_none_is_waited_for(mode: CheckpointingMode) -> None:
+def test_checkpoint_is_pending_until_its_last_barrier_or_its_cancellation(mode: CheckpointingMode) -> None:
     task = RecordingTask(mode, 2)
-    received = task.handler.all_barriers_received
-    assert not received(1)
+    assert task.handler.pending == ()
     task.barrier(0, 1)
-    assert not received(1)
+    assert task.handler.pending == (1,)
     task.barrier(1, 1)
-    assert received(1)
+    assert task.handler.pending == ()
     task.barrier(0, 2)
     task.cancel(1, 2)
-    assert received(2)
-    assert not received(3)
+    assert task.handler.pending == ()
 
 
-def test_all_barriers_of_a_single_channel_are_received_with_the_first() -> None:
-    task = RecordingTask(EXACTLY_ONCE, 1)
-    assert not task.handler.all_barriers_received(1)
+@pytest.mark.parametrize("mode", CheckpointingMode)
+def test_nothing_is_pending_on_a_single_channel(mode: CheckpointingMode) -> None:
+    task = RecordingTask(mode, 1)
     task.barrier(0, 1)
-    assert task.handler.all_barriers_received(1)
+    assert task.handler.pending == ()
 
 
 @pytest.mark.parametrize("channels", [1, 2])

@@ -58,7 +58,6 @@ class Input:
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
         self.log.append(("trigger", barrier.checkpoint_id, barrier.options.unaligned))
-        self.gate.capture_waiting(barrier.checkpoint_id)
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
         self.log.append(("abort", checkpoint_id))
@@ -249,17 +248,13 @@ def test_restored_elements_come_first_have_no_numbers_and_are_captured_again() -
         fed.gate.restore(0, [A])
 
 
-def test_handler_says_whether_a_checkpoint_is_complete_and_what_is_in_flight() -> None:
+def test_checkpoint_is_pending_until_its_barrier_has_arrived_on_every_channel() -> None:
     fed = Input()
     handler = fed.gate.handler
-    assert not handler.all_barriers_received(1)
     fed.send(0, A, barrier(1))
     assert handler.pending == (1,)
-    assert not handler.all_barriers_received(1)
-    assert [handler.has_in_flight_data(1, channel) for channel in (0, 1)] == [False, True]
     fed.send(1, barrier(1))
-    assert handler.all_barriers_received(1)
-    assert not handler.has_in_flight_data(1, 1)
+    assert handler.pending == ()
     assert handler.latest_checkpoint_id == -1
     fed.run()
     assert handler.latest_checkpoint_id == 1

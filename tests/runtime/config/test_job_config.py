@@ -53,7 +53,9 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(setting: str, value: 
 
 @pytest.mark.parametrize("build", [lambda **s: JobConfig(**s), lambda **s: JobConfig.from_mapping(s)])
 def test_an_unknown_setting_names_the_nearest_one(build: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no setting 'bufer_timeout'; did you mean 'buffer_timeout'"):
+    with pytest.raises(
+        ConfigurationError, match=r"no (setting|argument) 'bufer_timeout'; did you mean 'buffer_timeout'"
+    ):
         build(bufer_timeout=1)
 
 

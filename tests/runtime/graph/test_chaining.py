@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.graph.data_stream import DataStream
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, Partitioning
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import TumblingEventTimeWindows
 

@@ -24,12 +24,12 @@ from penstock.runtime import (
 )
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.key_groups import key_group_of
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 
 GROUPS, LANES = 16, 2

@@ -12,7 +12,7 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.stop_request import StopRequest

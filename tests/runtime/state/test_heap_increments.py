@@ -208,3 +208,34 @@ def test_a_restored_savepoint_is_not_built_on() -> None:
     handle = take(backend, files, 8, 7)
     assert not set(handle.files) & set(before.files)
     assert restored(handle, files) == {"a": 1}
+
+
+def test_an_aborted_checkpoint_is_never_built_on_and_its_changes_are_written_again() -> None:
+    backend, files = new_backend(), Files()
+    put(backend, {"a": 1})
+    first = take(backend, files, 1, -1)
+    put(backend, {"b": 2})
+    take(backend, files, 2, 1)
+    backend.forget(2)
+    put(backend, {"c": 3})
+    third = take(backend, files, 3, 1)
+    assert third.files[:1] == first.files
+    assert restored(third, files) == {"a": 1, "b": 2, "c": 3}
+    put(backend, {"d": 4})
+    fourth = take(backend, files, 4, 2)
+    assert len(fourth.files) == 1, "nothing is known of checkpoint 2, so everything is written"
+    assert restored(fourth, files) == {"a": 1, "b": 2, "c": 3, "d": 4}
+
+
+def test_a_snapshot_that_is_written_after_its_abort_is_not_built_on() -> None:
+    backend, files = new_backend(), Files()
+    put(backend, {"a": 1})
+    take(backend, files, 1, -1)
+    put(backend, {"b": 2})
+    snapshot = backend.snapshot(2, 1)
+    backend.forget(2)
+    backend.snapshot_finished(2, snapshot.finish(files))
+    put(backend, {"c": 3})
+    third = take(backend, files, 3, 2)
+    assert len(third.files) == 1
+    assert restored(third, files) == {"a": 1, "b": 2, "c": 3}

@@ -11,8 +11,8 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapsh
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectSink
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.io.connectors.index_range import IndexRange
 from penstock.runtime.operators.raw_state import RawState
@@ -28,7 +28,6 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary, StateSummary, inspect_snapshot
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
 

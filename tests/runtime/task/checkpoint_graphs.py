@@ -7,7 +7,7 @@ from typing import Any
 
 from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup
 
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE

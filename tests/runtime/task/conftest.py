@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 _HERE = str(Path(__file__).parent)
 if _HERE not in sys.path:

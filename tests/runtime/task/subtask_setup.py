@@ -9,7 +9,7 @@ from typing import Any
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element, encode_element

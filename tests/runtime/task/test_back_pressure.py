@@ -6,7 +6,7 @@ import pytest
 from subtask_setup import ScriptedSource, rows
 from work_graphs import MakeSubtask, mapping, reading, small
 
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.protocols import Polled

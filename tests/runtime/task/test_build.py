@@ -10,7 +10,7 @@ from subtask_setup import CHECKPOINTING, Log, LoggingSink, ScriptedSource, Subta
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, OperatorError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.map import MapOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext

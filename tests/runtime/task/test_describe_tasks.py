@@ -7,7 +7,7 @@ import pytest
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError, OperatorError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.elements import SnapshotKind

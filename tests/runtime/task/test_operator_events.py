@@ -13,7 +13,7 @@ import pytest
 from subtask_setup import SubtaskSetup
 
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.on_request import OnRequest
 from penstock.runtime.operators.source_events import SplitsAssigned

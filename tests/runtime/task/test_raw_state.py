@@ -11,7 +11,7 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapsh
 from penstock.runtime.errors import CorruptSnapshotError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output
 from penstock.runtime.operators.raw_state import RawState, read_raw_keyed

@@ -12,7 +12,7 @@ from subtask_setup import Log, LoggingSink, ScriptedSource, SubtaskSetup, rows
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, StorageError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.operator import Operator, Output
 from penstock.runtime.operators.protocols import Polled

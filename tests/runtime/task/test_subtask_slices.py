@@ -11,7 +11,7 @@ from subtask_setup import ScriptedSource, rows
 from work_graphs import MakeSubtask, flattening, mapping, small
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.testing.manual_time import ManualClock
 

@@ -9,7 +9,7 @@ from subtask_setup import Log, LoggingSink, ScriptedSource, rows
 from work_graphs import MakeSubtask, mapping, reading, small
 
 from penstock.runtime.errors import OperatorError, StreamCorruptError
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.network.input_channel import MissingElementsError

@@ -21,7 +21,7 @@ from unaligned_setup import (
     working,
 )
 
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
 from penstock.runtime.operators.protocols import Polled
 from penstock.runtime.record.elements import (

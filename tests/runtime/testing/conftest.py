@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import MemoryPlaces
 

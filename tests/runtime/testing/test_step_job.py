@@ -11,15 +11,14 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, OutputChannelSpec, build_execution_graph
-from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectSink
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfData, EndOfPartition, Event
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.end_of_input import Phase
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import JobStuckError, StepJob
 from penstock.runtime.testing.step_network import StepNetwork
 

@@ -13,15 +13,14 @@ from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectSink
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
 from penstock.runtime.record.elements import Batch, RowBatch, SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.end_of_input import Phase
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)

@@ -9,9 +9,9 @@ import pytest
 from savepoint_jobs import CONFIG, COUNT, counting, expected, start
 
 from penstock.runtime.errors import StorageError
+from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import (
     MemoryPlaces,

@@ -9,10 +9,9 @@ import pytest
 from savepoint_jobs import CONFIG, COUNT, KEYS, numbers, start
 
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.graph.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.collect_sink import CollectSink
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import MemoryPlaces, stop_with_savepoint
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy

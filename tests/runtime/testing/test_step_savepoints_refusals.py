@@ -10,11 +10,10 @@ from savepoint_jobs import CONFIG, counting, expected, start
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import OperatorError, RestoreError, StateMismatchError, StorageError
-from penstock.runtime.graph.data_stream import DataStream
-from penstock.runtime.io.connectors.collect_sink import CollectSink
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, stop_with_savepoint
 

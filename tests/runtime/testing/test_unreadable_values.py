@@ -7,9 +7,8 @@ import pytest
 from penstock.runtime import Checkpointing, GeneratorSource, JobConfig, StreamEnvironment
 from penstock.runtime.errors import OperatorError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
-from penstock.runtime.io.connectors.collect_sink import CollectSink
+from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing import InMemoryCollector
 from penstock.runtime.testing.step_job import StepJob
 
 

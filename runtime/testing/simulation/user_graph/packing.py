@@ -32,10 +32,13 @@ class PackedCode:
         GraphError: Something can't be sent to another process.
 
     Example:
-        >>> seen, results = [], []
-        >>> packed = PackedCode(lambda n: (seen.append(n), results.append(n), len(seen)), world=[results])
-        >>> packed.unpack()(1), packed.unpack()(2), seen, results
-        ((None, None, 1), (None, None, 1), [], [1, 2])
+        >>> def counter(results):
+        ...     seen = []
+        ...     return lambda n: (seen.append(n), results.append(n), len(seen))[-1]
+        >>> results = []
+        >>> packed = PackedCode(counter(results), world=[results])
+        >>> packed.unpack()(1), packed.unpack()(2), results
+        (1, 1, [1, 2])
     """
 
     def __init__(self, what: Any, world: Iterable[Any] = ()) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, TypeVar, overload
 
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.testing.simulation.user_graph.comparison import Difference, difference
 from penstock.runtime.testing.simulation.user_graph.report import FailedRun, Finding, SimulationReport
 from penstock.runtime.testing.simulation.user_graph.run import Course, UserRun, run_user_job
@@ -85,8 +85,7 @@ def simulate(
         ConfigurationError: The job takes no checkpoints, or starts from a snapshot.
 
     Example:
-        >>> from penstock.runtime import Checkpointing, CollectSink, StreamEnvironment
-        >>> from penstock.runtime.testing import InMemoryCollector
+        >>> from penstock.runtime import Checkpointing, CollectSink, InMemoryCollector, StreamEnvironment
         >>> def build():
         ...     results = InMemoryCollector()
         ...     env = StreamEnvironment(parallelism=2, checkpointing=Checkpointing(every=10))

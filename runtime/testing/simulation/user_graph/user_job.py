@@ -16,7 +16,7 @@ from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec, Partitioning
-from penstock.runtime.graph.stream_environment import StreamEnvironment
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.user_graph.paced_source import Pace, paced

@@ -73,7 +73,7 @@ class Sender:
         self.writer = AsyncChannelStateWriter(
             (), NAMES, lambda checkpoint_id: StateFiles(self.storage, lambda: f"{checkpoint_id}"), self.runner
         )
-        self.capture = BarrierSender(self.outputs, self.writer, self.timers)
+        self.barriers = BarrierSender(self.outputs, self.writer, self.timers)
 
     def _send(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         self.frames[channel].append(first)
@@ -86,7 +86,7 @@ class Sender:
     def answer(self, channel: OutputChannelSpec) -> None:
         """The receiver has consumed what it was sent first."""
         self.outputs.frame_consumed(channel, self.frames[channel].pop(0), 0.0)
-        self.capture.barriers_may_have_left()
+        self.barriers.barriers_may_have_left()
 
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -128,25 +128,25 @@ def turned(checkpoint_id: int) -> CheckpointBarrier:
 
 def test_unaligned_barrier_leaves_at_once_and_what_it_overtook_is_captured(sender: Sender) -> None:
     sender.emit("sent", "queued")
-    assert sender.capture.begin(unaligned(1))
+    assert sender.barriers.send(unaligned(1))
     assert sender.sent[SPREAD] == [["sent"], unaligned(1)]
     sender.writer.finish_input(1)
     sender.ask(1)
     assert sender.captured(1) == {SPREAD: [["queued"]]}
-    assert not sender.capture.is_waiting
+    assert not sender.barriers.is_waiting
     assert sender.timers.next_at is None
 
 
 def test_what_was_captured_is_sent_all_the_same(sender: Sender) -> None:
     sender.emit("sent", "queued")
-    sender.capture.begin(unaligned(1))
+    sender.barriers.send(unaligned(1))
     sender.answer(SPREAD)
     assert sender.sent[SPREAD] == [["sent"], unaligned(1), ["queued"]]
 
 
 def test_no_barrier_overtakes_on_an_edge_that_can_not_be_dealt_out_anew(sender: Sender) -> None:
     sender.emit("sent", "queued")
-    sender.capture.begin(unaligned(1))
+    sender.barriers.send(unaligned(1))
     assert sender.sent[FORWARD] == [["sent"]]
     sender.answer(FORWARD)
     assert sender.sent[FORWARD] == [["sent"], ["queued"], unaligned(1)]
@@ -154,7 +154,7 @@ def test_no_barrier_overtakes_on_an_edge_that_can_not_be_dealt_out_anew(sender: 
 
 def test_outputs_in_which_nothing_waits_add_nothing_to_an_unaligned_checkpoint(sender: Sender) -> None:
     sender.emit("sent")
-    assert sender.capture.begin(unaligned(1)), "the input may add something"
+    assert sender.barriers.send(unaligned(1)), "the input may add something"
     sender.writer.finish_input(1)
     sender.ask(1)
     assert sender.results == {1: None}
@@ -163,7 +163,7 @@ def test_outputs_in_which_nothing_waits_add_nothing_to_an_unaligned_checkpoint(s
 
 def test_aligned_barrier_that_leaves_at_once_needs_neither_writer_nor_timer(sender: Sender) -> None:
     sender.emit("sent")
-    assert not sender.capture.begin(patient(1))
+    assert not sender.barriers.send(patient(1))
     assert sender.sent[SPREAD] == [["sent"], patient(1)]
     assert sender.timers.next_at is None
     assert sender.writer.statistics().running == 0
@@ -171,7 +171,7 @@ def test_aligned_barrier_that_leaves_at_once_needs_neither_writer_nor_timer(send
 
 def test_aligned_barrier_without_patience_waits_for_ever_and_is_not_waited_for(sender: Sender) -> None:
     sender.emit("sent", "queued")
-    assert not sender.capture.begin(CheckpointBarrier(1, 0.0))
+    assert not sender.barriers.send(CheckpointBarrier(1, 0.0))
     assert sender.timers.next_at is None
     assert sender.writer.statistics().running == 0
 
@@ -180,22 +180,22 @@ def test_barrier_that_waits_only_where_it_may_not_overtake_is_not_waited_for(sen
     sender.emit("sent", "queued")
     sender.answer(SPREAD)
     sender.answer(SPREAD)
-    assert not sender.capture.begin(patient(1))
+    assert not sender.barriers.send(patient(1))
     assert sender.sent[FORWARD] == [["sent"]]
     assert sender.timers.next_at is None
 
 
 def test_barrier_that_waits_keeps_its_checkpoint_open_until_it_has_left(sender: Sender) -> None:
     sender.emit("sent", "queued")
-    assert sender.capture.begin(patient(1))
+    assert sender.barriers.send(patient(1))
     sender.ask(1)
-    sender.capture.barriers_may_have_left()
-    assert sender.capture.is_waiting
+    sender.barriers.barriers_may_have_left()
+    assert sender.barriers.is_waiting
     assert sender.results == {}, "it may still grow"
     sender.answer(SPREAD)
     sender.runner.run_all()
     assert sender.results == {1: None}, "it left in its turn, so it overtook nothing"
-    assert not sender.capture.is_waiting
+    assert not sender.barriers.is_waiting
     assert sender.timers.next_at is None
 
 
@@ -204,7 +204,7 @@ def test_barrier_that_lost_its_patience_overtakes_and_is_captured_with_what_was_
 ) -> None:
     sender.emit("sent", "queued")
     sender.outputs.broadcast_event(Watermark(7))
-    sender.capture.begin(patient(1))
+    sender.barriers.send(patient(1))
     sender.emit("behind")
     sender.ask(1)
     sender.wait(PATIENCE - 0.01)
@@ -214,14 +214,14 @@ def test_barrier_that_lost_its_patience_overtakes_and_is_captured_with_what_was_
     assert sender.captured(1) == {SPREAD: [["queued"], Watermark(7)]}
     assert sender.sent[SPREAD] == [["sent"], turned(1)]
     assert sender.sent[FORWARD] == [["sent"]]
-    assert not sender.capture.is_waiting
+    assert not sender.barriers.is_waiting
 
 
 def test_each_barrier_has_its_own_patience(sender: Sender) -> None:
     sender.emit("sent", "queued")
-    sender.capture.begin(patient(1))
+    sender.barriers.send(patient(1))
     sender.wait(PATIENCE / 2)
-    sender.capture.begin(patient(2))
+    sender.barriers.send(patient(2))
     sender.ask(1)
     sender.ask(2)
     sender.wait(PATIENCE / 2)
@@ -237,11 +237,11 @@ def test_checkpoint_that_was_given_up_loses_its_timer_and_its_barrier_goes_in_it
     sender: Sender, is_later: bool
 ) -> None:
     sender.emit("sent", "queued")
-    sender.capture.begin(patient(1))
+    sender.barriers.send(patient(1))
     sender.ask(1)
-    sender.capture.abort(1)
+    sender.barriers.abort(1)
     assert isinstance(sender.results[1], ChannelStateAborted)
-    assert not sender.capture.is_waiting
+    assert not sender.barriers.is_waiting
     assert sender.timers.next_at is None
     if is_later:
         sender.wait(PATIENCE)
@@ -252,10 +252,10 @@ def test_checkpoint_that_was_given_up_loses_its_timer_and_its_barrier_goes_in_it
 
 def test_abort_of_one_checkpoint_leaves_the_patience_of_the_other_alone(sender: Sender) -> None:
     sender.emit("sent", "queued")
-    sender.capture.begin(patient(1))
-    sender.capture.begin(patient(2))
-    sender.capture.abort(1)
-    assert sender.capture.is_waiting
+    sender.barriers.send(patient(1))
+    sender.barriers.send(patient(2))
+    sender.barriers.abort(1)
+    assert sender.barriers.is_waiting
     sender.ask(2)
     sender.wait(PATIENCE)
     sender.runner.run_all()
@@ -264,7 +264,7 @@ def test_abort_of_one_checkpoint_leaves_the_patience_of_the_other_alone(sender: 
 
 def test_end_of_the_task_leaves_no_timer(sender: Sender) -> None:
     sender.emit("sent", "queued")
-    sender.capture.begin(patient(1))
-    sender.capture.close()
-    assert not sender.capture.is_waiting
+    sender.barriers.send(patient(1))
+    sender.barriers.close()
+    assert not sender.barriers.is_waiting
     assert sender.timers.next_at is None

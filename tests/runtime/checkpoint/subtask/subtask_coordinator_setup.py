@@ -13,6 +13,7 @@ from penstock.runtime.checkpoint.subtask.operator_snapshot import (
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
     SubtaskCheckpointCoordinator,
 )
+from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.operators.operator import ListState
 from penstock.runtime.record.elements import (
     CheckpointBarrier,
@@ -44,15 +45,28 @@ class Task:
         self.storage = MemoryStorage()
         self.metrics: dict[int, CheckpointMetrics] = {}
         self.during_sync: Callable[[], None] = lambda: None
-        self.coordinator = SubtaskCheckpointCoordinator(self, self, self.runner, self.clock)
+        self.coordinator = SubtaskCheckpointCoordinator(self, self, self, self.runner, self.clock)
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
         self.log.append(("prepare", checkpoint_id))
 
+    def capture_rest(self, checkpoint_id: int) -> None:
+        self.log.append(("capture rest", checkpoint_id))
+
+    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
+        self.log.append(barrier)
+        return []
+
+    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
+        return False
+
+    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
+        raise AssertionError("no barrier waits")
+
     def broadcast_event(self, event: Event) -> None:
         self.log.append(event)
 
-    def snapshot_state(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
+    def snapshot(self, barrier: CheckpointBarrier) -> SubtaskSnapshotTask:
         self.log.append(("sync", barrier.checkpoint_id))
         self.during_sync()
         lists = encode_list_states({"value": ListState(["x" * (INLINE_LIMIT + 1)])}, ValueCodec())
@@ -66,16 +80,16 @@ class Task:
 
     is_closed = False
 
-    def tell_operators_complete(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self.log.append(("complete", checkpoint_id))
 
-    def confirm_state(self, checkpoint_id: int) -> None:
+    def confirm(self, checkpoint_id: int) -> None:
         self.log.append(("confirm", checkpoint_id))
 
-    def tell_operators_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         pass
 
-    def forget_state(self, checkpoint_id: int) -> None:
+    def forget(self, checkpoint_id: int) -> None:
         pass
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:

@@ -12,7 +12,6 @@ from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import (
     SubtaskCheckpointCoordinator,
 )
 from penstock.runtime.errors import StorageError
-from penstock.runtime.network.result_partition import Overtaken
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -213,20 +212,10 @@ class Flowing(Task):
         )
         in_flight = InFlight(BarrierSender(self, writer, timers), writer)
         self.coordinator = SubtaskCheckpointCoordinator(
-            self, self, self.runner, self.clock, in_flight, decline_overtaken=decline_overtaken
+            self, self, self, self.runner, self.clock, in_flight, decline_overtaken=decline_overtaken
         )
 
-    def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
-        self.log.append(barrier)
-        return []
-
-    def is_barrier_waiting(self, checkpoint_id: int) -> bool:
-        return False
-
-    def turn_unaligned(self, checkpoint_id: int) -> list[Overtaken]:
-        raise AssertionError("no barrier waits")
-
-    def capture_input(self, checkpoint_id: int) -> None:
+    def capture_rest(self, checkpoint_id: int) -> None:
         self.writer.add_input(checkpoint_id, 0, [Watermark(1)])
 
 
@@ -249,7 +238,7 @@ def test_overtaken_checkpoint_leaves_no_in_flight_data_whether_it_is_declined_or
 ) -> None:
     task = Flowing(decline_overtaken=decline_overtaken)
     task.writer.start(1)
-    task.capture_input(1)
+    task.capture_rest(1)
     task.coordinator.checkpoint_state(barrier(2))
     assert not task.coordinator.checkpoint_state(barrier(1))
     assert task.writer.statistics().running == 0

@@ -6,11 +6,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.io.connectors import CollectSink, DiscardSink
+from penstock.runtime import CollectSink, DiscardSink, InMemoryCollector
 from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.record.value_codec import ValueCodec
-from penstock.runtime.testing import InMemoryCollector
 
 
 def test_rows_are_collected_when_they_are_committed(context, permit):

@@ -23,6 +23,7 @@ from penstock.runtime import (
     FileSink,
     FileSource,
     GraphError,
+    InMemoryCollector,
     KeyedProcessFunction,
     Polled,
     RowBatch,
@@ -33,7 +34,6 @@ from penstock.runtime import (
 )
 from penstock.runtime.testing import (
     Finding,
-    InMemoryCollector,
     SimulationFailedError,
     SimulationReport,
     simulate,

@@ -1,0 +1,107 @@
+"""Makes Arrow batches that Spark reads right of whatever a stream carries, and changes no value on the way.
+
+The first batch decides the columns where no schema is given. What comes later fits them as it is, or is
+refused by the name of its column: see `exact_values` and `exact_casts`.
+
+Arrow does not check that a column which is `not null` holds no nulls, and Spark takes its word for it. So
+only a schema that the user gives makes such columns, and their values are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.bridge.arrow.readable_types import readable_schema
+from penstock.runtime.io.connectors.errors import BadRecordError, shown
+from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.record.exact_casts import exact_batch
+from penstock.runtime.record.exact_values import MisfitError, exact_column
+
+_OF_SINK: Final = "the schema{known} of this sink: give schema=, or map the rows before"
+
+
+class ReadableBatches:
+    """Makes Arrow batches that Spark reads right of whatever a stream carries.
+
+    Args:
+        schema: The schema of all of them; without one the first batch decides, and every column may be null.
+        of: What errors say behind "which does not fit", whose schema and what to do; `{known}` is the schema.
+        rounds: Python's floats, which have 64 bits, are rounded where the schema has 32. By default they are
+            when there is a schema: who declares such a column wants that.
+
+    Example:
+        >>> from penstock.runtime import RowBatch
+        >>> ReadableBatches().convert(RowBatch([{"a": 1, "b": "x"}])).schema.names
+        ['a', 'b']
+    """
+
+    def __init__(
+        self, schema: pa.Schema | None = None, of: str = _OF_SINK, *, rounds: bool | None = None
+    ) -> None:
+        self._schema = None if schema is None else readable_schema(schema)
+        self._rounds = schema is not None if rounds is None else rounds
+        self._of = of
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema; `None` before the first batch."""
+        return self._schema
+
+    def convert(self, batch: Batch) -> pa.RecordBatch:
+        """Convert one batch.
+
+        Raises:
+            BadRecordError: It does not fit the schema unchanged, or Spark could not read it.
+        """
+        arrow = batch.batch if isinstance(batch, ArrowBatch) else self._of_rows(batch.rows)
+        if self._schema is None:
+            fields = readable_schema(arrow.schema)
+            self._schema = pa.schema([field.with_nullable(True) for field in fields])
+        if arrow.schema.equals(self._schema, check_metadata=True):
+            return self._without_hidden_nulls(arrow)
+        if set(arrow.schema.names) != set(self._schema.names):
+            raise BadRecordError(self._misfit(f"a batch has columns {arrow.schema.names}"))
+        try:
+            return exact_batch(arrow, self._schema)
+        except (MisfitError, pa.ArrowException) as error:
+            raise BadRecordError(self._misfit(str(error))) from error
+
+    def _without_hidden_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch, which needs no cast."""
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if not field.nullable and column.null_count:
+                raise BadRecordError(self._misfit(f"column '{field.name}' is 'not null' and holds nulls"))
+        return batch
+
+    def _of_rows(self, rows: Sequence[Any]) -> pa.RecordBatch:
+        odd = next((row for row in rows if not isinstance(row, Mapping)), None)
+        if odd is not None:
+            msg = (
+                f"a row of type {type(odd).__name__} can't become a row of a DataFrame: rows are dicts from "
+                f"column name to value; the row is {shown(odd)}. Map the rows before the sink"
+            )
+            raise BadRecordError(msg)
+        names = list(dict.fromkeys(chain.from_iterable(rows))) if self._schema is None else self._schema.names
+        has_all = set(names).issuperset
+        unknown = next((row for row in rows if not has_all(row)), None)
+        if unknown is not None:
+            extra = next(name for name in unknown if name not in names)
+            raise BadRecordError(self._misfit(f"a row has a column {extra!r}; the row is {shown(unknown)}"))
+        try:
+            columns = [self._column(name, rows) for name in names]
+        except MisfitError as error:
+            raise BadRecordError(self._misfit(str(error))) from error
+        return pa.RecordBatch.from_arrays(columns, names)
+
+    def _column(self, name: str, rows: Sequence[Any]) -> pa.Array:
+        kind = None if self._schema is None else self._schema.field(name).type
+        return exact_column([row.get(name) for row in rows], kind, name, rounds=self._rounds)
+
+    def _misfit(self, what: str) -> str:
+        known = "" if self._schema is None else f" {shown(str(self._schema))}"
+        of = self._of.replace("{known}", known)
+        return f"{what}, which does not fit {of}"

@@ -1,0 +1,128 @@
+"""`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
+
+Rows become blocks of some megabytes. A checkpoint stages the blocks written so far with the actor that owns
+them, its completion shows them; a restored job shows them again, which does nothing. So a reader finds
+every row once, as in files of a `FileSink`, without a file system.
+"""
+
+from __future__ import annotations
+
+import secrets
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import ray
+
+from penstock.actors.client.cluster import connect
+from penstock.bridge.arrow.readable_types import readable_schema
+from penstock.bridge.blocks.block_holder import Block, ask_holder, find_holder, open_holder
+from penstock.bridge.blocks.block_writer import BlockWriter
+from penstock.runtime.errors import LostOutputError
+from penstock.runtime.operators.protocols import ConnectorContext
+
+#: Results that a job writes or of which there are DataFrames, by name: their holders end with them.
+_in_use: Final[dict[str, BlockResults]] = {}
+
+
+class BlockResults:
+    """Where a job on Ray leaves rows for another engine; see `SparkResults`.
+
+    Args:
+        schema: The rows' Arrow schema; without it the first rows decide.
+
+    Raises:
+        BadRecordError: The schema has a type that Spark does not read.
+    """
+
+    def __init__(self, schema: pa.Schema | None = None) -> None:
+        self._schema = None if schema is None else readable_schema(schema)
+        connect()
+        self._name = secrets.token_hex(8)
+        self._holder: Any = open_holder(self._name)
+        #: The job and the sink whose rows these are; `None` means all that use this object.
+        self._sink: tuple[str, str] | None = None
+
+    @classmethod
+    def of_sink(cls, name: str, job_id: str, sink: str, schema: bytes | None) -> Self:
+        """What one sink of one job has left with the holder of this name."""
+        results = cls.__new__(cls)
+        results._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
+        results._name, results._sink = name, (job_id, sink)
+        results._holder = find_holder(name)
+        return results
+
+    def writer(self, context: ConnectorContext) -> BlockWriter:
+        """Make the writer of one subtask.
+
+        Raises:
+            LostOutputError: The program that holds the blocks has ended, or has released them.
+        """
+        return BlockWriter(self._found(), self._schema, context)
+
+    def blocks(self) -> dict[int, Block]:
+        """The committed blocks, by the numbers under which their holder has them.
+
+        Raises:
+            PenstockError: They have been released.
+        """
+        try:
+            found: dict[int, Block] = ask_holder(self._found().blocks, *self._sink or ())
+        except ray.exceptions.RayActorError as error:
+            raise self._gone() from error
+        return found
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The rows' Arrow schema as it was given."""
+        return self._schema
+
+    def stay(self) -> None:
+        """Keep the blocks until they are released: neither a job nor what is made of a DataFrame does."""
+        if self._sink is None and self._holder is not None:
+            _in_use[self._name] = self
+
+    def let_go(self) -> None:
+        """Keep the blocks no longer than this object, after all."""
+        if self._sink is None:
+            _in_use.pop(self._name, None)
+
+    def unpersist(self) -> None:
+        """Release the blocks; DataFrames of them can't be computed any more."""
+        holder, self._holder = self._holder, None
+        if holder is None:
+            return
+        if self._sink is not None:
+            try:
+                if not ask_holder(holder.release, *self._sink):
+                    return
+            except ray.exceptions.RayActorError:
+                return  # released already, with everything else
+        _in_use.pop(self._name, None)
+        ray.kill(holder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unpersist()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.stay()  # for the job that is being submitted
+        return {"_name": self._name, "_schema": self._schema, "_sink": self._sink, "_holder": None}
+
+    def _found(self) -> Any:
+        if self._holder is not None:
+            return self._holder
+        try:
+            return find_holder(self._name)
+        except ValueError as error:
+            raise self._gone() from error
+
+    def _gone(self) -> LostOutputError:
+        return LostOutputError(
+            f"the results {self._name} are gone: the program that made them has ended or has released them. "
+            "Keep it until the job has ended and Spark has read them, or write to a SparkTable"
+        )

@@ -1,0 +1,166 @@
+"""The results of a bounded job: of one that is run for their sake, and of one that was submitted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import ray
+from ray.util import list_named_actors
+
+from penstock.actors.client.cluster import connect
+from penstock.actors.shared.answers import ANSWER, no_answer
+from penstock.actors.shared.names import NAMESPACE
+from penstock.actors.shared.repeated_call import RepeatedCall
+from penstock.bridge.blocks.block_holder import HOLDER_PREFIX, find_holder
+from penstock.bridge.blocks.block_results import BlockResults
+from penstock.runtime.config.checks import Duration
+from penstock.runtime.errors import GraphError, JobCancelledError, JobFailedError, PenstockError
+from penstock.runtime.graph.job_handle import JobHandle
+from penstock.runtime.graph.streams.data_stream import DataStream
+
+T = TypeVar("T")
+R = TypeVar("R", bound=BlockResults)
+
+
+def results_of(
+    method: str,
+    job_or_stream: JobHandle | DataStream[Any],
+    id: str | None,
+    default_id: str,
+    kind: type[R],
+    schema: pa.Schema | None,
+    read: Callable[[R], T],
+    *,
+    timeout: Duration | None,
+    progress: bool,
+) -> T:
+    """Wait for the end of a job, or run the job of a stream, and read its results.
+
+    Args:
+        method: What the user has called, for messages.
+        job_or_stream: A submitted job with a sink of its own for them, or a stream whose job is run now.
+        id: Id of the sink.
+        default_id: Id of the sink of a stream if the user gives none.
+        kind: The kind of sink.
+        schema: Arrow schema of a stream's rows, or `None`.
+        read: Makes of the sink what the user gets.
+        timeout: Seconds for the job; `None` waits for ever.
+        progress: Show a live line meanwhile.
+
+    Raises:
+        GraphError: It is neither a job nor a stream.
+    """
+    if isinstance(job_or_stream, DataStream):
+        return _run(method, job_or_stream, id or default_id, kind(schema), read, timeout, progress)
+    if not hasattr(job_or_stream, "job_id"):
+        msg = f"{method}: give a stream or a submitted job, not {type(job_or_stream).__name__}"
+        raise GraphError(msg)
+    job_or_stream.wait(timeout, progress=progress)
+    return read(results_of_job(job_or_stream.job_id, id, kind))
+
+
+def _run(
+    method: str,
+    stream: DataStream[Any],
+    id: str,
+    results: R,
+    read: Callable[[R], T],
+    timeout: Duration | None,
+    progress: bool,
+) -> T:
+    job = _submitted(stream, id, results)
+    try:
+        job.wait(timeout, progress=progress)
+        return read(results)
+    except (JobFailedError, JobCancelledError):
+        results.unpersist()
+        raise
+    except BaseException as error:  # the job goes on, or has ended well
+        error.add_note(
+            f"what job {job.job_id} gives stays until this program ends: bridge.{method}(job, ...) "
+            f"fetches it, with job = penstock.actors.job({job.job_id!r})"
+        )
+        raise
+
+
+def _submitted(stream: DataStream[Any], id: str, results: BlockResults) -> JobHandle:
+    """Start the job of a stream with one sink more, which the environment does not keep."""
+    try:
+        with stream.environment.temporarily():
+            stream.sink(id, results)
+            return stream.environment.submit()
+    except BaseException:
+        results.unpersist()
+        raise
+
+
+def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
+    """What a job's `SparkResults` holds, found from any program of the cluster.
+
+    Args:
+        job_id: The job.
+        sink: Id of the sink; needed when the job has several of this kind.
+        kind: What to make of it.
+
+    Raises:
+        PenstockError: There is no such sink, or its rows have been released; or there are several.
+    """
+    connect()
+    found = _sinks_of(job_id)
+    chosen = sink if sink is not None else next(iter(found), None)
+    if chosen not in found or (sink is None and len(found) > 1):
+        those = ", ".join(sorted(map(repr, found)))
+        raise PenstockError(
+            f"the sinks of job {job_id} that hold rows for Spark are {those}: name one of them with id="
+            if found
+            else f'job {job_id} holds no rows for Spark: give it a sink, stream.sink("out", '
+            "bridge.SparkResults()), and keep the program that made it until they are read. What "
+            "unpersist() has released is gone"
+        )
+    name, schema = found[chosen]
+    return kind.of_sink(name, job_id, chosen, schema)
+
+
+def _holders() -> list[str]:
+    """The names of all holders of results in the cluster."""
+    actors = list_named_actors(all_namespaces=True)
+    return [
+        actor["name"].removeprefix(HOLDER_PREFIX)
+        for actor in actors
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(HOLDER_PREFIX)
+    ]
+
+
+def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
+    """The sinks of a job that have rows somewhere: the name of the holder, and the schema if it was given."""
+    calls = [(name, _asked(name, job_id)) for name in _holders()]
+    deadline = time.monotonic() + ANSWER
+    found: dict[str, tuple[str, bytes | None]] = {}
+    silent = False
+    for name, call in calls:
+        if call is None:
+            continue
+        if not call.wait(max(0.0, deadline - time.monotonic())):
+            silent = True  # it matters only if it is the one
+            continue
+        try:
+            found |= {sink: (name, schema) for sink, schema in call.result().items()}
+        except ray.exceptions.RayActorError:
+            continue  # it has ended since it was listed, and its rows with it
+    if silent and not found:
+        who = f"a holder of results, asked for those of job {job_id}"
+        raise no_answer(who, ANSWER)
+    return found
+
+
+def _asked(holder: str, job_id: str) -> RepeatedCall[dict[str, bytes | None]] | None:
+    """The call that asks a holder; `None` if it has ended since it was listed."""
+    try:
+        actor = find_holder(holder)
+    except ValueError:
+        return None
+    return RepeatedCall(partial(actor.sinks.remote, job_id), "a holder of results")

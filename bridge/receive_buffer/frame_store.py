@@ -1,0 +1,141 @@
+"""Frames until they are released: in memory as long as there is room, then in files without a name.
+
+Writing a frame to a file takes longer than all else that is done to it, and a job that keeps up with Spark
+lets its frames go at the next checkpoint. What comes while the memory is full goes to files, and stays there:
+so a disk is spared as long as no more than `memory` comes between two checkpoints.
+
+A file is unlinked as soon as it is made, so whatever ends the process leaves nothing behind. Frames are
+appended; a file goes when all of its frames are released, so what is held is never much more on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import IO, Final
+
+from penstock.bridge.receive_buffer.messages import FrameData
+
+#: Bytes after which the next file is begun.
+FILE_SIZE: Final = 64 * 1024 * 1024
+#: The number that stands for the memory where files have theirs.
+_MEMORY: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a frame lies.
+
+    Attributes:
+        file: Number of the file, from 1; 0 for the memory.
+        offset: First byte; in memory which frame.
+        size: Bytes.
+    """
+
+    file: int
+    offset: int
+    size: int
+
+
+@dataclass(slots=True)
+class _Segment:
+    file: IO[bytes]
+    size: int = 0
+    frames: int = 0
+
+
+class FrameStore:
+    """Takes frames, reads them and lets them go.
+
+    Args:
+        memory: Bytes that are held in memory; what does not fit goes to files.
+        folder: Where the files are made; by default where temporary files belong.
+        file_size: Bytes after which the next file is begun.
+
+    Example:
+        >>> store = FrameStore(memory=8)
+        >>> first, second = store.append(b"frame"), store.append(b"another")
+        >>> store.memory_bytes, store.open_files
+        (5, 1)
+        >>> store.read(first), store.read(second)
+        (b'frame', b'another')
+        >>> store.release(first)
+        >>> store.memory_bytes
+        0
+        >>> store.close()
+    """
+
+    def __init__(self, memory: int = 0, folder: str | None = None, file_size: int = FILE_SIZE) -> None:
+        self._memory = memory
+        self._folder = folder
+        self._file_size = file_size
+        self._kept: dict[int, bytes] = {}
+        self._next = 0
+        #: Bytes that are held in memory.
+        self.memory_bytes = 0
+        self._segments: dict[int, _Segment] = {}
+        self._newest = 0
+
+    @property
+    def open_files(self) -> int:
+        """How many files there are."""
+        return len(self._segments)
+
+    def append(self, data: FrameData) -> Place:
+        """Store a frame; keeps nothing of what it was given."""
+        if self.memory_bytes + len(data) <= self._memory:
+            return self._keep(data)
+        segment = self._segments.get(self._newest)
+        if segment is None or segment.size >= self._file_size:
+            self._drop_if_empty(self._newest)
+            self._newest += 1
+            file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 # open until released
+            segment = _Segment(file)
+            self._segments[self._newest] = segment
+        place = Place(self._newest, segment.size, len(data))
+        # At the offset: after a write that failed half-way the file's own position is elsewhere.
+        view, done = memoryview(data), 0
+        while done < len(data):
+            done += os.pwrite(segment.file.fileno(), view[done:], place.offset + done)
+        segment.size += len(data)
+        segment.frames += 1
+        return place
+
+    def _keep(self, data: FrameData) -> Place:
+        place = Place(_MEMORY, self._next, len(data))
+        # Ray's buffer is in shared memory, which others need.
+        self._kept[self._next] = bytes(data)
+        self._next += 1
+        self.memory_bytes += len(data)
+        return place
+
+    def read(self, place: Place) -> bytes:
+        """The frame at a place."""
+        if place.file == _MEMORY:
+            return self._kept[place.offset]
+        return os.pread(self._segments[place.file].file.fileno(), place.size, place.offset)
+
+    def release(self, place: Place) -> None:
+        """Forget a frame."""
+        if place.file == _MEMORY:
+            self.memory_bytes -= len(self._kept.pop(place.offset))
+            return
+        segment = self._segments[place.file]
+        segment.frames -= 1
+        if place.file != self._newest:
+            self._drop_if_empty(place.file)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._kept.clear()
+        self.memory_bytes = 0
+        for segment in self._segments.values():
+            segment.file.close()
+        self._segments.clear()
+
+    def _drop_if_empty(self, number: int) -> None:
+        segment = self._segments.get(number)
+        if segment is not None and segment.frames == 0:
+            segment.file.close()
+            del self._segments[number]

@@ -1,0 +1,290 @@
+"""`Depot`: where the partitions of one reader subtask wait between Spark and the job.
+
+Spark tasks push *frames* (some Arrow batches, as bytes) of their partition into it; the reader takes them out
+in the order in which they were accepted, and tells it which of them are covered by a completed checkpoint.
+This is the decision part: no Ray, no threads; `depot_actor.py` is the actor around it.
+
+Why every row comes out exactly once:
+
+* A frame has a number within its partition, from 0. The depot accepts a partition's frames in that order and
+  each number once. A Spark task that is retried, or run twice at the same time, pushes the same frames again
+  under another attempt; they are recognised by their number and dropped.
+* That is right only if every attempt computes the same frames, and Spark does not promise it (a shuffle may
+  bring rows in another order, `rand()` gives others). So the depot keeps a digest of every frame, and a frame
+  that comes again with another content is refused: the hand-over fails with a clear error, and never mixes
+  two computations of a partition.
+* Frames stay in the depot until a checkpoint covers them. A reader that is restored asks from its position
+  on, and gets the very same frames; Spark is not asked again, and may be gone by then.
+* The depot is complete when Spark has reported for each partition how many frames it has, and they are all
+  there.
+* An epoch ends in two steps, as the depots must agree on it: it is *prepared* when what has come is what
+  Spark counted, and *closed* when all depots have prepared it. Whoever finds one of them closed closes the
+  others, and never lets Spark compute the epoch again: its partitions might be cut differently then.
+
+Rows come in *epochs*. A DataFrame is one epoch, and its frames can be read as soon as they are accepted. Each
+micro-batch of a streaming query is an epoch of its own, and its frames can be read only when it is closed. So
+a micro-batch that Spark gives up and runs again has never reached the job: its frames are dropped when the
+next run begins. A closed one is never taken again; that its batch id stands for the same rows is Spark's
+promise.
+
+Credits: an accepted frame is acknowledged only when no more than `window` bytes wait for the reader. A Spark
+task has a few unacknowledged frames at most, so it waits when the job is slow. Frames that were read and are
+not yet covered are no part of this window; what the memory does not hold lies in files (`frame_store.py`).
+
+It must never acknowledge a frame that it has not stored, and never drop one that no checkpoint covers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import xxhash
+
+from penstock.bridge.receive_buffer.closed_epochs import ClosedEpochs
+from penstock.bridge.receive_buffer.frame_store import FrameStore, Place
+from penstock.bridge.receive_buffer.messages import (
+    Chunk,
+    DepotStatistics,
+    EpochStage,
+    Frame,
+    NoLongerHeldError,
+    PushOutcome,
+    ReadFrame,
+)
+from penstock.bridge.receive_buffer.open_epoch import OpenEpoch, PushedPartition, given_up
+
+#: Bytes that may wait for the reader before Spark has to wait.
+DEFAULT_WINDOW: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    partition: int
+    rows: int
+    place: Place
+
+
+class Depot:
+    """Holds the frames of one reader's partitions; see the module's text.
+
+    Args:
+        index: Which reader's depot.
+        store: Where the frames lie.
+        window: Bytes that may wait for the reader.
+        staged: The frames of an epoch can be read only when it is closed.
+
+    Attributes:
+        is_complete: All partitions are handed over.
+        failure: Why the hand-over has failed, if it has.
+        epochs: Which epochs are closed, and which of them the reader and checkpoints have got.
+    """
+
+    def __init__(
+        self, index: int, store: FrameStore, window: int = DEFAULT_WINDOW, *, staged: bool = False
+    ) -> None:
+        self._index = index
+        self._store = store
+        self._window = window
+        self._staged = staged
+        self._epoch: OpenEpoch | None = None
+        self.epochs = ClosedEpochs()
+        self._visible = 0
+        self._epochs = self._partitions = self._attempts = self._rows = 0
+        #: Frames that are held; the first of them is number `_first` in the order of acceptance.
+        self._held: deque[_Held] = deque()
+        self._first = 0
+        self._read = 0
+        self._unread_bytes = self._most_unread = self._duplicates = self._bytes = 0
+        self.is_complete = False
+        self.failure: str | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether accepted frames may be acknowledged.
+
+        Those of an epoch that can't be read yet are: waiting for a reader would be waiting for ever.
+        """
+        return self._staged or self._unread_bytes <= self._window
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes that wait for the reader."""
+        return self._unread_bytes
+
+    @property
+    def end(self) -> int:
+        """How many frames have been accepted so far that can be read."""
+        return self._visible if self._staged else self._accepted
+
+    def begin(self, epoch: int, run: str) -> bool:
+        """Begin to hand an epoch over; what another try of it has brought is dropped.
+
+        Returns:
+            Whether its rows are wanted: false when it was closed before.
+        """
+        if epoch <= self.epochs.newest or self.is_complete:
+            return False
+        self._drop_open_epoch()
+        self._epoch = OpenEpoch(epoch, run, self._accepted)
+        return True
+
+    def push(self, frame: Frame) -> PushOutcome:
+        """Accept a frame, or say why not."""
+        epoch = self._epoch
+        if epoch is None or (epoch.number, epoch.run) != (frame.epoch, frame.run):
+            # A slow copy of a task whose epoch is closed has nothing to add.
+            return PushOutcome.DUPLICATE if frame.epoch <= self.epochs.newest else PushOutcome.STALE
+        partition = epoch.partitions.setdefault(frame.partition, PushedPartition())
+        partition.attempts.add(frame.attempt)
+        accepted = len(partition.digests)
+        if frame.number > accepted and not epoch.is_prepared:
+            return PushOutcome.EARLY
+        digest = xxhash.xxh3_128_digest(frame.data)
+        if frame.number < accepted:
+            if partition.digests[frame.number] != digest:
+                return PushOutcome.DIFFERENT
+            self._duplicates += 1
+            return PushOutcome.DUPLICATE
+        if epoch.is_prepared:
+            return PushOutcome.SURPLUS
+        self._held.append(_Held(frame.partition, frame.rows, self._store.append(frame.data)))
+        partition.digests.append(digest)
+        partition.rows += frame.rows
+        size = len(frame.data)
+        self._rows += frame.rows
+        self._bytes += size
+        self._unread_bytes += size
+        self._most_unread = max(self._most_unread, self._unread_bytes)
+        return PushOutcome.ACCEPTED
+
+    def read(self, position: int, max_bytes: int) -> Chunk:
+        """Frames from the `position`-th on: at least one if there is one, then up to `max_bytes`.
+
+        Raises:
+            NoLongerHeldError: They are not here any more, or have never been.
+        """
+        if not self._first <= position <= self.end:
+            msg = f"frame {position} was asked for, and frames {self._first} to {self.end} are held"
+            raise NoLongerHeldError(msg)
+        frames: list[ReadFrame] = []
+        size = 0
+        for number in range(position, self.end):
+            held = self._held[number - self._first]
+            if frames and size + held.place.size > max_bytes:
+                break
+            ends = self.epochs.ending_at(number + 1)
+            frames.append(ReadFrame(held.partition, self._store.read(held.place), ends))
+            size += held.place.size
+        behind = position + len(frames)
+        self._note_read(behind)
+        return Chunk(frames, self.is_complete and behind == self.end, self.epochs.at(behind))
+
+    def _note_read(self, position: int) -> None:
+        """Everything before `position` has been read; what is read again after a restore counts once."""
+        for number in range(self._read, position):
+            self._unread_bytes -= self._held[number - self._first].place.size
+        self._read = max(self._read, position)
+
+    def confirm(self, position: int, epoch: int) -> None:
+        """A completed checkpoint covers all frames before `position`, and the end of `epoch`: let them go."""
+        while self._first < min(position, self._read):
+            self._store.release(self._held.popleft().place)
+            self._first += 1
+        self.epochs.confirm(self._first, epoch)
+
+    def stage(self, epoch: int) -> EpochStage:
+        """How far an epoch is."""
+        if epoch <= self.epochs.newest:
+            return EpochStage.CLOSED if epoch == self.epochs.newest else EpochStage.PAST
+        opened = self._epoch
+        if opened is not None and opened.number == epoch and opened.is_prepared:
+            return EpochStage.PREPARED
+        if epoch == self.epochs.newest + 1:
+            return EpochStage.OPEN
+        return EpochStage.AHEAD if self.epochs.begins else EpochStage.GAP
+
+    def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
+        """Spark has computed an epoch: for each partition, how many frames and rows it has.
+
+        Args:
+            epoch: The epoch.
+            run: The run of Spark's job that pushed it.
+            expected: Frames and rows of each partition, as Spark counted them.
+
+        Returns:
+            What does not fit, or `None`; then the epoch can be closed, and takes nothing more.
+        """
+        if epoch <= self.epochs.newest:
+            return None
+        opened = self._epoch
+        if opened is None or (opened.number, opened.run) != (epoch, run):
+            return given_up(epoch)
+        problem = opened.difference(expected)
+        opened.is_prepared = problem is None
+        return problem
+
+    def close(self, epoch: int) -> str | None:
+        """All depots have prepared an epoch: its rows may be read, and none of it is taken again.
+
+        Returns:
+            Why it can't be closed, or `None`.
+        """
+        opened = self._epoch
+        if epoch > self.epochs.newest:
+            if opened is None or opened.number != epoch or not opened.is_prepared:
+                return given_up(epoch)
+            self._visible = self._accepted
+            self.epochs.add(epoch, self._accepted)
+            self._epochs += 1
+            self._partitions += len(opened.partitions)
+            self._attempts += sum(len(p.attempts) for p in opened.partitions.values())
+        return None
+
+    def finish(self) -> None:
+        """No epoch follows; one that was not closed is dropped."""
+        if self._epoch is not None and self._epoch.number > self.epochs.newest:
+            self._drop_open_epoch()
+        self.is_complete = True
+
+    def _drop_open_epoch(self) -> None:
+        opened, self._epoch = self._epoch, None
+        if opened is None or opened.number <= self.epochs.newest or not self._staged:
+            return  # frames that could be read are never taken back
+        while self._accepted > opened.begin:
+            dropped = self._held.pop()
+            self._store.release(dropped.place)
+            self._rows -= dropped.rows
+            self._bytes -= dropped.place.size
+            self._unread_bytes -= dropped.place.size
+
+    @property
+    def _accepted(self) -> int:
+        return self._first + len(self._held)
+
+    def fail(self, reason: str) -> None:
+        """The hand-over can't be finished; the first reason counts, and none counts once it is complete."""
+        if not self.is_complete and self.failure is None:
+            self.failure = reason
+
+    def statistics(self) -> DepotStatistics:
+        """Counters."""
+        opened = self._epoch
+        pending = {} if opened is None or opened.number <= self.epochs.newest else opened.partitions
+        return DepotStatistics(
+            index=self._index,
+            epochs=self._epochs,
+            partitions=self._partitions + len(pending),
+            frames=self._accepted,
+            rows=self._rows,
+            bytes=self._bytes,
+            duplicates=self._duplicates,
+            attempts=self._attempts + sum(len(p.attempts) for p in pending.values()),
+            unread_bytes=self._unread_bytes,
+            most_unread_bytes=self._most_unread,
+            held_bytes=sum(held.place.size for held in self._held),
+            complete=self.is_complete,
+            failure=self.failure,
+        )

@@ -1,0 +1,43 @@
+"""`SparkResults`: a sink whose committed rows Spark reads straight from Ray's object store.
+
+results = bridge.SparkResults()
+stream.sink("out", results)
+env.run()
+df = results.to_dataframe(spark)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.bridge.blocks.block_results import BlockResults
+from penstock.bridge.results_out.block_dataframe import dataframe_of_blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkResults(BlockResults):
+    """Where a job on Ray leaves rows for Spark; a sink, and a context manager that releases them.
+
+    Making one joins the cluster, or starts a local one. The blocks live until `unpersist()`, the end of the
+    `with` block, or the end of this program; for results that must outlive it use `SparkTable`.
+
+    Args:
+        schema: The rows' Arrow schema. Needed when rows are dicts whose first batch may not show all types,
+            and when there may be no rows at all. Only columns that it declares as `not null` stay so.
+
+    Raises:
+        BadRecordError: The schema has a type that Spark does not read.
+    """
+
+    def to_dataframe(self, spark: SparkSession) -> DataFrame:
+        """The rows that are committed by now, one partition a block; nothing passes through this program.
+
+        Raises:
+            PenstockError: There are no rows and no schema, or blocks have different schemas, or they have
+                been released.
+        """
+        frame: Any = dataframe_of_blocks(spark, self.blocks(), self._schema, self._name)
+        self.stay()
+        return frame  # type: ignore[no-any-return]

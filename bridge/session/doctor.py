@@ -1,0 +1,109 @@
+"""`penstock doctor`: which Ray, RayDP, Spark, Java and Arrow are here, and whether they fit each other.
+
+It starts nothing and connects to nothing, and it runs where Spark is not installed.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Final
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from penstock.bridge.session.java import find_java
+from penstock.runtime.errors import ConfigurationError
+
+_INSTALL: Final = "pip install 'penstock[spark]'"
+
+#: Distributions that the bridge works with, and how people call them.
+_PACKAGES: Final = {
+    "ray": "Ray",
+    "raydp": "RayDP",
+    "pyspark": "Spark",
+    "pyarrow": "Arrow",
+    "pandas": "pandas",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        name: Ray, RayDP, Spark, Arrow, pandas, Java or Python.
+        version: What is here; `None` when it is missing.
+        fits: Whether it fits.
+        note: What to do, or more about it.
+    """
+
+    name: str
+    version: str | None
+    fits: bool
+    note: str = ""
+
+    def __str__(self) -> str:
+        mark = "ok " if self.fits else "NO "
+        return f"{mark} {self.name:<8} {self.version or 'missing':<12} {self.note}".rstrip()
+
+
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution; `None` when it is missing.
+
+    Example:
+        >>> installed_version("no-such-distribution") is None
+        True
+    """
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def requirements() -> dict[str, Requirement]:
+    """What Penstock says it works with, by distribution, the `spark` extra included."""
+    found: dict[str, Requirement] = {}
+    for text in requires("penstock") or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": "spark"}):
+            found[requirement.name] = requirement
+    return found
+
+
+def examine(
+    wanted: Mapping[str, Requirement],
+    installed: Callable[[str], str | None],
+    environment: Mapping[str, str],
+) -> list[Finding]:
+    """Look at everything.
+
+    Args:
+        wanted: Requirements by distribution.
+        installed: Tells the version of a distribution.
+        environment: Environment variables, as `os.environ`.
+    """
+    findings = [Finding("Python", platform.python_version(), sys.version_info >= (3, 11))]
+    for distribution, name in _PACKAGES.items():
+        findings.append(_package(name, wanted.get(distribution), installed(distribution)))
+    findings.append(_java(environment))
+    return findings
+
+
+def _package(name: str, wanted: Requirement | None, here: str | None) -> Finding:
+    if here is None:
+        return Finding(name, None, False, _INSTALL)
+    if wanted is None or wanted.specifier.contains(Version(here), prereleases=True):
+        return Finding(name, here, True)
+    return Finding(name, here, False, f"needs {wanted.specifier}: {_INSTALL}")
+
+
+def _java(environment: Mapping[str, str]) -> Finding:
+    try:
+        java = find_java(environment)
+    except ConfigurationError as error:
+        return Finding("Java", None, False, str(error))
+    return Finding("Java", str(java.version), True, f"{java.origin}: {java.home}")

@@ -1,0 +1,266 @@
+"""`spark_session`: a Spark session on the Ray cluster that works out of the box.
+
+It wraps `raydp.init_spark`: finds a Java, sets the JVM options, lets Python workers run this interpreter,
+joins the Ray cluster the way jobs do (or starts a local one on loopback), and waits until the executors are
+there. `raydp.init_spark` alone returns before that, and where the cluster is too small the first query then
+waits for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import ray
+
+from penstock.actors.client.cluster import connect
+from penstock.bridge.session.java import find_java, use_java
+from penstock.bridge.session.spark_options import spark_options
+from penstock.runtime.errors import ConfigurationError, DeploymentError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+_POLL: Final = 0.1
+#: Seconds, for a local cluster that is started here.
+_REGISTER_TIMEOUT: Final = "240"
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    app_name: str
+    executors: int
+    cores: int
+    memory: str | int
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    settings: _Settings
+    session: SparkSession
+
+
+#: In the trace of RayDP's master, which runs on any node.
+_NO_JAVA: Final = "No such file or directory: 'java'"
+
+#: RayDP allows one session a process.
+_running: _Running | None = None
+
+
+def spark_session(
+    app_name: str = "penstock",
+    *,
+    executors: int = 1,
+    cores: int = 1,
+    memory: str | int = "1g",
+    configs: Mapping[str, object] | None = None,
+    fault_tolerant: bool = False,
+    start_timeout: timedelta | float = 120.0,
+    existing: SparkSession | None = None,
+) -> SparkSession:
+    """The Spark session of this program, whose executors are actors of the Ray cluster.
+
+    Calling it again with the same arguments gives the same session. It is a context manager, as every
+    `SparkSession` is; its `stop()` also ends RayDP's actors.
+
+    Args:
+        app_name: Name of the Spark application.
+        executors: Number of executors.
+        cores: CPU cores of each, which Ray reserves.
+        memory: Heap of each, as Spark writes it ("600m", "2g") or in bytes.
+        configs: More Spark settings. JVM options are joined with those that are needed.
+        fault_tolerant: RayDP's own mode for `ray.data.from_spark`; nothing here needs it.
+        start_timeout: Seconds until all executors must be there.
+        existing: A session to use instead of starting one: RayDP's or a plain one of this machine. Only its
+            settings that can change at run time are set, and it is not stopped for you.
+
+    Raises:
+        ConfigurationError: No Java fits, RayDP is not installed, an argument is not allowed, or a session
+            with other settings runs.
+        DeploymentError: The executors don't come up; the message names what the cluster lacks.
+    """
+    if existing is not None:
+        return _adopted(existing)
+    wanted = _Settings(app_name, executors, cores, memory, spark_options(configs))
+    _check(wanted)
+    running = _living_session()
+    if running is not None:
+        return _same(running, wanted)
+    seconds = start_timeout.total_seconds() if isinstance(start_timeout, timedelta) else start_timeout
+    _prepare_environment()
+    connect()
+    _check_resources(wanted)
+    return _start(wanted, fault_tolerant, seconds)
+
+
+def _check(wanted: _Settings) -> None:
+    for what, value in (("executors", wanted.executors), ("cores", wanted.cores)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            msg = f"{what}={value!r} is not allowed: it is a whole number from 1"
+            raise ConfigurationError(msg)
+    if not wanted.app_name.strip():
+        msg = "app_name is empty: give the application a name"
+        raise ConfigurationError(msg)
+
+
+def _living_session() -> _Running | None:
+    global _running
+    if _running is not None and not is_alive(_running.session):
+        _running = None
+    return _running
+
+
+def is_alive(session: SparkSession) -> bool:
+    """Whether a session can still run queries."""
+    context = session.sparkContext
+    java_context = context._jsc
+    return java_context is not None and not java_context.sc().isStopped()
+
+
+def _same(running: _Running, wanted: _Settings) -> SparkSession:
+    if running.settings != wanted:
+        had = running.settings
+        msg = (
+            f"the Spark session '{had.app_name}' (executors={had.executors}, cores={had.cores}, "
+            f"memory={had.memory!r}) runs in this process with other settings than those asked for now; "
+            "stop() it first, or ask with the same arguments"
+        )
+        raise ConfigurationError(msg)
+    return running.session
+
+
+def _prepare_environment() -> None:
+    """For this process and all that it starts: one Java, and this interpreter for Spark's Python workers."""
+    java_on_path = os.environ.get("PATH")
+    use_java(find_java(os.environ), os.environ)
+    if ray.is_initialized() and os.environ.get("PATH") != java_on_path:
+        logger.warning(
+            "Ray was started before a Java was found (%s), so its processes may not find it; call "
+            "spark_session first, or put its bin folder on the PATH",
+            os.environ["JAVA_HOME"],
+        )
+    # Ray ends a worker that has not registered after a minute; a JVM on a busy machine may need longer.
+    os.environ.setdefault("RAY_worker_register_timeout_seconds", _REGISTER_TIMEOUT)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+def _check_resources(wanted: _Settings) -> None:
+    """Refuse at once what the cluster could never place.
+
+    Raises:
+        DeploymentError: It has too few CPUs.
+    """
+    cpu = wanted.options.get("spark.ray.raydp_spark_executor.actor.resource.cpu")
+    each = wanted.cores if cpu is None else float(cpu)
+    needed = wanted.executors * each
+    total = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+    if needed > total and not _scales():
+        fits = math.floor(total / each)
+        msg = (
+            f"{wanted.executors} executor(s) of {each:g} CPU(s) need {needed:g} CPUs, and the Ray cluster "
+            f"has {total:g}: ask for {max(fits, 1)} or fewer, or let executors share CPUs with "
+            'configs={"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}'
+        )
+        raise DeploymentError(msg)
+
+
+def _scales() -> bool:
+    """Whether the cluster may grow: then what it has now says nothing."""
+    return len(ray.nodes()) > 1  # type: ignore[no-untyped-call]
+
+
+def _start(wanted: _Settings, fault_tolerant: bool, timeout: float) -> SparkSession:
+    global _running
+    try:
+        import raydp
+    except ImportError as error:
+        msg = f"Spark on Ray needs RayDP and PySpark ({error}): pip install 'penstock[spark]'"
+        raise ConfigurationError(msg) from error
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    os.environ.setdefault("SPARK_LOCAL_IP", address)
+    begun = time.monotonic()
+    try:
+        session: SparkSession = raydp.init_spark(
+            wanted.app_name,
+            wanted.executors,
+            wanted.cores,
+            wanted.memory,
+            fault_tolerant_mode=fault_tolerant,
+            configs=dict(wanted.options),
+        )
+    except Exception as error:  # Ray, RayDP and Py4J raise many kinds
+        raydp.stop_spark()
+        raise DeploymentError(_no_start(error)) from error
+    _stop_with_raydp(session)
+    _running = _Running(wanted, session)
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        _await_executors(session, wanted, begun + timeout, timeout)
+    except BaseException:
+        session.stop()
+        raise
+    return session
+
+
+def _no_start(error: Exception) -> str:
+    if _NO_JAVA in str(error):
+        return (
+            "Spark did not start on Ray: a node of the cluster has no `java` on its PATH. Start each node "
+            "with one that fits (PATH=/path/of/java/bin:$PATH ray start ...); where this program starts Ray, "
+            "call spark_session first"
+        )
+    return f"Spark did not start on Ray: {error}. `penstock doctor` shows whether the versions fit"
+
+
+def _stop_with_raydp(session: Any) -> None:
+    """Let `session.stop()`, and so leaving its `with` block, end RayDP's actors too."""
+    import raydp
+
+    def stop() -> None:
+        global _running
+        session.__dict__.pop("stop", None)  # RayDP calls it on its way
+        raydp.stop_spark()
+        if _running is not None and _running.session is session:
+            _running = None
+
+    session.stop = stop
+
+
+def _await_executors(session: SparkSession, wanted: _Settings, deadline: float, timeout: float) -> None:
+    while (there := executors_of(session)) < wanted.executors:
+        if time.monotonic() > deadline:
+            free = ray.available_resources()  # type: ignore[no-untyped-call]
+            msg = (
+                f"{there} of {wanted.executors} Spark executor(s) came up within {timeout:g} s; each takes "
+                f"{wanted.cores} CPU(s) and {wanted.memory} of memory, and Ray has free: "
+                f"{free.get('CPU', 0):g} CPU(s), {free.get('memory', 0) / 1e9:.1f} GB. Ask for less, free "
+                "some, or wait longer with start_timeout="
+            )
+            raise DeploymentError(msg)
+        time.sleep(_POLL)
+
+
+def executors_of(session: SparkSession) -> int:
+    """How many executors of a session are there now."""
+    # Spark counts its driver among them.
+    java_context: Any = session.sparkContext._jsc
+    return int(java_context.sc().getExecutorMemoryStatus().size()) - 1
+
+
+def _adopted(session: SparkSession) -> SparkSession:
+    if not is_alive(session):
+        msg = "the existing Spark session is stopped; give one that runs, or leave `existing` out"
+        raise ConfigurationError(msg)
+    connect()
+    session.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
+    return session

@@ -1,0 +1,199 @@
+"""State of a snapshot as a DataFrame, and a savepoint made of one; the rows stay in the Spark executors.
+
+Reading: each subtask's range of key groups is one partition, read by its task straight from the storage. The
+columns' types are found by a first pass over the state, unless a schema is given.
+
+Writing: the rows are sent to one partition a subtask by the hash of their keys (Python workers know it, the
+JVM does not), each task writes the files of its subtasks, and the program writes the metadata. A task that is
+retried or runs twice writes files of other names; only those that Spark's result names become part of the
+savepoint, the rest is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.bridge.arrow.arrow_types import UnsupportedTypeError
+from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of, spark_schema_of
+from penstock.bridge.arrow.readable_types import readable_schema
+from penstock.bridge.state.state_tasks import (
+    ROWS,
+    TYPES,
+    WRITTEN,
+    Collected,
+    ReadParts,
+    ReadTypes,
+    RouteRows,
+    WriteParts,
+    written_parts,
+)
+from penstock.runtime.errors import ConfigurationError, StorageError
+from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
+from penstock.runtime.io.state_frames import parts_of_table
+from penstock.runtime.io.state_parts import Conversion, Convert, PartFiles, StateQuery
+from penstock.runtime.io.storage import absolute_location
+from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
+from penstock.runtime.record.arrow_inference import unified_type
+from penstock.runtime.snapshot.handles import OperatorSubtaskState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_state(
+    spark: SparkSession,
+    snapshot: str | Path,
+    operator: str,
+    state: str = REDUCE_STATE,
+    *,
+    key: Convert | None = None,
+    value: Convert | None = None,
+    encoded: bool = False,
+    classes: Sequence[type] = (),
+    allow_pickle: bool = False,
+    schema: pa.Schema | None = None,
+) -> DataFrame:
+    """One state of one operator as a DataFrame, one partition for each subtask that wrote it.
+
+    As `penstock.runtime.read_state`; the snapshot must be where the executors see it.
+
+    Args:
+        spark: The session.
+        snapshot: Path or URL of the snapshot.
+        operator: The operator's id.
+        state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` was given.
+        key: Makes of each key what the DataFrame is to hold.
+        value: Makes of each value what the DataFrame is to hold.
+        encoded: Leave values in the bytes of the value codec.
+        classes: Classes of values that can't be found through a module that is imported in the executors.
+        allow_pickle: Unpickle values and import modules that the snapshot names.
+        schema: Arrow types of all columns; without it the state is read once more to find them.
+
+    Raises:
+        RestoreError: There is no such snapshot, or it is not whole.
+        ConfigurationError: It has no such operator or state; names those that it has.
+        BadRecordError: Spark has no type for a column.
+    """
+    conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
+    query = StateQuery(absolute_location(snapshot), operator, state, conversion)
+    opened = query.open()
+    parts = tuple(opened.parts())
+    numbers = spark.range(0, len(parts), 1, len(parts))
+    if schema is None:
+        found = numbers.mapInArrow(ReadTypes(query, parts), TYPES).collect()
+        schema = _unified([pa.ipc.read_schema(pa.py_buffer(bytes(each.schema))) for each in found])
+        if schema is None:
+            opened.check()
+            msg = f"state {state!r} of {operator!r} has no keys, so its types are not known: give schema="
+            raise ConfigurationError(msg)
+    schema = readable_schema(schema)
+    return numbers.mapInArrow(ReadParts(query, parts, schema), spark_schema_of(schema))
+
+
+def write_state(
+    df: DataFrame,
+    target: str | Path,
+    operator: str,
+    state: str = REDUCE_STATE,
+    *,
+    kind: StateKind = "keyed",
+    base: str | Path | None = None,
+    parallelism: int | None = None,
+    max_parallelism: int | None = None,
+    key: Convert | None = None,
+    value: Convert | None = None,
+    encoded: bool = False,
+    classes: Sequence[type] = (),
+    allow_pickle: bool = False,
+) -> str:
+    """Make a savepoint whose state is the rows of a DataFrame; a job can start from it.
+
+    As `penstock.runtime.write_state`; the target must be where the executors see it. Keyed state is written
+    by the executors, in `parallelism` tasks. List state, which is small, comes through this program.
+
+    Args:
+        df: Has the columns `key` and `value` (list state: `value`); others are not looked at.
+        target: Folder of the new savepoint: a path or URL. It must hold none.
+        operator: Id of the operator that is to have the state.
+        state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` is given.
+        kind: `"keyed"`, or how a list state is shared out.
+        base: A snapshot that the new one is made from; it stays as it is.
+        parallelism: In how many tasks, and subtasks' files, it is written; 1, or that of the base.
+        max_parallelism: Number of key groups, which the job must have too.
+        key: Makes of each key of the DataFrame the key of the stream.
+        value: Makes of each value of the DataFrame the value of the state.
+        encoded: The values are bytes of the value codec.
+        classes: As in `read_state`.
+        allow_pickle: Whether values that have no codec of their own may be pickled.
+
+    Returns:
+        The savepoint's URL.
+
+    Raises:
+        ConfigurationError: The target holds a snapshot already, or an argument does not fit the base.
+        UnsupportedTypeError: A column has a type that can't travel.
+        Exception: Spark's, when a task fails: for a key that comes twice or can't be one, for example.
+    """
+    names = ["key", "value"] if kind == "keyed" else ["value"]
+    missing = [name for name in names if name not in df.columns]
+    if missing:
+        msg = f"the DataFrame has no column {' and '.join(map(repr, missing))}, only {df.columns}"
+        raise UnsupportedTypeError(msg)
+    df = df.select(*names)
+    conversion = Conversion(key, value, encoded, tuple(classes), allow_pickle)
+    draft = SavepointDraft(target, operator, state, kind, base, parallelism, max_parallelism)
+    files = draft.files()
+    try:
+        folder = draft.finish(_written(df, draft, conversion, files), files)
+    except BaseException:
+        with suppress(StorageError):  # the first error is the one to tell
+            draft.remove_all()
+        raise
+    with suppress(StorageError):  # files that nothing names do no harm
+        draft.remove_unused()
+    return folder
+
+
+def _written(
+    df: DataFrame, draft: SavepointDraft, conversion: Conversion, files: PartFiles
+) -> Mapping[int, OperatorSubtaskState]:
+    """What each subtask gets; list state, and a state without rows, is written by this program."""
+    if draft.mode is None:
+        written = _write_in_tasks(df, WriteParts(draft.folder, draft.token, draft.place, conversion))
+        if parts := written_parts(draft.place, written):
+            return parts
+    return parts_of_table(_collected(df), draft, conversion, files)
+
+
+def _write_in_tasks(df: DataFrame, write: WriteParts) -> Sequence[Any]:
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    schema = StructType([*df.schema.fields, StructField("subtask", IntegerType())])
+    route = RouteRows(write.place, replace(write.conversion, value=None, encoded=False), arrow_schema_of(df))
+    routed = df.mapInArrow(route, schema)
+    by_subtask = routed.repartition(write.place.parallelism, "subtask")
+    reports: Sequence[Any] = by_subtask.mapInArrow(write, WRITTEN).collect()
+    return reports
+
+
+def _collected(df: DataFrame) -> pa.Table:
+    schema = arrow_schema_of(df)
+    blocks = df.mapInArrow(Collected(schema), ROWS).collect()
+    tables = [pa.ipc.open_stream(bytes(block.data)).read_all() for block in blocks]
+    return pa.concat_tables([schema.empty_table(), *tables])
+
+
+def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema | None:
+    """The schema of all parts; `None` when there is no row to tell it."""
+    if not schemas:
+        return None
+    types = {name: schemas[0].field(name).type for name in schemas[0].names}
+    for other in schemas[1:]:
+        types = {name: unified_type(kind, other.field(name).type, name) for name, kind in types.items()}
+    return pa.schema(types)

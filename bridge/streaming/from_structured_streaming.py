@@ -1,0 +1,282 @@
+"""`from_structured_streaming`: the micro-batches of a streaming query as an unbounded source of a job.
+
+Spark gives every micro-batch a number, commits it when `foreachBatch` returns, and after a failure gives the
+same number to the same rows. So a micro-batch is an epoch of the depots (`depot.py`):
+
+* Its rows can be read when all of them are there. A micro-batch that Spark gives up half-way has not reached
+  the job; one that is there already is not taken again.
+* `foreachBatch` returns only when a completed checkpoint of the job covers the micro-batch. So Spark commits
+  nothing that the job could still lose, and the job counts nothing twice that Spark repeats. The end of the
+  micro-batch induces that checkpoint (`induced_checkpoint.py`).
+
+The number of a micro-batch is the replayable offset. A snapshot of the job that was taken behind the end of
+one has its number, so a job that starts from it has depots that have closed all up to it: Spark may give the
+last one again, and it is left out.
+
+A query that fails is started again from its own checkpoint location, a few times, after pauses that grow. A
+query that ends (its trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job
+with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from penstock.actors.client.cluster import connect
+from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
+from penstock.bridge.arrow.record_format import RecordFormat
+from penstock.bridge.dataframes_in.from_spark import check_arguments
+from penstock.bridge.dataframes_in.spark_source import SparkSource
+from penstock.bridge.receive_buffer.failure_texts import DIED, NO_PROGRAM
+from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
+from penstock.bridge.session.session import is_alive
+from penstock.bridge.session.spark_errors import spark_error_text
+from penstock.bridge.streaming.induced_checkpoint import wait_until_covered
+from penstock.bridge.streaming.query_restarts import QueryRestarts, rest
+from penstock.bridge.transfer.push_partition import HandOverError
+from penstock.bridge.transfer.query_position import MisplacedQueryError
+from penstock.bridge.transfer.transfer_service import Depots, HandOver, program_ends
+from penstock.runtime.errors import GraphError
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+logger = logging.getLogger(__name__)
+
+_POLL: Final = 0.2
+#: Seconds between looks whether the job is still there.
+_JOB_LOOK: Final = 2.0
+_STOPPED: Final = (
+    "the Spark session was stopped while its query ran; keep it as long as the job is to run (stop() of the "
+    "query ends the job in peace), and start the job again"
+)
+#: What Spark, or a change of the stream, says comes first.
+_FAILED: Final = (
+    "{}. The micro-batches before that are committed and stay: mend it, and start a job with the same "
+    "checkpoint_location and restore_from= the last checkpoint of this one, which goes on behind them"
+)
+
+
+def from_structured_streaming(
+    env: StreamEnvironment,
+    df: DataFrame,
+    *,
+    checkpoint_location: str,
+    id: str = "from-structured-streaming",
+    trigger: Mapping[str, Any] | None = None,
+    format: RecordFormat = "arrow",
+    query_restarts: int = 3,
+    induce: bool = True,
+    **options: Unpack[OperatorOptions],
+) -> DataStream[Any]:
+    """A stream of the rows of a streaming DataFrame, micro-batch by micro-batch, each exactly once.
+
+    Spark commits a micro-batch when a completed checkpoint covers it, and the end of each micro-batch induces
+    one: the period of the job's checkpoints may be long. Keep the program with the query as long as the job
+    is to run.
+
+    Args:
+        env: The environment of the job; it must take checkpoints.
+        df: The streaming DataFrame.
+        checkpoint_location: Where Spark keeps how far the query got. A new job with the same location goes on
+            where the last one ended; start it from a snapshot of that one, or it knows nothing of its state.
+        id: Id of the source; give one when a job has several.
+        trigger: The arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
+            `{"availableNow": True}`; by default a micro-batch begins when the last one is done.
+        format: As in `from_spark`.
+        query_restarts: How often a query that fails without progress is started again, after pauses of 1, 2,
+            4 and up to 30 seconds.
+        induce: Whether the end of a micro-batch induces a checkpoint. Without it a micro-batch waits for the
+            next periodic one.
+        **options: See `OperatorOptions`.
+
+    Raises:
+        GraphError: The job takes no checkpoints, the DataFrame is no stream, a column has a type that can't
+            travel, or an argument can't be meant.
+    """
+    what = "from_structured_streaming"
+    check_arguments(what, df, format, DEFAULT_WINDOW)
+    if not df.isStreaming:
+        msg = f"{what}: this DataFrame is no stream; use from_spark"
+        raise GraphError(msg)
+    if env.config.checkpointing is None:
+        msg = (
+            f"{what}: Spark may commit a micro-batch only when a checkpoint of the job covers it, and this "
+            "job takes none: give the StreamEnvironment checkpointing=Checkpointing(...)"
+        )
+        raise GraphError(msg)
+    connect()
+    query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts, induce=induce)
+    hand_over = HandOver(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
+    source = SparkSource(hand_over.id, format, DEFAULT_WINDOW, staged=True)
+    stream: DataStream[Any] = env.from_source(id, source, **options)
+    hand_over.start()
+    return stream
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEnd:
+    """How a run of the query has ended.
+
+    Attributes:
+        failure: Why it failed; `None` when it did not.
+        stopped_here: It was stopped since its job or its program ends. That is no end of the stream.
+        is_final: Another run would fail in the same way.
+    """
+
+    failure: str | None = None
+    stopped_here: bool = False
+    is_final: bool = False
+
+
+class StreamingQuery:
+    """Runs the query for one job.
+
+    Args:
+        df: The streaming DataFrame.
+        name: For the query's name in Spark.
+        checkpoint_location: Where Spark keeps how far it got.
+        trigger: Arguments of Spark's `trigger`.
+        restarts: How often it is started again without progress.
+        induce: The end of a micro-batch induces a checkpoint.
+        rest: Waits between two runs; see `query_restarts.rest`.
+    """
+
+    def __init__(
+        self,
+        df: DataFrame,
+        name: str,
+        checkpoint_location: str,
+        trigger: Mapping[str, Any],
+        restarts: int,
+        *,
+        induce: bool = True,
+        rest: Callable[[float, Callable[[], bool]], bool] = rest,
+    ) -> None:
+        self._df = df
+        self._name = name
+        self._location = checkpoint_location
+        self._trigger = trigger
+        self._restarts = restarts
+        self._induce = induce
+        self._rest = rest
+        #: Spark may give a query up while its function still runs here; the next run waits for that one.
+        self._one_batch = threading.Lock()
+        self._batches = 0
+        #: The query and the job do not go on at the same place.
+        self._misplaced: MisplacedQueryError | None = None
+
+    def serve(self, depots: Depots) -> None:
+        """Run the query until it ends or fails for good."""
+        session, restarts = self._df.sparkSession, QueryRestarts(self._restarts)
+        while True:
+            before = self._batches
+            end = self._run_once(depots)
+            if end.stopped_here or not depots.are_there():
+                break
+            if end.failure is None:
+                depots.finish()
+                return
+            pause = restarts.pause(progress=self._batches > before)
+            reason = self._for_good(end, restarts)
+            if reason is not None:
+                logger.error("the query for job %s has failed: %s", depots.job_id, reason)
+                depots.fail(reason)
+                return
+            logger.warning("the query for job %s starts again in %g s: %s", depots.job_id, pause, end.failure)
+            rested = self._rest(pause, lambda: is_alive(session) and depots.are_there())
+            if not rested and is_alive(session):  # of one that is stopped the next run tells
+                break
+        logger.info("the query for job %s ends, as its job or its program does", depots.job_id)
+        depots.fail(NO_PROGRAM if program_ends.is_set() else DIED)
+
+    def _for_good(self, end: QueryEnd, restarts: QueryRestarts) -> str | None:
+        """Why a query that has failed is not started again, or `None`."""
+        if not is_alive(self._df.sparkSession):
+            return _STOPPED
+        if end.is_final:
+            return end.failure
+        return _FAILED.format(end.failure) if restarts.are_used_up else None
+
+    def _run_once(self, depots: Depots) -> QueryEnd:
+        """Run the query to its end; however that comes, the query does not run any more."""
+        session = self._df.sparkSession
+        query: Any = None
+        try:
+            query = self._start(depots)
+            stopped_here = _watch(query, depots)
+            error = query.exception()
+            with self._one_batch:
+                if stopped_here:
+                    return QueryEnd(stopped_here=True)
+                if self._misplaced is not None:
+                    return QueryEnd(str(self._misplaced), is_final=True)
+                return QueryEnd(None if error is None else spark_error_text(error, session))
+        except Exception as error:  # Spark's and Py4J's many kinds: the text is the answer
+            return QueryEnd(spark_error_text(error, session))
+        finally:
+            _stop(query)
+
+    def _start(self, depots: Depots) -> Any:
+        writer = self._df.writeStream.queryName(f"{self._name} of {depots.job_id}")
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        return (
+            writer.option("checkpointLocation", self._location)
+            .foreachBatch(lambda batch, number: self._hand_over(depots, batch, number))
+            .start()
+        )
+
+    def _hand_over(self, depots: Depots, batch: DataFrame, number: int) -> None:
+        """The function for `foreachBatch`; returns when a completed checkpoint covers the micro-batch."""
+        with self._one_batch:
+            if batch.schema != self._df.schema:
+                msg = (
+                    f"micro-batch {number} has columns {_told(batch.schema)}, and the job was built for "
+                    f"{_told(self._df.schema)}; build the job again"
+                )
+                raise HandOverError(msg)
+            try:
+                depots.hand_over(batch, number)
+            except MisplacedQueryError as error:
+                self._misplaced = error
+                raise
+            wait_until_covered(depots, number, induce=self._induce)
+            self._batches += 1
+
+
+def _watch(query: Any, depots: Depots) -> bool:
+    """Wait for the end of a query; whether it was stopped here, since its job or the program ends."""
+    looked = time.monotonic()
+    while query.isActive:
+        if program_ends.wait(_POLL):
+            query.stop()
+        elif time.monotonic() - looked > _JOB_LOOK:
+            if not depots.are_there():
+                query.stop()
+                return True
+            looked = time.monotonic()
+    return program_ends.is_set()
+
+
+def _stop(query: Any) -> None:
+    """Stop a query that still runs: Spark starts no other one of its name."""
+    try:
+        if query is not None and query.isActive:
+            query.stop()
+    except Exception as error:  # its session went away, and the query with it
+        logger.debug("a query can't be stopped: %s", error)
+
+
+def _told(schema: StructType) -> str:
+    fields = (f"{f.name} {f.dataType.simpleString()}{'' if f.nullable else ' not null'}" for f in schema)
+    return f"({', '.join(fields)})"

@@ -1,0 +1,267 @@
+"""`SparkTable`: a folder of Parquet files that a job writes exactly once and Spark reads at any time.
+
+Files get their final name when the checkpoint that covers them is complete (see `FileSink`), and Spark passes
+over everything else, in batch and as a stream. Types are cast to those that Spark reads right. The table
+knows its owner: a second job that lives at the same time is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.shared.names import master_name
+from penstock.bridge.arrow.dataframe_schemas import spark_schema_of
+from penstock.bridge.arrow.readable_batches import ReadableBatches
+from penstock.bridge.arrow.readable_types import readable_schema
+from penstock.bridge.receive_buffer.actor_names import actor_exists
+from penstock.bridge.tables.table_columns import PRIVATE_FOLDER, TableColumns, columns_of
+from penstock.runtime.errors import (
+    DeploymentError,
+    JobTimeoutError,
+    ObjectExistsError,
+    PenstockError,
+    SuppressRestartsError,
+)
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.file_sink import FileSink
+from penstock.runtime.io.connectors.file_sink_writer import FileSinkWriter, PendingFile
+from penstock.runtime.io.connectors.filesystem import absolute
+from penstock.runtime.io.storage import open_storage
+from penstock.runtime.operators.protocols import ConnectorContext
+from penstock.runtime.record.elements import ArrowBatch, Batch
+from penstock.runtime.snapshot.permit import CommitPermit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Says to Spark, in each file, that old times are in today's calendar: it refuses those of unknown writers.
+_CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
+#: What to do about rows that do not fit a table.
+_ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
+#: Spark's names for: no file in the folder; no folder, which some object stores don't have without files.
+_NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
+
+
+class OwnedTableError(ConnectorError, SuppressRestartsError):
+    """Another job that lives writes the table."""
+
+
+@dataclass(frozen=True)
+class SparkTable:
+    """An exactly-once table; a sink. `SparkTable.of` takes one by its name in Spark's catalog.
+
+    Attributes:
+        path: A folder: a local path that is the same place on every node, or a URL of an object store.
+        schema: The rows' Arrow schema; by default that of the first rows, or of the table when it is there.
+            Needed for dicts whose first batch may not show all types, and to read a table before any row.
+        compression: Of the Parquet files.
+
+    Raises:
+        BadRecordError: The schema has a type that Spark does not read.
+
+    Example:
+        >>> SparkTable("/data/out").path
+        '/data/out'
+    """
+
+    path: str | os.PathLike[str]
+    schema: pa.Schema | None = None
+    compression: str = "snappy"
+    #: The catalog has the last word on its columns.
+    _is_named: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", absolute(self.path))
+        if self.schema is not None:
+            object.__setattr__(self, "schema", readable_schema(self.schema))
+
+    @classmethod
+    def of(cls, spark: SparkSession, name: str, *, compression: str = "snappy") -> SparkTable:
+        """The table that has a name in Spark's catalog: where its files are, with the columns that it has.
+
+        It must be there already, and be nothing but Parquet files: no view, no partitions, no buckets.
+        Batch queries by the name see new files after `REFRESH TABLE`; `read` and streams see them anyway.
+
+        Args:
+            spark: The session whose catalog is asked, now and never again.
+            name: As in SQL: `totals`, `shop.totals`.
+            compression: Of the Parquet files.
+
+        Raises:
+            ConfigurationError: There is no such table, or it is one that a job can't write.
+            UnsupportedTypeError: A column has a type that can't travel.
+        """
+        from penstock.bridge.tables.catalog_table import find_table  # subtasks need nothing of it
+
+        path, schema = find_table(spark, name)
+        table = cls(path, schema, compression)
+        object.__setattr__(table, "_is_named", True)
+        table._make_folder(spark)  # streams by the name want it, too
+        return table
+
+    def writer(self, context: ConnectorContext) -> TableWriter:
+        """Make the writer of one subtask.
+
+        Raises:
+            OwnedTableError: Another job writes this table.
+            BadRecordError: The table has other columns than `schema`.
+        """
+        claim_table(str(self.path), context)
+        columns = TableColumns(str(self.path), context.job_id)
+        if self.schema is not None:
+            (columns.replace if self._is_named else columns.require)(self.schema)
+        return TableWriter(self._files().writer(context), columns, self.schema)
+
+    def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
+        """Delete the files of an ended job that are not committed and not covered."""
+        self._files().remove_uncovered(job_id, operator_id, covered)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """What is committed by now.
+
+        Raises:
+            PenstockError: Nothing is written, and the table was given no schema.
+        """
+        self._make_folder(spark)
+        return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
+
+    def read_stream(self, spark: SparkSession) -> DataFrame:
+        """What is committed, and what will be, as a streaming DataFrame.
+
+        Raises:
+            PenstockError: Nothing is written, and the table was given no schema.
+        """
+        self._make_folder(spark)
+        return spark.readStream.schema(self._schema_for(spark)).parquet(str(self.path))
+
+    def _files(self) -> FileSink:
+        schema = None if self.schema is None else self.schema.with_metadata(_CALENDAR)
+        return FileSink.parquet(str(self.path), schema, compression=self.compression)
+
+    def _make_folder(self, spark: SparkSession) -> None:
+        """A table that nobody has written yet is empty; Spark wants its folder all the same."""
+        context: Any = spark.sparkContext
+        folder = context._jvm.org.apache.hadoop.fs.Path(str(self.path))
+        folder.getFileSystem(context._jsc.hadoopConfiguration()).mkdirs(folder)
+
+    def _schema_for(self, spark: SparkSession) -> Any:
+        if self.schema is not None:
+            return spark_schema_of(self.schema)
+        decided = columns_of(str(self.path))
+        if decided is not None:
+            return spark_schema_of(decided)
+        from pyspark.errors import AnalysisException
+
+        try:
+            return spark.read.parquet(str(self.path)).schema
+        except AnalysisException as error:
+            if error.getErrorClass() not in _NOTHING_COMMITTED:
+                raise
+            msg = (
+                f"nothing is committed in {self.path}, so its columns are not known: wait for the first "
+                "checkpoint, or give SparkTable a schema="
+            )
+            raise PenstockError(msg) from error
+
+
+class TableWriter:
+    """Writes the files of one subtask, with types that Spark reads right.
+
+    Args:
+        files: Writes the Parquet files.
+        columns: Of the table.
+        schema: They, where the user has given them; else those of the table, or the first rows decide.
+    """
+
+    def __init__(self, files: FileSinkWriter, columns: TableColumns, schema: pa.Schema | None) -> None:
+        self._files = files
+        self._columns = columns
+        self._rounds = schema is not None
+        known = columns.decided() if schema is None else schema
+        #: `None` until the columns are known.
+        self._batches = None if known is None else self._to(known)
+
+    def write(self, batch: Batch) -> None:
+        """Add rows to the open file."""
+        if len(batch):
+            readable = self._converted(batch)
+            self._files.write(ArrowBatch(readable.replace_schema_metadata(_CALENDAR)))
+
+    def _converted(self, batch: Batch) -> pa.RecordBatch:
+        if self._batches is None:
+            known = self._columns.decided()  # meanwhile, by another subtask
+            self._batches = self._to(known or self._columns.decide(ReadableBatches().convert(batch).schema))
+        return self._batches.convert(batch)
+
+    def _to(self, schema: pa.Schema) -> ReadableBatches:
+        of = f"the schema{{known}} of table {self._columns.path}: {_ADVICE}"
+        return ReadableBatches(schema, of, rounds=self._rounds)
+
+    def prepare_commit(self) -> Sequence[PendingFile]:
+        """End the open file and make it durable."""
+        return self._files.prepare_commit()
+
+    def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
+        """Show files."""
+        self._files.commit(committables, permit)
+
+    def abort(self, committables: Sequence[PendingFile]) -> None:
+        """Delete files that no checkpoint covers."""
+        self._files.abort(committables)
+
+    def remove_leftovers(self, permit: CommitPermit) -> None:
+        """Delete what earlier attempts left and no checkpoint covers."""
+        self._files.remove_leftovers(permit)
+
+    def close(self) -> None:
+        """Remove what was not pre-committed."""
+        self._files.close()
+
+
+def claim_table(path: str, context: ConnectorContext) -> None:
+    """Write this job down as the owner of a table, unless another one that lives is.
+
+    Owners are numbered; the newest counts, and a number is taken by exactly one job.
+
+    Raises:
+        OwnedTableError: Another job that lives writes it.
+        StorageError: It can't be written.
+    """
+    storage = open_storage(f"{path}/{PRIVATE_FOLDER}")
+    mine = {"job": context.job_id, "operator": context.operator_id}
+    while True:
+        owners = storage.list("owners/")
+        if owners:
+            owner = json.loads(storage.get(owners[-1]))
+            if owner == mine:
+                return
+            if owner["job"] == context.job_id or job_lives(owner["job"]):
+                msg = (
+                    f"table {path} is written by operator '{owner['operator']}' of job {owner['job']}, which "
+                    "lives; end that job first, or write to another path"
+                )
+                raise OwnedTableError(msg)
+        try:
+            storage.put(f"owners/{len(owners):08d}", json.dumps(mine).encode(), create=True)
+        except ObjectExistsError:
+            continue  # another subtask, or another job, was faster: look again
+        return
+
+
+def job_lives(job_id: str) -> bool:
+    """Whether a job of this cluster has not ended, by its JobMaster's own word."""
+    if not actor_exists(master_name(job_id)):
+        return False
+    try:
+        return not RayJobHandle(job_id, job_id).status().is_terminal
+    except JobTimeoutError:
+        return True  # it is there, and too busy to answer
+    except DeploymentError:
+        return False  # it has gone meanwhile, and for good

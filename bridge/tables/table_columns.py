@@ -1,0 +1,152 @@
+"""The columns of a table: the first writer that knows them writes them down, all others keep to them.
+
+They are kept as Arrow's bytes in `_penstock/schemas/<number>` of the table's folder, each made by exactly one
+writer; the newest counts. There is a second one only
+
+- when another job finds the table empty: nothing is committed, and no file waits for its commit. So a job
+  that died before its first commit decides nothing for those after it;
+- when Spark's catalog says other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from penstock.runtime.errors import ObjectExistsError, SuppressRestartsError
+from penstock.runtime.io.connectors.errors import BadRecordError
+from penstock.runtime.io.connectors.filesystem_of_url import filesystem_for
+from penstock.runtime.io.connectors.part_names import IN_PROGRESS
+from penstock.runtime.io.storage import ObjectStorage, open_location
+
+#: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.
+PRIVATE_FOLDER: Final = "_penstock"
+_SCHEMAS: Final = "schemas/"
+_JOB: Final = b"penstock.job"
+
+
+class OtherColumnsError(BadRecordError, SuppressRestartsError):
+    """A table has other columns than the schema that was given."""
+
+
+class TableColumns:
+    """What a job knows, and decides, of the columns of a table that it owns.
+
+    Args:
+        path: Of the table.
+        job_id: The job.
+    """
+
+    def __init__(self, path: str, job_id: str) -> None:
+        #: Of the table.
+        self.path = path
+        self._job = job_id
+        self._storage = open_location(f"{path}/{PRIVATE_FOLDER}")  # which its owner has made
+
+    def decided(self) -> pa.Schema | None:
+        """The table's columns; `None` while this job may still decide them."""
+        return self._newest()[1]
+
+    def decide(self, schema: pa.Schema) -> pa.Schema:
+        """The table's columns: these, unless they are decided."""
+        while True:
+            number, found = self._newest()
+            if found is not None:
+                return found
+            if self._is_written(number, schema):
+                return schema
+
+    def require(self, schema: pa.Schema) -> None:
+        """Decide that the columns are these.
+
+        Raises:
+            OtherColumnsError: They are decided, and others.
+        """
+        found = self.decide(schema)
+        differences = differences_of(found, schema)
+        if differences:
+            msg = (
+                f"table {self.path} has other columns than the schema= of this sink: {differences}. Leave "
+                "schema= out, give the one that the table has, or write to another path"
+            )
+            raise OtherColumnsError(msg)
+
+    def replace(self, schema: pa.Schema) -> None:
+        """Write down that the columns are these, as somebody else has decided."""
+        while True:
+            names = self._storage.list(_SCHEMAS)
+            if names and not differences_of(_read(self._storage, names[-1])[0], schema):
+                return
+            if self._is_written(len(names), schema):
+                return
+
+    def _newest(self) -> tuple[int, pa.Schema | None]:
+        """How many there were, and the one that counts for this job."""
+        names = self._storage.list(_SCHEMAS)
+        if not names:
+            return 0, None
+        schema, job = _read(self._storage, names[-1])
+        return len(names), None if job != self._job and is_empty(self.path) else schema
+
+    def _is_written(self, number: int, schema: pa.Schema) -> bool:
+        """Write a schema down, unless another writer was faster."""
+        data = schema.with_metadata({_JOB: self._job}).serialize().to_pybytes()
+        try:
+            self._storage.put(f"{_SCHEMAS}{number:08d}", data, create=True)
+        except ObjectExistsError:
+            return False
+        return True
+
+
+def columns_of(path: str) -> pa.Schema | None:
+    """The columns of a table whose folder is there, as its writers decided them; `None` when none has."""
+    storage = open_location(path)
+    names = storage.list(f"{PRIVATE_FOLDER}/{_SCHEMAS}")
+    return _read(storage, names[-1])[0] if names else None
+
+
+def is_empty(path: str) -> bool:
+    """Whether a table has no file, and none that a checkpoint may cover and a job may still commit."""
+    names = filesystem_for(path, {}).names(path, "")
+    return all(not name.startswith(IN_PROGRESS) and name[:1] in "._" for name in names)
+
+
+def differences_of(one: pa.Schema, other: pa.Schema) -> str:
+    """What differs for Spark, in words; empty when nothing does.
+
+    Time zones, the order of columns and `not null` make no difference: files are read by names, as instants.
+
+    Example:
+        >>> differences_of(pa.schema({"a": pa.int64()}), pa.schema({"a": pa.string(), "b": pa.int8()}))
+        "column 'a' is int64 there and string here, column 'b' is here only"
+    """
+    told = []
+    for name in dict.fromkeys([*one.names, *other.names]):
+        if name not in other.names or name not in one.names:
+            told.append(f"column '{name}' is {'there' if name in one.names else 'here'} only")
+            continue
+        there, here = one.field(name).type, other.field(name).type
+        if _for_spark(there) != _for_spark(here):
+            told.append(f"column '{name}' is {there} there and {here} here")
+    return ", ".join(told)
+
+
+def _for_spark(kind: pa.DataType) -> pa.DataType:
+    """The type without what Spark does not see."""
+    if kinds.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp("us", "UTC")
+    if kinds.is_list(kind):
+        return pa.list_(_for_spark(kind.value_type))
+    if kinds.is_map(kind):
+        return pa.map_(_for_spark(kind.key_type), _for_spark(kind.item_type))
+    if kinds.is_struct(kind):
+        return pa.struct([(field.name, _for_spark(field.type)) for field in kind])
+    return kind
+
+
+def _read(storage: ObjectStorage, name: str) -> tuple[pa.Schema, str]:
+    """A schema, and the job that wrote it."""
+    schema = pa.ipc.read_schema(pa.py_buffer(storage.get(name)))
+    return schema.remove_metadata(), schema.metadata[_JOB].decode()

@@ -1,0 +1,12 @@
+"""The API of a program: the environment, its streams, and what they share while the graph grows.
+
+Streams make each other (`key_by` makes a `KeyedStream`, `reduce` a `DataStream`), so these files import each
+other. This is the only folder with such a circle.
+
+- `stream_environment`: where a program begins; builds and runs the graph.
+- `data_stream`, `keyed_stream`, `windowed_stream`: what can be done with records, with keys, with windows.
+- `graph_builder`, `operator_options`: how an operator is added, and the options that every operator takes.
+- `checked_call`: explains calls that don't fit, with the user's line.
+
+Imports the other files of `graph` and what lies below them.
+"""

@@ -1,0 +1,269 @@
+"""`DataStream`: a stream of records, and what can be done with each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, Unpack, overload
+
+import pyarrow as pa
+
+from penstock.runtime.graph.job_graph import DEAD_LETTERS, Partitioner, Partitioning
+from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.streams.checked_call import WrongStreamError, checked_call, need_function, refuse
+from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.misspelt_names import unknown_attribute
+from penstock.runtime.operators.filter import FilterOperator
+from penstock.runtime.operators.flat_map import FlatMapOperator
+from penstock.runtime.operators.map import MapOperator
+from penstock.runtime.operators.map_batches import MapBatchesOperator
+from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.protocols import DeadLetter, Sink
+from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
+from penstock.runtime.operators.window import LATE_RECORDS
+from penstock.runtime.time.watermark_strategy import WatermarkStrategy
+from penstock.runtime.user_location import function_name
+
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.keyed_stream import KeyedStream
+    from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+
+T_co = TypeVar("T_co", covariant=True)
+R = TypeVar("R")
+K = TypeVar("K")
+U = TypeVar("U")
+
+#: Side outputs by kind of operator; asking for any other would give a stream that is always empty.
+_SIDE_OUTPUTS: Final = {"source": (DEAD_LETTERS,), "window": (LATE_RECORDS,)}
+
+_options = checked_call(OPTION_NAMES)
+_plain = checked_call()
+
+
+class DataStream(Generic[T_co]):
+    """A stream of records of type `T_co`.
+
+    Streams are values: each method returns a new one and leaves this one as it was, so a stream may be used
+    several times and every use gets all of its records. Nothing runs before the environment's `run` or
+    `submit`. A stream that nothing reads is fine as long as the graph has a sink somewhere.
+
+    All methods raise `GraphError`, which names the user's line, for arguments that can't be meant. Their
+    `options` are those of `OperatorOptions`: `parallelism`, `num_cpus`, `num_gpus`, `start_new_chain` and
+    `disable_chaining`. Operators without state take an `id` too, and get one made up when there is none.
+    """
+
+    def __init__(self, builder: GraphBuilder, inputs: tuple[Upstream, ...]) -> None:
+        """Made by a `StreamEnvironment` and by other streams, not by users."""
+        self._builder = builder
+        self._inputs = inputs
+
+    @property
+    def environment(self) -> StreamEnvironment:
+        """The environment whose job the stream is part of."""
+        return self._builder.environment
+
+    @_options
+    def map(
+        self, function: Callable[[T_co], R], *, id: str | None = None, **options: Unpack[OperatorOptions]
+    ) -> DataStream[R]:
+        """Replace each record by `function(record)`."""
+        return self._apply("map", function, partial(MapOperator, function), id, options)
+
+    @_options
+    def flat_map(
+        self,
+        function: Callable[[T_co], Iterable[R] | None],
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]:
+        """Replace each record by all of `function(record)`: a list, a generator of any length, or `None`."""
+        return self._apply("flat_map", function, partial(FlatMapOperator, function), id, options)
+
+    @_options
+    def filter(
+        self, function: Callable[[T_co], object], *, id: str | None = None, **options: Unpack[OperatorOptions]
+    ) -> DataStream[T_co]:
+        """Keep the records for which `function(record)` is true."""
+        return self._apply("filter", function, partial(FilterOperator, function), id, options)
+
+    @overload
+    def map_batches(
+        self,
+        function: Callable[[list[T_co]], list[R] | Iterator[list[R]] | None],
+        batch_format: Literal["rows"] = "rows",
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[R]: ...
+
+    @overload
+    def map_batches(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | Iterator[pa.RecordBatch]],
+        batch_format: Literal["arrow"],
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[dict[str, Any]]: ...
+
+    @_options
+    def map_batches(
+        self,
+        function: Callable[[Any], Any],
+        batch_format: Literal["rows", "arrow"] = "rows",
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[Any]:
+        """Replace whole batches: the fast way to numpy, pandas, models and Arrow.
+
+        How many records come together depends on the load, so the result must not depend on it. Event time
+        stays only if the function returns one batch that is as long as its input, the i-th record made of the
+        i-th: so keep their order, or assign timestamps behind it.
+
+        Args:
+            function: Takes the records of a batch and returns any number of records in the same format, or
+                yields several such results.
+            batch_format: `rows` hands in a list of records, `arrow` a `pyarrow.RecordBatch`.
+            id: The operator's id.
+            **options: See `OperatorOptions`.
+        """
+        if batch_format not in ("rows", "arrow"):
+            refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
+        factory = partial(MapBatchesOperator, function, batch_format)
+        return self._apply("map_batches", function, factory, id, options)
+
+    @_options
+    def assign_timestamps_and_watermarks(
+        self,
+        strategy: WatermarkStrategy[T_co],
+        *,
+        id: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> DataStream[T_co]:
+        """Give each record its moment, and let event time advance with them.
+
+        Event time is what `KeyedStream.window` goes by. Call it before anything that spreads records over
+        subtasks: only there records come in the order that the strategy speaks of.
+
+        Args:
+            strategy: For example `WatermarkStrategy.for_bounded_out_of_orderness(5)`, with a timestamp
+                assigner unless the source gives timestamps.
+            id: The operator's id.
+            **options: See `OperatorOptions`.
+        """
+        if not isinstance(strategy, WatermarkStrategy):
+            refuse(f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {strategy!r:.80}")
+        assigner = strategy.timestamp_assigner
+        what = "timestamps of the source" if assigner is None else function_name(assigner)
+        factory = partial(TimestampsAndWatermarksOperator, strategy)
+        added = self._builder.add(
+            "timestamps", what, factory, self._inputs, id, options, makes_watermarks=True
+        )
+        return DataStream(self._builder, (added,))
+
+    @_plain
+    def key_by(self, function: Callable[[T_co], K]) -> KeyedStream[T_co, K]:
+        """Group by `function(record)`: records of equal key meet in one subtask, in their order.
+
+        The key must be a value with a stable hash: text, bytes, numbers, dates, tuples of these.
+        """
+        from penstock.runtime.graph.streams.keyed_stream import KeyedStream  # streams make each other
+
+        need_function("key_by", function)
+        keyed = self._partitioned(Partitioner(Partitioning.KEY_GROUP, function))
+        return KeyedStream(keyed._builder, keyed._inputs, function)
+
+    @_plain
+    def union(self: DataStream[U], *others: DataStream[U]) -> DataStream[U]:
+        """One stream of the records of all these streams, in no particular order between them."""
+        inputs = list(self._inputs)
+        for number, other in enumerate(others, 1):
+            if not isinstance(other, DataStream):
+                hint = "; call key_by after the union" if type(other).__name__ == "KeyedStream" else ""
+                refuse(f"union: argument {number} is no DataStream but {other!r:.80}{hint}")
+            if other._builder is not self._builder:
+                refuse(f"union: argument {number} is a stream of another StreamEnvironment")
+            inputs += other._inputs
+        return DataStream(self._builder, tuple(inputs))
+
+    @_plain
+    def rebalance(self) -> DataStream[T_co]:
+        """Spread the records evenly over the subtasks of whatever reads this stream."""
+        return self._partitioned(Partitioner(Partitioning.REBALANCE))
+
+    @_plain
+    def broadcast(self) -> DataStream[T_co]:
+        """Send every record to all subtasks of whatever reads this stream."""
+        return self._partitioned(Partitioner(Partitioning.BROADCAST))
+
+    @_plain
+    def side_output(self, tag: str) -> DataStream[Any]:
+        """The stream of what the operator before emits under `tag` beside its main output.
+
+        A source emits the records that it could not read under `dead_letters`, a window those that came too
+        late under `late_records`.
+        """
+        if len(self._inputs) != 1 or self._inputs[0] != Upstream(self._inputs[0].node):
+            refuse(
+                "side_output: take it right behind the operator that emits it, "
+                "before any union, rebalance, broadcast or other side_output"
+            )
+        producer = self._builder.graph.node(self._inputs[0].node)
+        tags = _SIDE_OUTPUTS.get(producer.kind, ())
+        if tag not in tags:
+            has = f"its side outputs are {', '.join(map(repr, tags))}" if tags else "it has none"
+            refuse(f"side_output: {producer.name} has no side output {tag!r}; {has}")
+        return DataStream(self._builder, (replace(self._inputs[0], tag=tag),))
+
+    @_plain
+    def dead_letters(self) -> DataStream[DeadLetter]:
+        """The records that the source before could not read, with what was wrong with them.
+
+        Whether it passes bad records on here or fails is the source's own setting.
+        """
+        return self.side_output(DEAD_LETTERS)
+
+    @_options
+    def sink(self, id: str, sink: Sink[T_co], **options: Unpack[OperatorOptions]) -> None:
+        """Write every record to `sink`, under an id that stays the same when the program changes."""
+        if isinstance(sink, type):
+            refuse(f"sink: give an object, {sink.__name__}(...), not the class {sink.__name__}")
+        if not isinstance(sink, Sink):
+            refuse(f"sink: {sink!r:.80} has no method `writer(context)`, so it is no Sink")
+        what, factory = type(sink).__name__, partial(SinkOperator, sink)
+        self._builder.add("sink", what, factory, self._inputs, id, options, stateful=True, is_sink=True)
+
+    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Explain where the methods of a `KeyedStream` are."""
+            if name not in ("reduce", "process", "window"):
+                raise unknown_attribute(self, name)
+            msg = f"a DataStream has no {name}: group it with key_by(function) first"
+            raise WrongStreamError(msg)
+
+    def __repr__(self) -> str:
+        nodes = (self._builder.graph.node(upstream.node) for upstream in self._inputs)
+        return f"{type(self).__name__}({', '.join(node.id or node.name for node in nodes)})"
+
+    def _apply(
+        self,
+        kind: str,
+        function: Callable[..., Any],
+        factory: OperatorFactory,
+        operator_id: str | None,
+        options: OperatorOptions,
+    ) -> DataStream[Any]:
+        """Add an operator without state."""
+        need_function(kind, function)
+        added = self._builder.add(kind, function_name(function), factory, self._inputs, operator_id, options)
+        return DataStream(self._builder, (added,))
+
+    def _partitioned(self, partitioner: Partitioner) -> DataStream[T_co]:
+        inputs = tuple(replace(upstream, partitioner=partitioner) for upstream in self._inputs)
+        return DataStream(self._builder, inputs)

@@ -1,0 +1,98 @@
+"""What streams and their environment share: the growing graph, and the defaults for new operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstream
+from penstock.runtime.graph.streams.checked_call import refuse
+from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
+from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.protocols import Source
+from penstock.runtime.state.key_groups import default_max_parallelism
+from penstock.runtime.user_location import user_location
+
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+
+
+class GraphBuilder:
+    """Adds operators to a stream graph.
+
+    Args:
+        environment: Whose graph it is.
+        parallelism: Of an operator that says nothing.
+        max_parallelism: Number of key groups; `None` computes it from each operator's parallelism.
+    """
+
+    def __init__(self, environment: StreamEnvironment, parallelism: int, max_parallelism: int | None) -> None:
+        self.environment = environment
+        self.graph = StreamGraph()
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+
+    def add(
+        self,
+        kind: str,
+        what: str,
+        factory: OperatorFactory | None,
+        inputs: tuple[Upstream, ...],
+        operator_id: str | None,
+        options: OperatorOptions,
+        *,
+        source: Source[Any] | None = None,
+        stateful: bool = False,
+        keyed: bool = False,
+        is_sink: bool = False,
+        makes_watermarks: bool = False,
+    ) -> Upstream:
+        """Add an operator; its main output comes back.
+
+        Args:
+            kind: Name of the API's method: `map`.
+            what: What the user gave it: `split_words`.
+            factory: Makes the operator; `None` for a source.
+            inputs: What it reads.
+            operator_id: The user's id, if any.
+            options: As the user gave them.
+            source: The source itself.
+            stateful: Whether it puts anything into snapshots.
+            keyed: Whether it has keyed state.
+            is_sink: Whether it ends a stream.
+            makes_watermarks: Whether event time begins with it.
+
+        Raises:
+            GraphError: The id is taken, or an option is wrong; names the user's line.
+        """
+        check_options(kind, options)
+        parallelism = options.get("parallelism") or self._parallelism
+        node = StreamNode(
+            kind=kind,
+            name=f"{kind}({what})",
+            defined_at=user_location(),
+            parallelism=parallelism,
+            id=operator_id,
+            factory=factory,
+            source=source,
+            inputs=inputs,
+            stateful=stateful,
+            keyed=keyed,
+            is_sink=is_sink,
+            makes_watermarks=makes_watermarks,
+            max_parallelism=self._key_groups_for(kind, parallelism),
+            num_cpus=options.get("num_cpus"),
+            num_gpus=options.get("num_gpus"),
+            start_new_chain=bool(options.get("start_new_chain")),
+            disable_chaining=bool(options.get("disable_chaining")),
+        )
+        return Upstream(self.graph.add(node))
+
+    def _key_groups_for(self, kind: str, parallelism: int) -> int:
+        if self._max_parallelism is None:
+            return default_max_parallelism(parallelism)
+        if parallelism > self._max_parallelism:
+            refuse(
+                f"{kind}: parallelism {parallelism} is more than the environment's max_parallelism "
+                f"{self._max_parallelism}; raise max_parallelism (a job with saved state can't change it)"
+            )
+        return self._max_parallelism

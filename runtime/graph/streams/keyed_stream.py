@@ -1,0 +1,129 @@
+"""`KeyedStream`: records grouped by key, ready for operators that keep state for each key."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
+
+from penstock.runtime.graph.stream_graph import Upstream
+from penstock.runtime.graph.streams.checked_call import (
+    WrongStreamError,
+    checked_call,
+    need_function,
+    need_object,
+    refuse,
+)
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.windowed_stream import WindowedStream
+from penstock.runtime.misspelt_names import unknown_attribute
+from penstock.runtime.operators.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.process_function import KeyedProcessFunction
+from penstock.runtime.time.windows import WindowAssigner
+from penstock.runtime.user_location import function_name
+
+T = TypeVar("T")
+K = TypeVar("K")
+R = TypeVar("R")
+
+_options = checked_call(OPTION_NAMES)
+_plain = checked_call()
+
+
+class KeyedStream(Generic[T, K]):
+    """Records of type `T` grouped by keys of type `K`; made by `DataStream.key_by`.
+
+    It offers what keeps state for each key. Everything without state (`map`, `filter`, ...) goes before
+    `key_by` or after `reduce` and `process`: its result could not stay grouped.
+    """
+
+    def __init__(
+        self, builder: GraphBuilder, inputs: tuple[Upstream, ...], key_selector: Callable[[T], K]
+    ) -> None:
+        """Made by `DataStream.key_by`, not by users."""
+        self._builder = builder
+        self._inputs = inputs
+        self._key_selector = key_selector
+
+    @_options
+    def reduce(
+        self, id: str, function: Callable[[T, T], T], **options: Unpack[OperatorOptions]
+    ) -> DataStream[T]:
+        """Combine all records of a key, one by one, and emit every intermediate result.
+
+        Args:
+            id: The operator's id; its state is found again under it.
+            function: Takes the result so far and the next record, returns the new result. A key's first
+                record is its first result.
+            **options: See `OperatorOptions`.
+        """
+        need_function("reduce", function)
+        factory = partial(KeyedReduceOperator, self._key_selector, function)
+        added = self._builder.add(
+            "reduce", function_name(function), factory, self._inputs, id, options, stateful=True, keyed=True
+        )
+        return DataStream(self._builder, (added,))
+
+    @_options
+    def process(
+        self, id: str, function: KeyedProcessFunction[K, T, R], **options: Unpack[OperatorOptions]
+    ) -> DataStream[R]:
+        """Run a `KeyedProcessFunction`, with state of its own for each key.
+
+        Args:
+            id: The operator's id; its state is found again under it.
+            function: An object; each subtask works with a copy of it.
+            **options: See `OperatorOptions`.
+        """
+        hint = "; for a plain function use map or flat_map before key_by" if callable(function) else ""
+        need_object("process", function, KeyedProcessFunction, hint)
+        factory = partial(process_operator, self._key_selector, function)
+        what = type(function).__name__
+        added = self._builder.add(
+            "process", what, factory, self._inputs, id, options, stateful=True, keyed=True
+        )
+        return DataStream(self._builder, (added,))
+
+    @_plain
+    def window(self, assigner: WindowAssigner) -> WindowedStream[T, K]:
+        """Group each key's records by windows of event time, too.
+
+        The records need timestamps: `assign_timestamps_and_watermarks` comes before `key_by`.
+
+        Args:
+            assigner: `TumblingEventTimeWindows(size)` or `SlidingEventTimeWindows(size, slide)`.
+        """
+        if inspect.isclass(assigner) or not isinstance(assigner, WindowAssigner):
+            refuse(f"window needs windows such as TumblingEventTimeWindows(60), not {assigner!r:.80}")
+        return WindowedStream(self._builder, self._inputs, self._key_selector, assigner)
+
+    def __repr__(self) -> str:
+        return f"KeyedStream({function_name(self._key_selector)})"
+
+    if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Explain why a method of `DataStream` is not here."""
+            if name.startswith("_") or not hasattr(DataStream, name):
+                raise unknown_attribute(self, name)
+            msg = (
+                f"a KeyedStream has no {name}: call {name} before key_by, or combine the records of a key "
+                "with reduce(id, function) or process(id, function) first"
+            )
+            raise WrongStreamError(msg)
+
+
+def process_operator(
+    key_selector: Callable[[Any], Any], function: KeyedProcessFunction[Any, Any, Any]
+) -> KeyedProcessOperator:
+    """Make the operator with a function object of its own.
+
+    Subtasks of a simulation live in one process; what one keeps in its function must not be seen by others,
+    just as if it had been pickled for each.
+    """
+    return KeyedProcessOperator(key_selector, copy.deepcopy(function))

@@ -1,0 +1,59 @@
+"""The keyword options that every operator of the graph API takes."""
+
+from __future__ import annotations
+
+from typing import Final, TypedDict
+
+from penstock.runtime.graph.streams.checked_call import refuse
+
+
+class OperatorOptions(TypedDict, total=False):
+    """Where and how an operator runs.
+
+    Attributes:
+        parallelism: Number of subtasks; the environment's by default.
+        num_cpus: CPUs that Ray reserves for each subtask. By default an operator takes what the chain has
+            that it joins, and a chain's first operator takes 0. A number that differs from the chain's
+            begins a new chain.
+        num_gpus: GPUs likewise.
+        start_new_chain: Never run in the same subtask as the producer.
+        disable_chaining: Run in a subtask of its own, without producer and consumer.
+    """
+
+    parallelism: int
+    num_cpus: float
+    num_gpus: float
+    start_new_chain: bool
+    disable_chaining: bool
+
+
+#: Names of all options.
+OPTION_NAMES: Final = tuple(OperatorOptions.__annotations__)
+
+
+def check_options(call: str, options: OperatorOptions) -> None:
+    """Refuse values that can't be meant; `None` is the same as not given.
+
+    Raises:
+        GraphError: Names the option and the user's line.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if "parallelism" in given:
+        check_parallelism(call, given["parallelism"])
+    for name in ("num_cpus", "num_gpus"):
+        value = given.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            refuse(f"{call}: {name} must be a number of at least 0, not {value!r}")
+    for name in ("start_new_chain", "disable_chaining"):
+        if not isinstance(given.get(name, False), bool):
+            refuse(f"{call}: {name} must be True or False, not {given[name]!r}")
+
+
+def check_parallelism(call: str, value: object, what: str = "parallelism") -> None:
+    """Refuse a parallelism that is no positive whole number.
+
+    Raises:
+        GraphError: Names the user's line.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        refuse(f"{call}: {what} must be a whole number of at least 1, not {value!r}")

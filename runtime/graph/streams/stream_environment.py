@@ -1,0 +1,256 @@
+"""`StreamEnvironment`: where a program begins. It makes streams, builds their graph and runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar, Unpack
+
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.checks import Duration
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import RestartConfig
+from penstock.runtime.errors import GraphError
+from penstock.runtime.graph.chaining import build_job_graph
+from penstock.runtime.graph.collection_source import CollectionSource
+from penstock.runtime.graph.describe import describe
+from penstock.runtime.graph.executor import Executor, find_executor
+from penstock.runtime.graph.graph_info import graph_info
+from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.graph.job_handle import JobHandle, JobResult
+from penstock.runtime.graph.streams.checked_call import checked_call, refuse
+from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.graph.streams.graph_builder import GraphBuilder
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions, check_parallelism
+from penstock.runtime.misspelt_names import NearestMembers
+from penstock.runtime.operators.protocols import Source
+from penstock.runtime.user_location import user_location
+
+T = TypeVar("T")
+
+
+class StreamEnvironment(NearestMembers):
+    """Makes the streams of one job and runs it.
+
+    Args:
+        name: Name of the job.
+        parallelism: Number of subtasks of operators that don't say it themselves.
+        max_parallelism: Number of key groups, the most subtasks that a keyed operator can ever have. By
+            default 128, more for operators with over 85 subtasks; it can't change once a job has saved state.
+        checkpointing: How often and where to take checkpoints; none by default.
+        restart: What to do when the job fails. By default it is restarted with growing delays when it takes
+            checkpoints, and fails for good when it doesn't: without them a restart begins from nothing.
+        buffer_timeout: The longest that a record waits for others before it is sent on: a `timedelta` or
+            seconds, 0.1 by default. Where the receiver keeps up none waits longer than a tenth of it.
+        allow_pickle: Whether values without a codec of their own may be pickled; true by default.
+        chaining: `False` gives every operator subtasks of its own, to see or to measure it alone.
+        config: Further settings; those given here win over it.
+        executor: What runs the job; by default the installed one, which is Ray.
+
+    Raises:
+        GraphError: An argument can't be meant.
+        ConfigurationError: A setting has a value that is not allowed.
+
+    Example:
+        >>> env = StreamEnvironment("even-numbers", parallelism=2)
+        >>> numbers = env.from_collection("numbers", range(10)).filter(lambda n: n % 2 == 0)
+        >>> numbers
+        DataStream(filter(lambda))
+    """
+
+    @checked_call()
+    def __init__(
+        self,
+        name: str = "job",
+        *,
+        parallelism: int = 1,
+        max_parallelism: int | None = None,
+        checkpointing: Checkpointing | None = None,
+        restart: RestartConfig | None = None,
+        buffer_timeout: Duration | None = None,
+        allow_pickle: bool | None = None,
+        chaining: bool = True,
+        config: JobConfig | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self._name = _checked_name(name)
+        self._defined_at = user_location()
+        check_parallelism("StreamEnvironment", parallelism)
+        if max_parallelism is not None:
+            check_parallelism("StreamEnvironment", max_parallelism, "max_parallelism")
+        given: dict[str, Any] = {
+            "checkpointing": checkpointing,
+            "restart": restart,
+            "buffer_timeout": buffer_timeout,
+            "allow_pickle": allow_pickle,
+        }
+        changes = {setting: value for setting, value in given.items() if value is not None}
+        self._config = replace(config if config is not None else JobConfig(), **changes)
+        self._chaining = chaining
+        self._executor = executor
+        self._builder = GraphBuilder(self, parallelism, max_parallelism)
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._name
+
+    @property
+    def config(self) -> JobConfig:
+        """The job's settings."""
+        return self._config
+
+    @checked_call(OPTION_NAMES)
+    def from_source(self, id: str, source: Source[T], **options: Unpack[OperatorOptions]) -> DataStream[T]:
+        """A stream of the records of `source`.
+
+        Args:
+            id: The source's id; how far it was read is found again under it.
+            source: Any object with the methods of the `Source` protocol.
+            **options: See `OperatorOptions`.
+
+        Raises:
+            GraphError: An argument can't be meant; names the user's line.
+        """
+        if isinstance(source, type):
+            refuse(f"from_source: give an object, {source.__name__}(...), not the class itself")
+        if not isinstance(source, Source):
+            refuse(
+                f"from_source: {source!r:.80} has no methods `splits(parallelism)` and "
+                "`reader(context, splits)`, so it is no Source"
+            )
+        what = type(source).__name__
+        added = self._builder.add("source", what, None, (), id, options, source=source, stateful=True)
+        return DataStream(self._builder, (added,))
+
+    @checked_call(OPTION_NAMES)
+    def from_collection(
+        self, id: str, values: Iterable[T], **options: Unpack[OperatorOptions]
+    ) -> DataStream[T]:
+        """A stream of values that are at hand; for tests and first steps.
+
+        Args:
+            id: The source's id.
+            values: Read once, now, and sent along with the job.
+            **options: See `OperatorOptions`.
+        """
+        if not isinstance(values, Iterable):
+            refuse(f"from_collection: can't iterate over {values!r:.80}")
+        return self.from_source(id, CollectionSource(values), **options)
+
+    @contextmanager
+    def temporarily(self) -> Iterator[None]:
+        """What is added to the graph in this block is in the jobs that are submitted in it, in no others.
+
+        Streams that are made in it are of no use behind it.
+
+        Example:
+            >>> env = StreamEnvironment()
+            >>> numbers = env.from_collection("numbers", [1])
+            >>> with env.temporarily():
+            ...     small = numbers.filter(lambda n: n < 10, id="small")
+            >>> numbers.filter(lambda n: n > 10, id="small")
+            DataStream(small)
+        """
+        graph = self._builder.graph
+        before = len(graph.nodes)
+        try:
+            yield
+        finally:
+            graph.shrink_to(before)
+
+    def build(self) -> JobGraph:
+        """Chain the operators into the job graph that would be deployed.
+
+        A stream that nothing reads is allowed: its records are dropped. A graph without any sink is not.
+
+        Raises:
+            GraphError: The graph has no operator, or no sink.
+        """
+        nodes = self._builder.graph.nodes
+        if not nodes:
+            msg = f"{self._defined_at}: the job {self._name!r} is empty; begin with from_source(id, source)"
+            raise GraphError(msg)
+        if not any(node.is_sink for node in nodes):
+            msg = (
+                f"{nodes[-1].defined_at}: the job {self._name!r} has no sink, so nobody would see results; "
+                f"end a stream with sink(id, sink) (its last operator is this {nodes[-1].name})"
+            )
+            raise GraphError(msg)
+        return build_job_graph(self._builder.graph, self._name, chaining=self._chaining)
+
+    def describe(self) -> str:
+        """The job graph as a picture in plain text."""
+        return describe(graph_info(self.build()))
+
+    def submit(
+        self,
+        name: str | None = None,
+        *,
+        restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> JobHandle:
+        """Start the job and return at once; it outlives this program.
+
+        Args:
+            name: Another name for the job than the environment's.
+            restore_from: Path or URL of the snapshot to start from: a savepoint's folder, a retained
+                checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for the newest one of a job.
+                State is found again by operator id, at any parallelism.
+            allow_non_restored_state: Leave out the state of operators that this job does not have, instead
+                of failing.
+
+        Raises:
+            GraphError: The graph can't be built.
+            ConfigurationError: Nothing is installed that runs jobs.
+            DeploymentError: There is nowhere to run it.
+        """
+        job = self.build()
+        if name is not None:
+            job = replace(job, name=_checked_name(name))
+        config = self._config
+        if restore_from is not None:
+            config = replace(
+                config, restore_from=str(restore_from), allow_non_restored_state=allow_non_restored_state
+            )
+        elif allow_non_restored_state and config.restore_from is None:
+            refuse("allow_non_restored_state=True says nothing without restore_from=...")
+        executor = self._executor if self._executor is not None else find_executor()
+        return executor.submit(job, config)
+
+    def run(
+        self,
+        name: str | None = None,
+        *,
+        timeout: Duration | None = None,
+        progress: bool = True,
+        restore_from: str | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> JobResult:
+        """Start the job and wait for its end.
+
+        Args:
+            name: Another name for the job than the environment's.
+            timeout: Seconds to wait at most; `None` waits for ever.
+            progress: Show a live line meanwhile: records in and out, last checkpoint, restarts. Where the
+                output is no terminal it is a plain line every two seconds.
+            restore_from: The snapshot to start from; see `submit`.
+            allow_non_restored_state: Leave out state that this job has no operator for.
+
+        Raises:
+            GraphError: The graph can't be built.
+            JobFailedError: The job failed; the message begins with the root cause.
+            JobCancelledError: Somebody cancelled it.
+            TimeoutError: It still runs after `timeout`, and goes on running.
+        """
+        handle = self.submit(
+            name, restore_from=restore_from, allow_non_restored_state=allow_non_restored_state
+        )
+        return handle.wait(timeout, progress=progress)
+
+
+def _checked_name(name: object) -> str:
+    if not isinstance(name, str) or not name.strip():
+        refuse(f"the name of a job must be a string that is not empty, not {name!r:.80}")
+    return name

@@ -1,0 +1,129 @@
+"""`RequestedCheckpoints`: checkpoints that the JobMaster asks this subtask for.
+
+Only subtasks that receive no barriers are asked: sources, and subtasks all of whose senders have left. A
+request waits here until its checkpoint can be taken:
+
+* A source takes it between two batches. If its barrier may overtake, the rest of a batch is worked off first.
+* A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark.
+* A subtask with channels waits until they have ended. If the barrier comes after all, the request is past.
+* A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+from penstock.runtime.operators.source import SourceOperator
+from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
+from penstock.runtime.task.end_of_input import EndOfInput
+from penstock.runtime.task.network_input import NetworkInput
+from penstock.runtime.task.task_checkpoints import TaskCheckpoints
+from penstock.runtime.task.work_in_progress import WorkInProgress
+
+
+class RequestedCheckpoints:
+    """The requests that were not taken yet; driven by the task thread alone.
+
+    Args:
+        checkpoints: Takes a checkpoint when its request is due.
+        work: What the subtask is in the middle of.
+        end: Where the subtask is in its life.
+        source: The source at the head of the chain, if there is one.
+        network: The input channels, if there are any.
+    """
+
+    def __init__(
+        self,
+        checkpoints: TaskCheckpoints,
+        work: WorkInProgress,
+        end: EndOfInput,
+        source: SourceOperator | None,
+        network: NetworkInput | None,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._work = work
+        self._end = end
+        self._source = source
+        self._network = network
+        self._waiting: deque[CheckpointBarrier] = deque()
+
+    @property
+    def waiting(self) -> Collection[CheckpointBarrier]:
+        """Requests that were not taken yet, oldest first."""
+        return self._waiting
+
+    def add(self, barrier: CheckpointBarrier) -> None:
+        """The JobMaster asks for a checkpoint; `take_due` takes it.
+
+        A request that comes twice is one. The second may come late, behind that for a newer checkpoint.
+        """
+        if barrier not in self._waiting and not self._checkpoints.has_dealt_with(barrier.checkpoint_id):
+            self._waiting.append(barrier)
+
+    def forget_past(self) -> None:
+        """Forget requests for checkpoints that were taken or given up meanwhile."""
+        for barrier in [b for b in self._waiting if self._checkpoints.has_dealt_with(b.checkpoint_id)]:
+            self._waiting.remove(barrier)
+
+    def forget_aborted(self, checkpoint_id: int) -> None:
+        """The job gave a checkpoint up: a reader that waits at its mark goes on.
+
+        Any other request stays: taking it sends its cancellation downstream.
+        """
+        if self._is_induced:
+            self._forget(checkpoint_id)
+
+    def take_due(self) -> bool:
+        """Deal with the oldest request that can be dealt with now; whether there was one."""
+        self.forget_past()
+        if not self._waiting:
+            return False
+        if self._is_induced:
+            return self._take_marked()
+        oldest = self._waiting[0]
+        if self._network is None:
+            if not (self._work.is_idle or oldest.options.may_overtake):
+                return False
+            if self._ends_first(oldest):
+                return True
+        elif not self._network.is_exhausted:
+            return False
+        if not self._work.settle():
+            return False
+        self._checkpoints.take_requested(self._waiting.popleft())
+        return True
+
+    @property
+    def _is_induced(self) -> bool:
+        """Whether the reader says when a checkpoint is taken. After the end of its data it does not."""
+        return self._source is not None and self._source.is_externally_induced and self._end.is_running
+
+    def _take_marked(self) -> bool:
+        source = self._source
+        assert source is not None, "only a source has marks"
+        if source.mark is None or not self._work.is_idle:
+            return False
+        marked = next((b for b in self._waiting if b.checkpoint_id == source.mark), None)
+        if marked is None:
+            if any(b.checkpoint_id > source.mark for b in self._waiting):
+                source.mark = None  # the mark of a checkpoint that is past
+            return False
+        if self._ends_first(marked):
+            return True
+        self._forget(marked.checkpoint_id)
+        self._checkpoints.take_requested(marked)
+        return True
+
+    def _ends_first(self, barrier: CheckpointBarrier) -> bool:
+        """Begin the end of the data if the job is being stopped with this savepoint and has not ended yet."""
+        if barrier.options.kind is not SnapshotKind.SYNC_SAVEPOINT or not self._end.is_running:
+            return False
+        self._work.then(self._end.finish(barrier.options.drain))
+        return True
+
+    def _forget(self, checkpoint_id: int) -> None:
+        """Drop a request; its mark does not stop the reader any more."""
+        self._waiting = deque(b for b in self._waiting if b.checkpoint_id != checkpoint_id)
+        if self._source is not None and self._source.mark == checkpoint_id:
+            self._source.mark = None

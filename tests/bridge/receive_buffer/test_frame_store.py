@@ -1,0 +1,110 @@
+"""Frames lie in memory while there is room, and in files that nobody can see otherwise."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from penstock.bridge.receive_buffer.frame_store import FrameStore, Place
+
+MEMORY, FILE_SIZE = 30, 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FrameStore]:
+    opened = FrameStore(memory=10, folder=str(tmp_path))
+    yield opened
+    opened.close()
+
+
+def test_what_fits_is_held_in_memory_and_the_rest_in_a_file_without_a_name(
+    store: FrameStore, tmp_path: Path
+) -> None:
+    places = [store.append(data) for data in (b"123456", b"78901", b"2345")]
+    assert (store.memory_bytes, store.open_files) == (10, 1)
+    assert list(tmp_path.iterdir()) == []
+    assert [store.read(place) for place in places] == [b"123456", b"78901", b"2345"]
+
+
+def test_room_in_memory_is_used_again(store: FrameStore) -> None:
+    first = store.append(b"1234567890")
+    store.append(b"in a file")
+    store.release(first)
+    store.append(b"in memory")
+    assert (store.memory_bytes, store.open_files) == (9, 1)
+
+
+def test_nothing_is_kept_of_what_it_was_given(store: FrameStore) -> None:
+    shared = bytearray(b"frame")
+    place = store.append(pa.py_buffer(shared))
+    shared[:] = b"other"
+    assert store.read(place) == b"frame"
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file can be longer than 12 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, signals)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_frame_that_could_be_written_in_part_only_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = FrameStore(folder=str(tmp_path))
+    first = store.append(b"12345678")
+    with pytest.raises(OSError, match="File too large"):
+        store.append(b"too long")
+    last = store.append(b"last")
+    assert [store.read(place) for place in (first, last)] == [b"12345678", b"last"]
+    store.close()
+
+
+class Frames(RuleBasedStateMachine):
+    """Against a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = FrameStore(memory=MEMORY, file_size=FILE_SIZE)
+        self.held: dict[Place, bytes] = {}
+
+    @rule(data=st.binary(min_size=1, max_size=12))
+    def append(self, data: bytes) -> None:
+        place = self.store.append(data)
+        assert place not in self.held
+        self.held[place] = data
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        place = data.draw(st.sampled_from(sorted(self.held, key=lambda p: (p.file, p.offset))))
+        self.store.release(place)
+        del self.held[place]
+
+    @invariant()
+    def every_frame_is_read_as_it_came(self) -> None:
+        assert {place: self.store.read(place) for place in self.held} == self.held
+
+    @invariant()
+    def memory_is_bounded_and_files_without_frames_go(self) -> None:
+        in_memory = sum(len(data) for place, data in self.held.items() if place.file == 0)
+        assert self.store.memory_bytes == in_memory <= MEMORY
+        in_files = {place.file for place in self.held if place.file}
+        assert self.store.open_files <= len(in_files) + 1, "the newest one may wait for frames"
+
+    def teardown(self) -> None:
+        self.store.close()
+        assert (self.store.memory_bytes, self.store.open_files) == (0, 0)
+
+
+TestFrames = Frames.TestCase

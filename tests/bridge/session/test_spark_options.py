@@ -1,0 +1,35 @@
+"""The settings of a session, merged with the user's."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.bridge.session.spark_options import JVM_OPTIONS, JVM_SETTINGS, spark_options
+from penstock.runtime import ConfigurationError
+
+
+def test_every_jvm_gets_the_options_and_the_users_come_last() -> None:
+    options = spark_options({"spark.executor.extraJavaOptions": "-Xss4m -Dx=1"})
+    for setting in JVM_SETTINGS:
+        words = options[setting].split()
+        assert words[: len(JVM_OPTIONS)] == list(JVM_OPTIONS)
+    assert options["spark.executor.extraJavaOptions"].endswith(" -Xss4m -Dx=1")
+
+
+def test_an_option_that_the_user_gives_too_is_there_once() -> None:
+    options = spark_options({"spark.driver.extraJavaOptions": JVM_OPTIONS[0]})
+    assert options["spark.driver.extraJavaOptions"].split().count(JVM_OPTIONS[0]) == 1
+
+
+def test_what_the_user_sets_wins_and_nothing_else_listens() -> None:
+    assert spark_options()["spark.ui.enabled"] == "false"
+    assert spark_options({"spark.ui.enabled": True, "spark.x": 1})["spark.ui.enabled"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [({"executor.memory": "1g"}, "is no Spark setting"), ({"spark.x": None}, "spark.x=None is not allowed")],
+)
+def test_what_can_not_be_a_setting_is_refused(given: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        spark_options(given)
