@@ -53,8 +53,6 @@ class JobConfig(metaclass=NearestNames):
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier:
             `counts_as_barrier`, or `aborts` as in Flink 1.11 (not with at least once).
-        checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished. Otherwise
-            only the last one of the job is still taken: its sinks commit with it.
         restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
         allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
 
@@ -86,7 +84,6 @@ class JobConfig(metaclass=NearestNames):
     cancellation_timeout: float = 30.0
     step_on: StepOn = "thread"
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
-    checkpoints_after_tasks_finish: bool = True
     restore_from: str | None = None
     allow_non_restored_state: bool = False
 
@@ -98,7 +95,6 @@ class JobConfig(metaclass=NearestNames):
         for name in _COUNTS:
             whole_number(name, getattr(self, name), at_least=1)
         truth("allow_pickle", self.allow_pickle)
-        truth("checkpoints_after_tasks_finish", self.checkpoints_after_tasks_finish)
         _one_of("failover", self.failover, get_args(Failover))
         truth("allow_non_restored_state", self.allow_non_restored_state)
         if self.restore_from is not None and (
@@ -126,7 +122,7 @@ class JobConfig(metaclass=NearestNames):
         """Without alignment Flink 1.11 goes on waiting for channels that have ended: a job never ends."""
         if self.checkpointing is None or self.end_of_partition == "counts_as_barrier":
             return
-        if self.checkpointing.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
+        if self.checkpointing.mode is CheckpointingMode.AT_LEAST_ONCE:
             msg = (
                 "end_of_partition='aborts' with mode='at_least_once': a checkpoint would wait for channels "
                 "that have ended, so none would complete once a subtask has finished; use "

@@ -35,7 +35,6 @@ def test_a_timedelta_is_kept_as_seconds() -> None:
         ("credits", True, "whole number"),
         ("buffer_rows", -5, "at least 1"),
         ("allow_pickle", "no", "True or False"),
-        ("checkpoints_after_tasks_finish", 1, "True or False"),
         ("step_on", "process", "'thread' or 'loop'"),
         ("end_of_partition", "ignored", "'counts_as_barrier' or 'aborts'"),
         ("checkpointing", 5, "Checkpointing(...) or None"),
