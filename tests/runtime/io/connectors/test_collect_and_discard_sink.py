@@ -6,7 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from penstock.runtime.io.connectors import CollectSink, DiscardSink, InMemoryCollector
+from penstock.runtime import CollectSink, DiscardSink, InMemoryCollector
 from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 from penstock.runtime.record.value_codec import ValueCodec

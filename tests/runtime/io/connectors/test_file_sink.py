@@ -7,7 +7,8 @@ import os
 import pytest
 from obstore.store import LocalStore, MemoryStore
 
-from penstock.runtime.io.connectors import ConnectorError, FileSink, PendingFile
+from penstock.runtime import ConnectorError, FileSink
+from penstock.runtime.io.connectors.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.file_source import FileSource
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 from penstock.runtime.operators.protocols import RemovesLeftovers
@@ -24,7 +25,7 @@ class Place:
         self.names = names
 
     def rows(self, read_all):
-        return read_all(FileSource.json_lines(self.directory, **self.options)).rows
+        return read_all(FileSource.json(self.directory, **self.options)).rows
 
 
 @pytest.fixture(params=["disk", "memory store", "local store"])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.runtime import ConnectorError, GeneratorSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors import ConnectorError, GeneratorSource
 from penstock.runtime.operators.protocols import Source
 
 

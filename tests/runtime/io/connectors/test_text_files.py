@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.runtime import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors import BadRecordError, ConnectorError, FileSource, FileSplit
 from penstock.runtime.io.connectors.filesystem import InputFile
 from penstock.runtime.io.connectors.local_files import LocalFileSystem
+from penstock.runtime.io.connectors.splitting import FileSplit
 from penstock.runtime.record.value_codec import ValueCodec
 
 

@@ -1,9 +1,9 @@
 """Checkpoints that fail, and records of which nobody knows whether they are there."""
 
-from coordinator_bench import ALL, COUNT, READ, READS, Run
+from coordinator_setup import ALL, COUNT, READ, READS, Run
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
@@ -36,11 +36,11 @@ def test_a_decline_of_a_checkpoint_whose_record_is_being_written_comes_too_late(
     run = Run()
     run.trigger()
     run.acknowledge(1)
-    assert run.coordinator.history()[0].status is CheckpointStatus.FINALISING
+    assert run.coordinator.history()[0].status is CheckpointStatus.FINALIZING
     assert run.coordinator.decline(1, READ, 1) is MessageOutcome.DUPLICATE
     run.timers.advance(1000)
     run.runner.run_all()
-    assert isinstance(run.answers[0], CheckpointCompleted)
+    assert isinstance(run.answers[0], CheckpointSucceeded)
 
 
 def test_records_are_written_one_after_the_other():

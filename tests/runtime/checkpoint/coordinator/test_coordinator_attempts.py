@@ -1,8 +1,8 @@
 """Checkpoints and attempts: subtasks that finish, attempts that end, ids that go on."""
 
-from coordinator_bench import ALL, COUNT, COUNTS, READ, READS, Run
+from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
 
@@ -133,7 +133,7 @@ def test_a_record_that_is_being_written_when_the_attempt_ends_still_counts():
     run.runner.run_all()
     assert told == [1]
     assert run.gateway.take() == []
-    assert isinstance(run.answers[0], CheckpointCompleted)
+    assert isinstance(run.answers[0], CheckpointSucceeded)
 
 
 def test_ids_go_on_growing_in_the_next_attempt():

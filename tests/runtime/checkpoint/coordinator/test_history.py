@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.runtime.checkpoint.coordinator.checkpoint_history import CheckpointHistory
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
+from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointRecord,
     CheckpointStatus,
@@ -24,6 +27,12 @@ MEASURED = {COUNT: CheckpointMetrics(alignment_duration=0.125, written_bytes=7, 
 
 def record(checkpoint_id: int, status: CheckpointStatus, attempt: int = 1) -> CheckpointRecord:
     return CheckpointRecord(checkpoint_id, attempt, SnapshotKind.CHECKPOINT, status, 10.0 * checkpoint_id)
+
+
+def pending(checkpoint_id: int, attempt: int = 1) -> PendingCheckpoint:
+    barrier = CheckpointBarrier(checkpoint_id, 10.0 * checkpoint_id, CheckpointOptions(), -1)
+    plan, request = CheckpointPlan((), (COUNT,), (COUNT,)), CheckpointRequest(1)
+    return PendingCheckpoint(barrier, plan, request, attempt=attempt, started_at=0.0)
 
 
 def completed(
@@ -90,11 +99,11 @@ def test_one_without_statistics_is_shown_without_rows_and_counted() -> None:
 
 def test_what_still_ran_when_the_job_master_died_has_failed_or_is_not_known() -> None:
     """5 ran then and is retained; 4 may have completed and been let go; nothing as new as 6 has completed."""
-    running, finalising = CheckpointStatus.IN_PROGRESS, CheckpointStatus.FINALISING
+    running, finalizing = CheckpointStatus.IN_PROGRESS, CheckpointStatus.FINALIZING
     records = (
         replace(record(3, CheckpointStatus.FAILED), detail="why"),
         record(4, running),
-        record(5, finalising),
+        record(5, finalizing),
         record(6, running),
     )
     history = recovered(
@@ -140,7 +149,7 @@ def test_counts_never_go_back_whichever_of_the_two_is_newer() -> None:
 def test_a_new_checkpoint_with_the_id_of_a_failed_one_has_its_own_record_and_rows() -> None:
     earlier = EarlierHistory((record(2, CheckpointStatus.IN_PROGRESS),), CoordinatorStatistics(triggered=2))
     history = recovered(completed(1, triggered=1, completed=1), earlier=earlier)
-    history.started(record(2, CheckpointStatus.IN_PROGRESS, attempt=2))
+    history.started(pending(2, attempt=2))
     history.completed(2, 30.0, 1.0, 60)
     assert standing(history) == [(1, 1, "completed"), (2, 1, "failed"), (2, 2, "completed")]
     assert [len(each.subtasks) for each in history.details()] == [1, 0, 0]
@@ -149,7 +158,7 @@ def test_a_new_checkpoint_with_the_id_of_a_failed_one_has_its_own_record_and_row
 
 def test_the_living_know_better_than_the_log_at_later_attempts() -> None:
     history = recovered()
-    history.started(record(1, CheckpointStatus.IN_PROGRESS))
+    history.started(pending(1))
     history.completed(1, 30.0, 1.0, 60)
     before = history.records(), history.counters()
     history.recover((completed(1, triggered=1, completed=1),), 1)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.finalize import finalize
-from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
@@ -99,16 +98,14 @@ class Run:
         self.attempt = 1
         self.log.begin_attempt(self.clock.now())
         self.coordinator = CheckpointCoordinator(
-            CoordinatorParts(
-                self.config,
-                CheckpointPlanner(word_count()),
-                self.gateway,
-                CheckpointFiles(self.storage, self.paths, self.runner),
-                self.write,
-                clock=self.clock,
-                timers=self.timers,
-                runner=self.runner,
-            )
+            self.config,
+            CheckpointPlanner(word_count()),
+            self.gateway,
+            CheckpointFiles(self.storage, self.paths, self.runner),
+            self.write,
+            clock=self.clock,
+            timers=self.timers,
+            runner=self.runner,
         )
         self.begin(1)
         if start:

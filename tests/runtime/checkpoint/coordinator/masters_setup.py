@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.finalize import finalize
-from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
@@ -103,26 +103,28 @@ class World:
             OperatorCoordinatorHolder(n, 1, lambda _, c=c: c, self, self.runner, self.fail_job)
             for n, c in self.coordinators.items()
         ]
+        self.operator_coordinators = OperatorCoordinators(self.holders)
         vertices = tuple(
             JobVertex(name, (OperatorSpec(name, name, None, source=object()),), 1) for name in ("a", "b")
         )
         self.coordinator = CheckpointCoordinator(
-            CoordinatorParts(
-                Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
-                CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, edges))),
-                self,
-                CheckpointFiles(self.storage, self.paths, self.runner),
-                lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
-                clock=self.clock,
-                timers=self.timers,
-                runner=self.runner,
-                hooks=self.hooks,
-                coordinators=OperatorCoordinators(self.holders),
-            )
+            Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
+            CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, edges))),
+            self,
+            CheckpointFiles(self.storage, self.paths, self.runner),
+            lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
+            clock=self.clock,
+            timers=self.timers,
+            runner=self.runner,
+            hooks=self.hooks,
+            coordinators=self.operator_coordinators,
         )
         self.store = CompletedCheckpointStore(1, may_delete=self.paths.may_delete)
         self.coordinator.begin_attempt(1, self.store, -1)
         self.coordinator.started()
+
+    def restore(self, checkpoint):
+        restore_masters(self.hooks, self.operator_coordinators, checkpoint)
 
     def trigger(self, subtasks, barrier):
         shut = [holder.operator_id for holder in self.holders if holder.statistics().is_shut]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trigger_bench import A, B, World
+from masters_setup import A, B, World
 
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.hooks.master_hooks import UnmatchedMasterStateError
 from penstock.runtime.graph.job_graph import (
     JobEdge,
@@ -39,13 +39,13 @@ def test_states_of_hooks_and_coordinators_are_in_the_metadata_and_come_back():
     assert [state.identifier for state in stored.master_states] == ["outside"]
     assert stored.size == sum(len(s) for s in (b"state of a", b"state of b", stored.master_states[0].data))
     again = World(hooks={"outside": {}, "new": {}})
-    again.coordinator.restore(stored)
+    again.restore(stored)
     again.runner.run_all()
     assert again.hooks._hooks["outside"]._hook.restored == [(1, ("file", 7))]
     assert again.hooks._hooks["new"]._hook.restored == [(1, None)]
     assert again.coordinators["b"].restored == [(1, b"state of b")]
     with pytest.raises(UnmatchedMasterStateError, match="hooks outside, which the job does not have any"):
-        World().coordinator.restore(stored)
+        World().restore(stored)
 
 
 def test_whoever_reaches_the_end_of_its_data_during_the_start_is_told_with_the_sources():
@@ -79,7 +79,7 @@ def test_a_start_that_fails_is_given_up_and_leaves_no_valve_shut(failing):
     world.hooks._hooks["outside"]._hook.error = None
     world.ask()
     world.acknowledge(2)
-    assert isinstance(world.answers[-1], CheckpointCompleted)
+    assert isinstance(world.answers[-1], CheckpointSucceeded)
 
 
 def test_a_request_waits_while_another_one_is_being_started():
@@ -136,7 +136,7 @@ def test_an_answer_of_a_hook_that_comes_too_late_does_not_count_for_the_next_che
     world.runner.run_next()
     assert world.take() == [("hook outside", 2), ("trigger", 2)]
     world.acknowledge(2)
-    assert isinstance(world.answers[-1], CheckpointCompleted)
+    assert isinstance(world.answers[-1], CheckpointSucceeded)
 
 
 def test_a_new_attempt_forgets_what_was_being_started():
@@ -146,7 +146,7 @@ def test_a_new_attempt_forgets_what_was_being_started():
     late = world.coordinators["a"].open[0]
     world.coordinator.end_attempt(Reason.JOB_FAILURE, "b[0] failed")
     world.coordinator.begin_attempt(2, world.store, -1)
-    world.coordinator.restore(None)
+    world.restore(None)
     assert not world.coordinator.is_triggering
     world.coordinators["a"].is_slow = False
     world.coordinator.started()
