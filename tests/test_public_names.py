@@ -118,7 +118,7 @@ def test_a_handle_of_a_subtask_loads_nothing_that_runs_one() -> None:
     assert not running & loaded
 
 
-def test_a_sink_of_json_lines_loads_no_source_and_no_parquet() -> None:
+def test_a_sink_of_json_loads_no_source_and_no_parquet() -> None:
     statement = "from penstock.runtime import FileSink; FileSink.json('/out'); import sys"
     loaded = loaded_after(f"{statement}; assert 'pyarrow.parquet' not in sys.modules")
     assert "penstock.runtime.io.connectors.file_sink" in loaded

@@ -376,7 +376,7 @@ def text(env: StreamEnvironment, world: Placed) -> None:
 
 
 def json_lines(env: StreamEnvironment, world: Placed) -> None:
-    source = FileSource.json_lines(f"{ROOT}/in/lines-*.jsonl", on_error="dead_letter", filesystem=world)
+    source = FileSource.json(f"{ROOT}/in/lines-*.jsonl", on_error="dead_letter", filesystem=world)
     stream = env.from_source("files", Slowly(source))
     stream.sink("out", FileSink.csv(f"{ROOT}/out", columns=["n", "word", "price"], filesystem=world))
     stream.dead_letters().map(lambda dead: [dead.record, dead.origin]).sink("dead", out(world, "out/dead"))
@@ -403,7 +403,7 @@ def parquet_arrow(env: StreamEnvironment, world: Placed) -> None:
 
 
 def requested(env: StreamEnvironment, world: Placed) -> None:
-    source = FileSource.json_lines(f"{ROOT}/in/small-*.jsonl", filesystem=world)
+    source = FileSource.json(f"{ROOT}/in/small-*.jsonl", filesystem=world)
     env.from_source("files", OnRequest(Slowly(source))).sink("out", out(world))
 
 
@@ -468,7 +468,7 @@ class Counted(KeyedProcessFunction[Any, Any, Any]):
 
 def in_flight_rows(env: StreamEnvironment, world: Placed) -> None:
     """Rows of many kinds on keyed exchanges; dead letters go by one of their own."""
-    source = FileSource.json_lines(f"{ROOT}/in/lines-*.jsonl", on_error="dead_letter", filesystem=world)
+    source = FileSource.json(f"{ROOT}/in/lines-*.jsonl", on_error="dead_letter", filesystem=world)
     stream = env.from_source("files", Slowly(source))
     stamps = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda order: order.number)
     orders = stream.map(order_of, id="order").assign_timestamps_and_watermarks(stamps)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from penstock.runtime.io.connectors.arrow_rows import rows_of
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.permit import CommitPermit
@@ -74,7 +75,7 @@ class InMemoryCollector:
 
 
 @dataclass(frozen=True)
-class CollectSink:
+class CollectSink(metaclass=NearestNames):
     """A sink that hands committed rows to a collector; Arrow batches become dicts.
 
     Attributes:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.permit import CommitPermit
 
 
 @dataclass(frozen=True)
-class DiscardSink:
+class DiscardSink(metaclass=NearestNames):
     """A sink that keeps nothing."""
 
     def writer(self, context: ConnectorContext) -> DiscardWriter:

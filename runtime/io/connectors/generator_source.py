@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.errors import ConnectorError
 from penstock.runtime.io.connectors.index_range import IndexRange, index_splits
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import RowBatch
@@ -28,7 +29,7 @@ _SHORTEST_WAIT: Final = 0.01
 
 
 @dataclass(frozen=True)
-class GeneratorSource(Generic[T]):
+class GeneratorSource(Generic[T], metaclass=NearestNames):
     """A source whose record `i` is `function(i)`.
 
     Attributes:

@@ -25,7 +25,7 @@ class Place:
         self.names = names
 
     def rows(self, read_all):
-        return read_all(FileSource.json_lines(self.directory, **self.options)).rows
+        return read_all(FileSource.json(self.directory, **self.options)).rows
 
 
 @pytest.fixture(params=["disk", "memory store", "local store"])

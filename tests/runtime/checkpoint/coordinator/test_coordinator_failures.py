@@ -1,6 +1,6 @@
 """Checkpoints that fail, and records of which nobody knows whether they are there."""
 
-from coordinator_bench import ALL, COUNT, READ, READS, Run
+from coordinator_setup import ALL, COUNT, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded

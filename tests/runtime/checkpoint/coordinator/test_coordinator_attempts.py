@@ -1,6 +1,6 @@
 """Checkpoints and attempts: subtasks that finish, attempts that end, ids that go on."""
 
-from coordinator_bench import ALL, COUNT, COUNTS, READ, READS, Run
+from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason

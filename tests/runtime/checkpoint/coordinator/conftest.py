@@ -1,4 +1,4 @@
-"""Makes the benches importable that lie beside this file."""
+"""Makes the set-ups beside this file importable."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trigger_bench import A, B, World
+from masters_setup import A, B, World
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.checkpoint.hooks.master_hooks import UnmatchedMasterStateError

@@ -1,7 +1,7 @@
 """Which files and checkpoints go, and which stay, as others complete."""
 
 import pytest
-from coordinator_bench import ALL, COUNT, COUNTS, READ, READS, Run
+from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.record.elements import SnapshotKind
