@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import lazy_loader
 
@@ -31,10 +31,8 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches  # only for a mistake
 
-    names = list(known)
-    plain = {known.replace("_", "").lower(): known for known in reversed(names)}
-    near = plain.get(name.replace("_", "").lower()) or next(iter(get_close_matches(name, names, n=1)), None)
-    return f"; did you mean {near!r}?" if near else ""
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def unknown_attribute(owner: object, name: str) -> AttributeError:
@@ -44,32 +42,31 @@ def unknown_attribute(owner: object, name: str) -> AttributeError:
 
     Example:
         >>> str(unknown_attribute(dict, "form_keys"))
-        "dict has no 'form_keys'; did you mean 'fromkeys'?"
+        "type object 'dict' has no attribute 'form_keys'; did you mean 'fromkeys'?"
     """
     is_class = inspect.isclass(owner)
-    cls = owner if is_class else type(owner)
-    shown = getattr(cls, "__name__", "")
-    if name.startswith("_"):
-        message = f"{shown} has no {name!r}"
-    else:
-        hint = nearest_name(name, [known for known in dir(cls) if not known.startswith("_")])
-        message = f"{shown} has no {name!r}{hint}"
-    return AttributeError(message, name=name, obj=owner)
+    cls: type = owner if is_class else type(owner)  # type: ignore[assignment]
+    what = f"type object {cls.__name__!r}" if is_class else f"{cls.__name__!r} object"
+    message = f"{what} has no attribute {name!r}"
+    if not name.startswith("_"):
+        known = [other for other in dir(cls) if not other.startswith("_")]
+        message += nearest_name(name, known) if name not in known else " yet"
+    return AttributeError(message)  # given name and object, Python's traceback would add a hint of its own
 
 
-def check_keywords(call: str, given: Iterable[str], known: Iterable[str]) -> None:
+def check_keywords(call: str, given: Iterable[str], known: Iterable[str] | None) -> None:
     """Refuse a keyword argument that a call does not have.
 
     Args:
-        call: The call, for the message.
-        given: The keywords that were given.
-        known: The keywords that there are.
+        call: Named in the message.
+        given: The keywords of this call.
+        known: The keywords that it takes; `None` stands for any.
 
     Raises:
         ConfigurationError: Names the unknown keyword and the nearest known one.
     """
     for name in given:
-        if name not in known:
+        if known is not None and name not in known:
             msg = f"{call} has no argument {name!r}{nearest_name(name, known)}"
             raise ConfigurationError(msg)
 
@@ -95,10 +92,12 @@ def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def keywords_of(function: Callable[..., object]) -> tuple[str, ...]:
-    """The names that a function takes as keywords."""
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
+    """The names that a function takes as keywords; `None` when it takes any."""
     parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return None
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
 
 
@@ -118,11 +117,11 @@ class NearestNames(type):
         >>> Window.tumblin()
         Traceback (most recent call last):
         ...
-        AttributeError: Window has no 'tumblin'; did you mean 'tumbling'?
+        AttributeError: type object 'Window' has no attribute 'tumblin'; did you mean 'tumbling'?
         >>> Window.of_size(1)
         Traceback (most recent call last):
         ...
-        AttributeError: Window has no 'of_size': it is called 'tumbling'
+        AttributeError: type object 'Window' has no attribute 'of_size': it is called 'tumbling'
         >>> Window(sise=1)
         Traceback (most recent call last):
         ...
@@ -135,15 +134,34 @@ class NearestNames(type):
             """Explain what the class does not have."""
             renamed = cls.__dict__.get("_renamed", {})
             if name in renamed:
-                msg = f"{cls.__name__} has no {name!r}: it is called {renamed[name]!r}"
-                raise AttributeError(msg, name=name, obj=cls)
+                here = f"type object {cls.__name__!r} has no attribute {name!r}"
+                msg = f"{here}: it is called {renamed[name]!r}"
+                raise AttributeError(msg)
             raise unknown_attribute(cls, name)
+
+        @property
+        def __signature__(cls) -> inspect.Signature:
+            """The constructor's; `inspect` would take that of `__call__` below."""
+            signature = inspect.signature(cls.__init__)
+            return signature.replace(parameters=list(signature.parameters.values())[1:])
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             """Make an object, unless a keyword is unknown."""
             if kwargs:
                 check_keywords(cls.__name__, kwargs, keywords_of(cls.__init__))
             return super().__call__(*args, **kwargs)
+
+
+class NearestMembers:
+    """Base of classes whose objects answer a misspelt member. Reading their members costs a little more."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker goes on refusing unknown names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Explain what the object does not have."""
+            raise unknown_attribute(self, name)
 
 
 def public_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

@@ -90,7 +90,7 @@ def test_public_names_are_listed_for_completion(package: ModuleType) -> None:
 
 def test_importing_a_package_loads_none_of_its_parts() -> None:
     loaded = loaded_after("import penstock.actors; import penstock.bridge")
-    names = {f"penstock.runtime.{module}" for module in ("errors", "lazy_names", "misspelt_names")}
+    names = {f"penstock.runtime.{module}" for module in ("errors", "misspelt_names")}
     assert loaded == {"penstock", "penstock.actors", "penstock.bridge", "penstock.runtime", *names}
 
 
@@ -118,7 +118,7 @@ def test_a_handle_of_a_subtask_loads_nothing_that_runs_one() -> None:
     assert not running & loaded
 
 
-def test_a_sink_of_json_lines_loads_no_source_and_no_parquet() -> None:
+def test_a_sink_of_json_loads_no_source_and_no_parquet() -> None:
     statement = "from penstock.runtime import FileSink; FileSink.json('/out'); import sys"
     loaded = loaded_after(f"{statement}; assert 'pyarrow.parquet' not in sys.modules")
     assert "penstock.runtime.io.connectors.file_sink" in loaded

@@ -64,9 +64,7 @@ def assemble(
         graph=graph,
         gateway=around.gateway,
         ledger=ledger,
-        planner=CheckpointPlanner(
-            graph, checkpoints_after_tasks_finish=config.checkpoints_after_tasks_finish
-        ),
+        planner=CheckpointPlanner(graph),
         regions_of=regions_of if config.failover == "region" else lambda graph: {},
         restart=restart_strategy(config.restart_or_default, job_id),
         clock=around.clock,

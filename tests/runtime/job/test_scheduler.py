@@ -202,23 +202,6 @@ def test_checkpoints_go_on_after_a_source_has_finished():
     assert run.scheduler.statistics().subtasks[READS[1]] is SubtaskStatus.FINISHED
 
 
-def test_where_checkpoints_stop_with_the_first_finished_subtask_the_last_one_is_taken_all_the_same():
-    run = Run(job={"checkpoints_after_tasks_finish": False}).start()
-    run.checkpoint()
-    run.scheduler.on_subtask_finished(1, READ)
-    run.timers.advance(30)
-    assert len(run.cluster.barriers) == 1, "no periodic one any more"
-    for subtask in ALL[1:]:
-        run.scheduler.on_end_of_data(1, subtask)
-    assert len(run.cluster.barriers) == 2, "whoever is left waits for it"
-    run.acknowledge(2, ALL[1:])
-    run.runner.run_all()
-    for subtask in ALL[1:]:
-        run.scheduler.on_subtask_finished(1, subtask)
-    run.runner.run_all()
-    assert run.state is JobState.FINISHED
-
-
 def test_a_request_is_answered_with_its_checkpoint():
     run = Run().start()
     answers = []

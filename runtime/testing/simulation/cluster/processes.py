@@ -143,7 +143,8 @@ class MasterProcesses:
             if self._refuses_next_deployment and not self._world.is_calm:
                 self._refuses_next_deployment = False
                 return Raised(FailureCause("the cluster has no room"))
-            return called.deploy(role, descriptor, self._master)
+            received = self._master.job.received_task(descriptor, called.before_effect)
+            return called.deploy(role, received, self._master)
 
         self._call(process, f"deploy {role}", act, reply)
 

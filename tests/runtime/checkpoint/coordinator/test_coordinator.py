@@ -1,6 +1,6 @@
 """How checkpoints start, complete, expire and are asked for; and messages that do not count."""
 
-from coordinator_bench import ALL, COUNT, READ, READS, Run
+from coordinator_setup import ALL, COUNT, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
