@@ -17,7 +17,6 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
 from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
 from penstock.runtime.execution.control_receiver import ControlReceiver
-from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
 from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl
@@ -147,21 +146,6 @@ def take_frames_of_other_attempts(patch: pytest.MonkeyPatch) -> None:
         return fit(self, token, attempt if held is None else held.attempt)
 
     patch.setattr(RoleHolder, "fit", any_attempt)
-
-
-def give_credit_for_what_is_not_consumed(patch: pytest.MonkeyPatch) -> None:
-    wait = Deliveries.wait
-
-    def answer_at_once(
-        self: Deliveries, channel: int, next_number: int, answer: Callable[[DeliveryAnswer], None]
-    ) -> bool:
-        if wait(self, channel, next_number, lambda given: None):
-            answer(DeliveryAnswer.CONSUMED)
-            return True
-        answer(DeliveryAnswer.CONSUMED)
-        return False
-
-    patch.setattr(Deliveries, "wait", answer_at_once)
 
 
 def send_events_past_triggers(patch: pytest.MonkeyPatch) -> None:
