@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from penstock.actors.client.job_handle import RayJobHandle as RayJobHandle
     from penstock.actors.client.jobs import job as job
     from penstock.actors.client.logs import LogLine as LogLine
-    from penstock.actors.shared.fault_injection import JobMasterProcess as JobMasterProcess
-    from penstock.actors.shared.fault_injection import SubtaskProcess as SubtaskProcess
     from penstock.actors.shared.fault_injection import kill_process as kill_process
+    from penstock.actors.shared.job_report import JobMasterProcess as JobMasterProcess
     from penstock.actors.shared.job_report import JobReport as JobReport
     from penstock.actors.shared.job_report import OperatorInfo as OperatorInfo
+    from penstock.actors.shared.job_report import SubtaskProcess as SubtaskProcess
 
 #: Where each public name is; the imports above say the same to type checkers.
 _HOME: Final = {
-    "JobMasterProcess": "shared.fault_injection",
+    "JobMasterProcess": "shared.job_report",
     "JobReport": "shared.job_report",
     "LogLine": "client.logs",
     "OperatorInfo": "shared.job_report",
     "RayCollector": "client.collect",
     "RayExecutor": "client.executor",
     "RayJobHandle": "client.job_handle",
-    "SubtaskProcess": "shared.fault_injection",
+    "SubtaskProcess": "shared.job_report",
     "job": "client.jobs",
     "kill_process": "shared.fault_injection",
     "start_local": "client.cluster",

@@ -70,7 +70,9 @@ def wait_for_hand_over(job: JobHandle, timeout: float | timedelta | None = None)
     while True:
         status = handle.status()
         if status is JobStatus.FAILED:
-            msg = f"job {handle.job_id} failed before all rows were handed over: {handle.report().failure}"
+            failure = handle.report().failure
+            why = "" if failure is None else f": {failure.root}"
+            msg = f"job {handle.job_id} failed before all rows were handed over{why}"
             raise JobFailedError(msg)
         found = hand_over_statistics(job)
         # Readers start their depots when they are opened, so a job that runs has all of them, if any.

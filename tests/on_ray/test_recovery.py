@@ -45,7 +45,7 @@ def test_a_killed_subtask_costs_nothing(tmp_path: Path, vertex: str) -> None:
     assert hidden_files(tmp_path / "out") == []
     assert (result.statistics.restarts, result.statistics.attempt) == (1, 2)
     assert result.statistics.completed_checkpoints > before.statistics.completed_checkpoints
-    assert any(f"pid {killed}" in step for step in job.report().history)
+    assert any(f"pid {killed}" in step.cause for step in job.report().transitions)
 
 
 def test_a_kill_before_the_first_checkpoint_starts_from_the_beginning(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     assert result.statistics.completed_checkpoints >= 2
     report = job.report()
     assert report.failure is None, "it has recovered"
-    assert ["no luck with" in failure for failure in report.failures] == [True]
-    history = "\n".join(report.history)
+    assert ["no luck with" in str(failure.root) for failure in report.failures] == [True]
+    history = "\n".join(step.cause for step in report.transitions)
     assert "no luck with" in history
     assert "test_recovery.py" in history
 
