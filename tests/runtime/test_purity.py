@@ -29,6 +29,10 @@ ALSO_ALLOWED = {
     "runtime/operators/failure.py": {"traceback"},  # puts the user's traceback into the error
     "runtime/record/class_directory.py": {"importlib", "sys"},  # finds the user's class of a decoded value
     "runtime/record/pickle_fallback.py": {"io", "pickle"},  # the codec's last resort
+    # finds calls of clocks and of randomness in the code of users' functions
+    "runtime/testing/simulation/user_graph/uncontrolled.py": {"dis"},
+    # copies users' objects for each process, as the cluster does
+    "runtime/testing/simulation/user_graph/packing.py": {"io", "pickle"},
     # the simulation as a program: prints, spreads seeds over processes, says how long they took
     "runtime/testing/simulation/__main__.py": {"argparse", "concurrent.futures", "os", "sys", "time"},
 }
