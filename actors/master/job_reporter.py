@@ -13,6 +13,7 @@ from penstock.actors.shared.fault_injection import JobMasterProcess, SubtaskProc
 from penstock.actors.shared.job_report import JobReport, OperatorInfo, operators_of
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.describe import describe
+from penstock.runtime.graph.graph_info import graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.job.job_state import JobState, Transition
@@ -105,7 +106,7 @@ class JobReporter:
 
     def _describe_graph(self, job: JobGraph) -> None:
         self._described = job
-        self._graph = describe(job)
+        self._graph = describe(graph_info(job))
         self._operators_of_job = operators_of(job)
 
     def carry_on(self, earlier: JobReport) -> None:
@@ -177,7 +178,7 @@ class JobReporter:
             return None
         if self._scheduler.graph is not self._described:  # it was rescaled
             self._describe_graph(self._scheduler.graph)
-        seen = self._scheduler.status()
+        seen = self._scheduler.statistics()
         if seen.warning is not None:
             self._warn(seen.warning)
         return seen
@@ -248,7 +249,7 @@ class JobReporter:
         earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
         if self._scheduler is None:
             return replace(earlier, status=status)
-        seen = self._scheduler.status()
+        seen = self._scheduler.statistics()
         checkpoints = seen.checkpoints
         known = _known_id(checkpoints)
         counted = CoordinatorStatistics() if checkpoints is None else checkpoints

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
-    CheckpointCompleted,
     CheckpointFailed,
+    CheckpointSucceeded,
 )
 from penstock.runtime.errors import SavepointError, SavepointStillNeededWarning
 from penstock.runtime.graph.job_handle import JobStatus
@@ -46,7 +46,7 @@ SavepointAnswer: TypeAlias = SavepointTaken | SavepointRefused
 
 def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAnswer:
     """The coordinator's answer in the words of the JobMaster."""
-    if isinstance(answer, CheckpointCompleted):
+    if isinstance(answer, CheckpointSucceeded):
         return SavepointTaken(snapshot_url(answer.checkpoint, storage_url), answer.still_needed)
     return SavepointRefused(refusal_text(answer))
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex
-from penstock.runtime.user_location import function_name
+from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, VertexInfo
 
 
-def describe(job: JobGraph) -> str:
+def describe(graph: GraphInfo) -> str:
     """Draw a job graph.
 
     Example:
-        >>> from penstock.runtime.graph.job_graph import OperatorSpec, Partitioner, Partitioning
-        >>> read = JobVertex("lines", (OperatorSpec("lines", "source", None),), 2)
-        >>> count = JobVertex("count", (OperatorSpec("count", "reduce(add)", None),), 4)
-        >>> edge = JobEdge("lines", "lines", None, "count", 0, Partitioner(Partitioning.KEY_GROUP, hash))
-        >>> print(describe(JobGraph("words", (read, count), (edge,))))
+        >>> from penstock.runtime.graph.graph_info import OperatorInfo
+        >>> read = VertexInfo("lines", 2, 128, (OperatorInfo("lines", "source", "lines", 2),))
+        >>> count = VertexInfo("count", 4, 128, (OperatorInfo("count", "reduce(add)", "count", 4),))
+        >>> edge = EdgeInfo("lines", "count", "key_group", key="hash")
+        >>> print(describe(GraphInfo("words", (read, count), (edge,))))
         words: 2 vertices, 6 subtasks
         <BLANKLINE>
           +---------------+
@@ -35,28 +34,28 @@ def describe(job: JobGraph) -> str:
           | count  reduce(add) |
           +--------------------+
     """
-    subtasks = sum(vertex.parallelism for vertex in job.vertices)
-    lines = [f"{job.name}: {_count(len(job.vertices), 'vertex', 'vertices')}, {_subtasks(subtasks)}", ""]
-    for vertex, following in zip(job.vertices, [*job.vertices[1:], None], strict=True):
+    subtasks = sum(vertex.parallelism for vertex in graph.vertices)
+    lines = [f"{graph.name}: {_count(len(graph.vertices), 'vertex', 'vertices')}, {_subtasks(subtasks)}", ""]
+    for vertex, following in zip(graph.vertices, [*graph.vertices[1:], None], strict=True):
         lines += _box(vertex)
-        leaving = [edge for edge in job.edges if edge.source_vertex == vertex.id]
-        if _is_a_line(job, leaving, following):
+        leaving = [edge for edge in graph.edges if edge.source == vertex.id]
+        if _is_a_line(graph, leaving, following):
             lines += ["    |", f"    | {_partitioning(leaving[0])}", "    v"]
         else:
-            lines += [f"    +--> {edge.target_vertex}  ({_label(edge)})" for edge in leaving]
+            lines += [f"    +--> {edge.target}  ({_label(edge)})" for edge in leaving]
             lines += [""] if following is not None else []
     return "\n".join(f"  {line}" if line and i else line for i, line in enumerate(lines))
 
 
-def _is_a_line(job: JobGraph, leaving: list[JobEdge], following: JobVertex | None) -> bool:
+def _is_a_line(graph: GraphInfo, leaving: list[EdgeInfo], following: VertexInfo | None) -> bool:
     """Whether an arrow straight down says everything about what leaves a vertex."""
-    if following is None or len(leaving) != 1 or leaving[0].tag is not None:
+    if following is None or len(leaving) != 1 or leaving[0].side_output is not None:
         return False
-    entering = sum(edge.target_vertex == following.id for edge in job.edges)
-    return leaving[0].target_vertex == following.id and entering == 1
+    entering = sum(edge.target == following.id for edge in graph.edges)
+    return leaving[0].target == following.id and entering == 1
 
 
-def _box(vertex: JobVertex) -> Iterator[str]:
+def _box(vertex: VertexInfo) -> Iterator[str]:
     """The vertex with one line an operator."""
     head = _subtasks(vertex.parallelism)
     for amount, what in ((vertex.num_cpus, "CPU"), (vertex.num_gpus, "GPU")):
@@ -71,17 +70,15 @@ def _box(vertex: JobVertex) -> Iterator[str]:
     yield rule
 
 
-def _label(edge: JobEdge) -> str:
+def _label(edge: EdgeInfo) -> str:
     """An edge where its ends are not next to each other."""
-    if edge.tag is not None:
-        return f"{_partitioning(edge)}, side output {edge.tag!r} of {edge.source_operator}"
+    if edge.side_output is not None:
+        return f"{_partitioning(edge)}, side output {edge.side_output!r} of {edge.source_operator}"
     return _partitioning(edge)
 
 
-def _partitioning(edge: JobEdge) -> str:
-    selector = edge.partitioner.key_selector
-    name = edge.partitioner.partitioning.value
-    return name if selector is None else f"{name} by {function_name(selector)}"
+def _partitioning(edge: EdgeInfo) -> str:
+    return edge.partitioning if edge.key is None else f"{edge.partitioning} by {edge.key}"
 
 
 def _subtasks(number: int) -> str:

@@ -16,6 +16,7 @@ from penstock.runtime.job.failure import FailureCause, FailureHistory
 from penstock.runtime.job.job_ledger import AttemptStart, JobLedger
 from penstock.runtime.job.job_state import JobState, Transition, TransitionHistory
 from penstock.runtime.job.regions import Region
+from penstock.runtime.job.rescale_history import RescaleHistory
 from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.restore.state_assignment import unknown_operators
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
@@ -105,6 +106,7 @@ class JobContext:
         self.deployment_timeout = deployment_timeout
         self.failures = FailureHistory()
         self.transitions = TransitionHistory()
+        self.rescales = RescaleHistory()
         self.state: State = created(self)
         self._deploying = deploying
         self._running = running

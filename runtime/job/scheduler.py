@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, OnAnswer
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
@@ -272,6 +272,7 @@ class JobScheduler:
             is_fenced=job.is_fenced,
             failures=job.failures.records(),
             transitions=job.transitions.transitions(),
+            rescales=job.rescales.records(),
             subtasks=dict(job.planner.status),
             checkpoints=None if coordinator is None else coordinator.statistics(),
             checkpoint_history=() if coordinator is None else coordinator.history(),
@@ -281,10 +282,6 @@ class JobScheduler:
             stale_events=self._stale,
             ignored_events=self._ignored,
         )
-
-    def status(self) -> SchedulerStatistics:
-        """The same as `statistics`, by the name that users know."""
-        return self.statistics()
 
     def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:
         current = self._job.attempt if subtask is None else self._job.attempt_of(subtask)

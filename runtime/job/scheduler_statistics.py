@@ -9,6 +9,7 @@ from typing import Any
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.job.failure import FailureRecord
 from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
@@ -28,6 +29,7 @@ class SchedulerStatistics:
         is_fenced: Another JobMaster owns the job; this is the last that was known here.
         failures: Why attempts failed, oldest first.
         transitions: The way of the job, oldest first.
+        rescales: Changes of the parallelism, oldest first.
         subtasks: How far each subtask is.
         checkpoints: Counters; `None` without checkpointing.
         checkpoint_history: The last checkpoints, oldest first.
@@ -46,6 +48,7 @@ class SchedulerStatistics:
     is_fenced: bool = False
     failures: tuple[FailureRecord, ...] = ()
     transitions: tuple[Transition, ...] = ()
+    rescales: tuple[RescaleRecord, ...] = ()
     subtasks: Mapping[SubtaskId, SubtaskStatus] = field(default_factory=dict)
     checkpoints: CoordinatorStatistics | None = None
     checkpoint_history: tuple[CheckpointRecord, ...] = ()
@@ -71,6 +74,7 @@ class SchedulerStatistics:
             "is_fenced": self.is_fenced,
             "failures": [failure.to_dict() for failure in self.failures],
             "transitions": [transition.to_dict() for transition in self.transitions],
+            "rescales": [record.to_dict() for record in self.rescales],
             "subtasks": [[s.vertex, s.index, status.value] for s, status in self.subtasks.items()],
             "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
             "checkpoint_history": [record.to_dict() for record in self.checkpoint_history],
@@ -95,6 +99,7 @@ class SchedulerStatistics:
                 "state": JobState(data["state"]),
                 "failures": tuple(map(FailureRecord.from_dict, data["failures"])),
                 "transitions": tuple(map(Transition.from_dict, data["transitions"])),
+                "rescales": tuple(map(RescaleRecord.from_dict, data["rescales"])),
                 "subtasks": {SubtaskId(v, i): SubtaskStatus(s) for v, i, s in data["subtasks"]},
                 "checkpoints": None if checkpoints is None else CoordinatorStatistics(**checkpoints),
                 "checkpoint_history": tuple(map(CheckpointRecord.from_dict, data["checkpoint_history"])),

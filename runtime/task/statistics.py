@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -38,3 +39,28 @@ class SubtaskStatistics:
     operators: Mapping[str, OperatorStatistics] = field(default_factory=dict)
     checkpoints: SubtaskCheckpointStatistics | None = None
     reordered_elements: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SubtaskStatistics:
+        """The counters that `to_dict` gave.
+
+        Example:
+            >>> counters = SubtaskStatistics(10, 9, 80, 1, 0.5, 0.0, 0, 0, {"map": OperatorStatistics(10, 9)})
+            >>> SubtaskStatistics.from_dict(counters.to_dict()) == counters
+            True
+        """
+        operators = {
+            operator: OperatorStatistics(**counters) for operator, counters in data["operators"].items()
+        }
+        checkpoints = data["checkpoints"]
+        return cls(
+            **{
+                **data,
+                "operators": operators,
+                "checkpoints": None if checkpoints is None else SubtaskCheckpointStatistics(**checkpoints),
+            }
+        )

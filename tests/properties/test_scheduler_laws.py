@@ -173,14 +173,14 @@ def test_laws_hold_under_any_events(events: list[Any]) -> None:
     world.scheduler.start()
     for event in events:
         world.do(event)
-        status = world.scheduler.status()
+        status = world.scheduler.statistics()
         assert len(world.ended) == status.state.is_terminal
         assert all(
             earlier.target is later.source
             for earlier, later in zip(status.transitions, status.transitions[1:], strict=False)
         )
     world.settle()
-    status = world.scheduler.status()
+    status = world.scheduler.statistics()
     assert [status.state] == world.ended, "every job comes to an end, once"
     assert len(world.deployed) <= RESTARTS + 1, "no crash loop is longer than allowed"
     assert len(world.answers) == world.asked, "every request is answered"

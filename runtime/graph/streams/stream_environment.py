@@ -16,19 +16,21 @@ from penstock.runtime.graph.chaining import build_job_graph
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.executor import Executor, find_executor
+from penstock.runtime.graph.graph_info import graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobHandle, JobResult
 from penstock.runtime.graph.streams.checked_call import checked_call, refuse
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions, check_parallelism
+from penstock.runtime.misspelt_names import NearestMembers
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.user_location import user_location
 
 T = TypeVar("T")
 
 
-class StreamEnvironment:
+class StreamEnvironment(NearestMembers):
     """Makes the streams of one job and runs it.
 
     Args:
@@ -180,7 +182,7 @@ class StreamEnvironment:
 
     def describe(self) -> str:
         """The job graph as a picture in plain text."""
-        return describe(self.build())
+        return describe(graph_info(self.build()))
 
     def submit(
         self,

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.job.rescale_request import (
     RescaleAnswer,
     RescaleRefused,
@@ -53,6 +54,9 @@ class Rescaling(State):
         """Take a checkpoint."""
         coordinator = self.job.coordinator
         assert coordinator is not None, "a job without checkpoints can't be rescaled"
+        wanted, job = self._request.parallelism, self.job
+        before = {vertex: job.graph.job.vertex(vertex).parallelism for vertex in wanted}
+        job.rescales.begin(RescaleRecord(job.clock.now(), job.attempt, before, dict(wanted)))
         # None but this one: in-flight data of an unaligned checkpoint fits only the old parallelism.
         coordinator.stop_periodic()
         coordinator.trigger(urgent=True, aligned=True, on_answer=self._on_checkpoint)
@@ -94,12 +98,13 @@ class Rescaling(State):
         job = self.job
         if job.state is not self:
             return
-        if not isinstance(answer, CheckpointCompleted):
+        if not isinstance(answer, CheckpointSucceeded):
             why = f"its checkpoint failed: {answer.detail or answer.reason.value}"
             self._answer(RescaleRefused(why))
             job.enter(job.running(self._reported), f"it was not rescaled: {why}")
             return
         self._stopping = True
+        job.rescales.checkpoint_completed(answer.checkpoint.checkpoint_id)
         job.end_checkpoints("the job is rescaled")
         job.gateway.stop_all(job.attempt)
         job.when_log_is_known(self._on_log_known)
@@ -119,4 +124,6 @@ class Rescaling(State):
     def _answer(self, answer: RescaleAnswer) -> None:
         if not self._answered:
             self._answered = True
+            failure = answer.why if isinstance(answer, RescaleRefused) else ""
+            self.job.rescales.end(self.job.clock.now(), failure)
             self._request.on_answer(answer)

@@ -110,7 +110,7 @@ class SimulatedRun:
 
     def statuses(self) -> list[SchedulerStatistics]:
         """What the last JobMaster of each job knows."""
-        return [control.masters.last.scheduler.status() for control in self._controls]
+        return [control.masters.last.scheduler.statistics() for control in self._controls]
 
     def _move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""

@@ -3,9 +3,8 @@ from __future__ import annotations
 import json
 
 from penstock.actors.shared.job_report import JobReport, OperatorInfo, operators_of
-from penstock.runtime import JobStatus, StreamEnvironment
+from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
 from penstock.runtime.graph.job_handle import JobStatistics
-from penstock.runtime.io.connectors import DiscardSink
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (

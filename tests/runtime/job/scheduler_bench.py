@@ -163,4 +163,4 @@ class Run:
         return answers[0].checkpoint
 
     def states(self):
-        return [step.target for step in self.scheduler.status().transitions]
+        return [step.target for step in self.scheduler.statistics().transitions]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.checkpoint_history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.job.scheduler import JobScheduler
@@ -97,11 +97,11 @@ class Master:
 
     def told(self):
         """The last that it said, as the job's record keeps it."""
-        status = self.scheduler.status()
+        status = self.scheduler.statistics()
         return EarlierHistory(status.checkpoint_history, status.checkpoints)
 
     def counts(self):
-        known = self.scheduler.status().checkpoints
+        known = self.scheduler.statistics().checkpoints
         return known.triggered, known.completed, known.failed
 
 
@@ -127,7 +127,7 @@ def test_retained_checkpoints_keep_their_rows_when_another_job_master_takes_over
         (3, ALL_ROWS),
     ]
     assert second.counts() == (3, 3, 0)
-    assert second.scheduler.status().checkpoints.latest_completed_id == 3
+    assert second.scheduler.statistics().checkpoints.latest_completed_id == 3
 
 
 def test_with_the_last_record_of_the_job_the_others_are_known_too():
@@ -157,7 +157,9 @@ def test_the_history_goes_on_over_several_lives():
         master.trigger()
         master = Master(storage, earlier=master.told())
     assert master.counts() == (6, 3, 3)
-    ids = [(r.checkpoint_id, r.attempt, r.status.value) for r in master.scheduler.status().checkpoint_history]
+    ids = [
+        (r.checkpoint_id, r.attempt, r.status.value) for r in master.scheduler.statistics().checkpoint_history
+    ]
     assert ids == [
         (1, 1, "completed"),
         (2, 1, "failed"),
@@ -199,8 +201,10 @@ def test_the_record_of_a_checkpoint_is_the_same_before_and_after(is_told):
     storage = MemoryStorage()
     first = Master(storage)
     first.complete()
-    [before] = first.scheduler.status().checkpoint_history
-    [after] = Master(storage, earlier=first.told() if is_told else None).scheduler.status().checkpoint_history
+    [before] = first.scheduler.statistics().checkpoint_history
+    [after] = (
+        Master(storage, earlier=first.told() if is_told else None).scheduler.statistics().checkpoint_history
+    )
     assert after == before
     assert after.status is CheckpointStatus.COMPLETED
 
@@ -217,6 +221,6 @@ def test_a_wall_clock_that_is_set_back_shortens_no_checkpoint(is_told):
     first.complete(meanwhile=two_seconds_pass)
     second = Master(storage, earlier=first.told() if is_told else None)
     for master in (first, second):
-        [record] = master.scheduler.status().checkpoint_history
+        [record] = master.scheduler.statistics().checkpoint_history
         assert record.duration == 2.0
-        assert master.scheduler.status().checkpoints.latest_duration == 2.0
+        assert master.scheduler.statistics().checkpoints.latest_duration == 2.0

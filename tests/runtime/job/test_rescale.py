@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from stop_bench import COUNT, READ, Run
 
@@ -12,6 +14,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleRefused, RescaleStarted
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
@@ -27,10 +30,10 @@ def test_a_job_is_rescaled_and_comes_back_so_also_with_another_job_master() -> N
     run.come_up()
     assert run.state is JobState.RUNNING
     assert run.cluster.restored[-1].checkpoint_id == 1
-    assert len(run.scheduler.status().subtasks) == 4
+    assert len(run.scheduler.statistics().subtasks) == 4
     again = Run(run.storage, run.places).start()
     assert again.parallelism() == {"read": 1, "count": 3}
-    assert not again.scheduler.status().failures
+    assert not again.scheduler.statistics().failures
     log = DecisionLog(run.storage, SnapshotPaths("job"), compact_every=2)
     log.begin_attempt(0.0)
     log.drop((99,), 0.0)
@@ -82,3 +85,26 @@ def test_a_job_that_does_not_run_is_neither_stopped_nor_rescaled() -> None:
     assert isinstance(run.rescaled[0], RescaleRefused)
     assert "it is deploying" in run.answers[0].detail
     assert "it is deploying" in run.rescaled[0].why
+
+
+def test_each_rescale_is_remembered_with_what_became_of_it() -> None:
+    run = Run().start().rescale(count=3)
+    [under_way] = run.scheduler.statistics().rescales
+    assert (under_way.before, under_way.after, under_way.attempt) == ({"count": 1}, {"count": 3}, 1)
+    assert (under_way.ended_at, under_way.checkpoint_id, under_way.failure) == (None, None, "")
+
+    run.acknowledge()
+    run.all_stopped()
+    [done] = run.scheduler.statistics().rescales
+    assert (done.ended_at is not None, done.checkpoint_id, done.failure) == (True, 1, "")
+
+    run.come_up()
+    run.rescale(count=2)
+    run.scheduler.decline(2, COUNT, 2, Reason.CHECKPOINT_DECLINED, "no room")
+    first, refused = run.scheduler.statistics().rescales
+    assert first == done
+    assert (refused.before, refused.after, refused.attempt) == ({"count": 3}, {"count": 2}, 2)
+    assert (refused.ended_at is not None, refused.checkpoint_id) == (True, None)
+    assert "no room" in refused.failure
+    seen = run.scheduler.statistics()
+    assert SchedulerStatistics.from_dict(json.loads(json.dumps(seen.to_dict()))) == seen

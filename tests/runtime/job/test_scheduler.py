@@ -5,9 +5,9 @@ import json
 import pytest
 from scheduler_bench import ALL, COUNT, READ, READS, Cluster, Run
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted, CheckpointFailed
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, CheckpointSucceeded
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay, NoRestart
@@ -65,7 +65,7 @@ def test_the_last_checkpoint_is_tried_again_when_it_fails():
     run.cluster.take()
     run.timers.advance(1)
     assert run.cluster.take() == [("trigger", 1, 2, ALL)]
-    assert run.scheduler.status().checkpoints.failures_in_a_row == 1
+    assert run.scheduler.statistics().checkpoints.failures_in_a_row == 1
 
 
 def test_a_last_checkpoint_that_always_fails_fails_the_attempt():
@@ -76,7 +76,7 @@ def test_a_last_checkpoint_that_always_fails_fails_the_attempt():
         run.scheduler.decline(1, COUNT, checkpoint_id, Reason.CHECKPOINT_DECLINED, "disk full")
         run.timers.advance(1)
     assert run.state is JobState.FAILING
-    assert "disk full" in run.scheduler.status().cause
+    assert "disk full" in run.scheduler.statistics().cause
 
 
 def test_a_checkpoint_that_runs_at_the_end_of_data_may_be_the_last_one():
@@ -149,7 +149,7 @@ def test_without_checkpoints_subtasks_just_finish():
     run.runner.run_all()
     assert run.state is JobState.FINISHED
     assert run.cluster.take()[-1] == ("ended", JobState.FINISHED, "")
-    assert run.scheduler.status().checkpoints is None
+    assert run.scheduler.statistics().checkpoints is None
 
 
 def test_a_request_for_a_checkpoint_of_a_job_without_them_is_answered():
@@ -185,7 +185,7 @@ def test_a_failure_after_everything_has_finished_does_no_harm():
     run.runner.run_all()
     assert run.state is JobState.FINISHED
     assert run.cluster.take() == [("ended", JobState.FINISHED, "")]
-    assert run.scheduler.status().failures == ()
+    assert run.scheduler.statistics().failures == ()
 
 
 def test_checkpoints_go_on_after_a_source_has_finished():
@@ -199,24 +199,7 @@ def test_checkpoints_go_on_after_a_source_has_finished():
     run.runner.run_all()
     latest = run.scheduler.latest_completed
     assert latest.operators["read"].subtasks.keys() == {0, 1}
-    assert run.scheduler.status().subtasks[READS[1]] is SubtaskStatus.FINISHED
-
-
-def test_where_checkpoints_stop_with_the_first_finished_subtask_the_last_one_is_taken_all_the_same():
-    run = Run(job={"checkpoints_after_tasks_finish": False}).start()
-    run.checkpoint()
-    run.scheduler.on_subtask_finished(1, READ)
-    run.timers.advance(30)
-    assert len(run.cluster.barriers) == 1, "no periodic one any more"
-    for subtask in ALL[1:]:
-        run.scheduler.on_end_of_data(1, subtask)
-    assert len(run.cluster.barriers) == 2, "whoever is left waits for it"
-    run.acknowledge(2, ALL[1:])
-    run.runner.run_all()
-    for subtask in ALL[1:]:
-        run.scheduler.on_subtask_finished(1, subtask)
-    run.runner.run_all()
-    assert run.state is JobState.FINISHED
+    assert run.scheduler.statistics().subtasks[READS[1]] is SubtaskStatus.FINISHED
 
 
 def test_a_request_is_answered_with_its_checkpoint():
@@ -225,7 +208,7 @@ def test_a_request_is_answered_with_its_checkpoint():
     run.scheduler.trigger_checkpoint(on_answer=answers.append)
     run.acknowledge(1)
     run.runner.run_all()
-    assert isinstance(answers[0], CheckpointCompleted)
+    assert isinstance(answers[0], CheckpointSucceeded)
 
 
 def test_a_status_survives_json():
@@ -236,7 +219,7 @@ def test_a_status_survives_json():
     run.fail(traceback="line 3")
     run.fail(READ)
     run.stopped()
-    status = run.scheduler.status()
+    status = run.scheduler.statistics()
     assert SchedulerStatistics.from_dict(json.loads(json.dumps(status.to_dict()))) == status
     assert run.states() == [
         JobState.DEPLOYING,

@@ -3,7 +3,7 @@
 import pytest
 from scheduler_bench import COUNT, READ, READS, Run
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -27,7 +27,7 @@ def test_a_failure_stops_everything_waits_and_restores_the_newest_checkpoint():
     run.come_up()
     run.timers.advance(10)
     assert run.cluster.take() == [("trigger", 2, 2, READS)]
-    status = run.scheduler.status()
+    status = run.scheduler.statistics()
     assert (status.attempt, status.restarts, status.restored_checkpoint) == (2, 1, 1)
 
 
@@ -35,10 +35,10 @@ def test_the_first_failure_is_the_root_and_later_ones_are_secondary():
     run = Run().start()
     run.fail(COUNT, "division by zero", traceback="line 3")
     run.fail(READ, "its receiver is gone")
-    [record] = run.scheduler.status().failures
+    [record] = run.scheduler.statistics().failures
     assert record.root == FailureCause("division by zero", COUNT, "line 3")
     assert [str(cause) for cause in record.secondary] == ["read[0]: its receiver is gone"]
-    assert run.scheduler.status().cause == "count[0]: division by zero"
+    assert run.scheduler.statistics().cause == "count[0]: division by zero"
 
 
 def test_a_crash_loop_is_bounded_and_the_job_fails_with_its_root_cause():
@@ -52,7 +52,7 @@ def test_a_crash_loop_is_bounded_and_the_job_fails_with_its_root_cause():
     run.stopped()
     assert run.state is JobState.FAILED
     assert run.cluster.take()[-1] == ("ended", JobState.FAILED, "count[0]: division by zero")
-    assert run.scheduler.status().transitions[-1].cause == "it has used its 2 restarts"
+    assert run.scheduler.statistics().transitions[-1].cause == "it has used its 2 restarts"
     assert (run.view().ended.state, run.view().ended.cause) == ("failed", "count[0]: division by zero")
     assert run.timers.pending == ()
 
@@ -121,7 +121,9 @@ def test_too_many_failed_checkpoints_restart_the_job():
     run.scheduler.trigger_checkpoint()
     run.scheduler.decline(1, COUNT, 1, Reason.CHECKPOINT_DECLINED, "disk full")
     assert run.state is JobState.FAILING
-    assert run.scheduler.status().cause == "checkpoint 1 failed (checkpoint_declined): count[0]: disk full"
+    assert (
+        run.scheduler.statistics().cause == "checkpoint 1 failed (checkpoint_declined): count[0]: disk full"
+    )
 
 
 def test_the_next_attempt_waits_for_a_record_that_is_being_written_and_restores_it():
@@ -144,7 +146,7 @@ def test_answers_of_older_attempts_change_nothing_and_are_counted():
     run.stopped()
     run.timers.advance(0)
     run.come_up()
-    before = run.scheduler.status()
+    before = run.scheduler.statistics()
     run.scheduler.on_subtask_failed(1, READ, FailureCause("late"))
     run.scheduler.on_subtask_finished(1, READ)
     run.scheduler.on_end_of_data(1, READ)
@@ -153,7 +155,7 @@ def test_answers_of_older_attempts_change_nothing_and_are_counted():
     run.scheduler.on_started(1)
     run.scheduler.on_all_stopped(1)
     outcome = run.scheduler.decline(1, READ, 1, Reason.CHECKPOINT_DECLINED)
-    after = run.scheduler.status()
+    after = run.scheduler.statistics()
     assert outcome is MessageOutcome.STALE_ATTEMPT
     assert after.stale_events == before.stale_events + 8
     assert (after.state, after.transitions, after.failures) == (
@@ -169,7 +171,7 @@ def test_events_that_nobody_waits_for_are_ignored_and_counted():
     run.scheduler.on_deployed(1)
     run.scheduler.on_all_stopped(1)
     assert run.state is JobState.RUNNING
-    assert run.scheduler.status().ignored_events == 3
+    assert run.scheduler.statistics().ignored_events == 3
 
 
 def test_a_damaged_checkpoint_fails_the_job_unless_an_older_one_is_allowed():
@@ -191,5 +193,5 @@ def test_an_older_checkpoint_is_restored_when_the_user_allowed_it():
     first.storage.put("job/chk-2-1/metadata", b"rubbish")
     lenient = Run(storage=first.storage, retain=2, allow_older=True).start()
     assert lenient.cluster.restored == [1]
-    assert "Sinks may repeat" in lenient.scheduler.status().warning
+    assert "Sinks may repeat" in lenient.scheduler.statistics().warning
     assert lenient.checkpoint().checkpoint_id == 3

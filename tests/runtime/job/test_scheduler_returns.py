@@ -15,7 +15,7 @@ def test_a_job_master_that_comes_back_goes_on_from_the_newest_checkpoint():
     first.checkpoint()
     second = Run(storage=first.storage).start()
     assert second.cluster.restored == [2]
-    status = second.scheduler.status()
+    status = second.scheduler.statistics()
     assert (status.attempt, status.restarts) == (2, 1)
     second.scheduler.trigger_checkpoint()
     assert second.cluster.barriers[-1].checkpoint_id == 3
@@ -69,7 +69,7 @@ def test_the_deaths_of_job_masters_count_as_restarts():
     last.runner.run_all()
     assert (run.scheduler.attempt, last.state) == (3, JobState.FAILED)
     assert [said[0] for said in last.cluster.take()] == ["ended"]
-    assert "attempt 4 is one too many" in last.scheduler.status().cause
+    assert "attempt 4 is one too many" in last.scheduler.statistics().cause
 
 
 def test_a_job_master_that_dies_in_a_loop_waits_longer_each_time_before_it_deploys():
@@ -113,7 +113,7 @@ def test_a_scheduler_whose_job_was_taken_over_leaves_quietly():
     files = old.storage.list("job/")
     old.runner.run_all()
     assert old.cluster.take() == [("fenced",)]
-    assert old.scheduler.status().is_fenced
+    assert old.scheduler.statistics().is_fenced
     old.scheduler.cancel()
     old.fail()
     old.timers.advance(10_000)

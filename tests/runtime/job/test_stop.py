@@ -6,8 +6,8 @@ import pytest
 from stop_bench import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import (
-    CheckpointCompleted,
     CheckpointFailed,
+    CheckpointSucceeded,
 )
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import RestoreError
@@ -35,11 +35,11 @@ def test_a_job_is_stopped_with_a_savepoint_and_is_finished_when_everybody_has_le
     run.timers.advance(30)
     assert len(run.cluster.barriers) == 1  # no periodic checkpoint any more
     run.acknowledge()
-    assert isinstance(run.answers[0], CheckpointCompleted)
+    assert isinstance(run.answers[0], CheckpointSucceeded)
     assert run.state is JobState.STOPPING
     run.leave()
     assert run.state is JobState.FINISHED
-    assert run.scheduler.status().stopped_with == "memory:/job/savepoint-1-1"
+    assert run.scheduler.statistics().stopped_with == "memory:/job/savepoint-1-1"
 
 
 def test_a_checkpoint_that_runs_gives_way_to_the_savepoint_of_a_stop() -> None:
@@ -66,7 +66,7 @@ def test_a_stop_whose_savepoint_fails_restarts_the_job_from_its_last_checkpoint(
     run.come_up()
     assert run.state is JobState.RUNNING
     assert run.cluster.restored[-1].checkpoint_id == first
-    assert run.scheduler.status().stopped_with is None
+    assert run.scheduler.statistics().stopped_with is None
 
 
 def test_a_savepoint_that_a_leaving_subtask_breaks_is_taken_again() -> None:
@@ -102,7 +102,7 @@ def test_a_job_whose_savepoint_is_complete_never_reads_again(who: str) -> None:
     assert (again.state, again.cluster.take()) == (JobState.STOPPING, ["stop 2"])
     again.all_stopped()
     assert again.state is JobState.FINISHED
-    assert again.scheduler.status().stopped_with == "memory:/job/savepoint-1-1"
+    assert again.scheduler.statistics().stopped_with == "memory:/job/savepoint-1-1"
 
 
 def test_a_job_that_starts_from_the_savepoint_of_a_stop_runs() -> None:
@@ -159,7 +159,7 @@ def test_a_snapshot_that_is_not_there_fails_the_job_at_once() -> None:
     run.scheduler.start()
     run.runner.run_all()
     assert run.state is JobState.FAILED
-    assert "there is no snapshot at /data/x" in run.scheduler.status().cause
+    assert "there is no snapshot at /data/x" in run.scheduler.statistics().cause
     with pytest.raises(RestoreError):
         open_snapshot("/data/x", places)
 

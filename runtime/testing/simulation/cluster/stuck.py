@@ -13,7 +13,7 @@ from penstock.runtime.testing.simulation.world.world import World
 def describe_standstill(world: World, control: ControlPlane) -> str:
     """Everything that somebody waits for."""
     graph = build_execution_graph(control.masters.last.scheduler.graph)
-    status = control.masters.last.scheduler.status()
+    status = control.masters.last.scheduler.statistics()
     waiting = ", ".join(f"{kind} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"
     lines = [
         f"the job is {status.state.value} in attempt {status.attempt}; on the agenda: {waiting}; "

@@ -1,0 +1,157 @@
+"""A job graph as plain values: vertices with their operators, and the edges between them.
+
+A job's report, its archive and the picture of `describe` are made of it. It holds names instead of the users'
+functions, so it can be read where their modules are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex
+from penstock.runtime.user_location import function_name
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorInfo:
+    """One operator of a job.
+
+    Attributes:
+        id: Its id.
+        name: What it does, for people: `map(parse)`.
+        vertex: Id of the vertex (the chain) that it is in.
+        parallelism: Number of its subtasks.
+        is_source: Whether records come in here.
+        is_sink: Whether records go out here.
+    """
+
+    id: str
+    name: str
+    vertex: str
+    parallelism: int
+    is_source: bool = False
+    is_sink: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VertexInfo:
+    """A chain of operators that runs in one subtask.
+
+    Attributes:
+        id: Id of the chain's first operator.
+        parallelism: Number of subtasks.
+        max_parallelism: Number of key groups.
+        operators: The chain, in the order in which records pass it.
+        num_cpus: CPUs that Ray reserves for each subtask.
+        num_gpus: GPUs likewise.
+    """
+
+    id: str
+    parallelism: int
+    max_parallelism: int
+    operators: tuple[OperatorInfo, ...]
+    num_cpus: float = 0.0
+    num_gpus: float = 0.0
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> VertexInfo:
+        """The vertex that `asdict` gave."""
+        return cls(**{**data, "operators": tuple(OperatorInfo(**each) for each in data["operators"])})
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeInfo:
+    """An exchange between two vertices.
+
+    Attributes:
+        source: Id of the vertex that sends.
+        target: Id of the vertex that receives.
+        partitioning: How records find their subtask: `forward`, `rebalance`, `broadcast`, `key_group` or
+            `global`.
+        key: Name of the user's key selector; `None` without keys.
+        source_operator: Operator of the source vertex whose output is sent.
+        side_output: Name of the side output that is sent; `None` for the main output.
+        input_index: Input of the target; 0 except for operators with two inputs.
+    """
+
+    source: str
+    target: str
+    partitioning: str
+    key: str | None = None
+    source_operator: str = ""
+    side_output: str | None = None
+    input_index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInfo:
+    """A whole job graph.
+
+    Attributes:
+        name: The user's name for the job.
+        vertices: In topological order, sources first.
+        edges: In the order in which they were built.
+    """
+
+    name: str = ""
+    vertices: tuple[VertexInfo, ...] = ()
+    edges: tuple[EdgeInfo, ...] = ()
+
+    @property
+    def operators(self) -> tuple[OperatorInfo, ...]:
+        """All operators, sources first."""
+        return tuple(operator for vertex in self.vertices for operator in vertex.operators)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {
+            "name": self.name,
+            "vertices": [asdict(vertex) for vertex in self.vertices],
+            "edges": [asdict(edge) for edge in self.edges],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> GraphInfo:
+        """The graph that `to_dict` gave.
+
+        Example:
+            >>> read = OperatorInfo("lines", "source", "lines", 2, is_source=True)
+            >>> graph = GraphInfo("words", (VertexInfo("lines", 2, 128, (read,)),))
+            >>> GraphInfo.from_dict(graph.to_dict()) == graph
+            True
+        """
+        return cls(
+            data["name"],
+            tuple(map(VertexInfo.from_dict, data["vertices"])),
+            tuple(EdgeInfo(**each) for each in data["edges"]),
+        )
+
+
+def graph_info(job: JobGraph) -> GraphInfo:
+    """The plain values of a job graph."""
+    return GraphInfo(job.name, tuple(map(_vertex, job.vertices)), tuple(map(_edge, job.edges)))
+
+
+def _vertex(vertex: JobVertex) -> VertexInfo:
+    operators = tuple(
+        OperatorInfo(o.id, o.name, vertex.id, vertex.parallelism, o.source is not None, o.is_sink)
+        for o in vertex.operators
+    )
+    return VertexInfo(
+        vertex.id, vertex.parallelism, vertex.max_parallelism, operators, vertex.num_cpus, vertex.num_gpus
+    )
+
+
+def _edge(edge: JobEdge) -> EdgeInfo:
+    selector = edge.partitioner.key_selector
+    return EdgeInfo(
+        edge.source_vertex,
+        edge.target_vertex,
+        edge.partitioner.partitioning.value,
+        None if selector is None else function_name(selector),
+        edge.source_operator,
+        edge.tag,
+        edge.input_index,
+    )
