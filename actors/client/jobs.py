@@ -22,8 +22,8 @@ from penstock.actors.shared.archive import list_cluster, load_from_cluster
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.names import NAMESPACE, job_of_master, master_name
 from penstock.runtime.errors import ConfigurationError, DeploymentError
-from penstock.runtime.graph.streams.checked_call import nearest_name
 from penstock.runtime.io.storage import absolute_location
+from penstock.runtime.misspelt_names import nearest_name
 from penstock.runtime.snapshot.paths import check_job_id
 
 _ANSWER_TIMEOUT: Final = 5.0

@@ -13,13 +13,12 @@ from typing import Any, Final, TypeAlias
 from penstock.actors.shared.log_names import JOB_MASTER
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.graph.graph_info import GraphInfo
-from penstock.runtime.graph.graph_info import OperatorInfo as OperatorInfo
+from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
-from penstock.runtime.graph.streams.checked_call import nearest_name
 from penstock.runtime.job.failure import FailureRecord
 from penstock.runtime.job.job_state import Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.misspelt_names import nearest_name
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId

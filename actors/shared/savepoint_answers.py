@@ -10,8 +10,8 @@ from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
-    CheckpointCompleted,
     CheckpointFailed,
+    CheckpointSucceeded,
 )
 from penstock.runtime.errors import SavepointError, SavepointStillNeededWarning
 from penstock.runtime.graph.job_handle import JobStatus
@@ -47,7 +47,7 @@ SavepointAnswer: TypeAlias = SavepointTaken | SavepointRefused
 
 def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAnswer:
     """The coordinator's answer in the words of the JobMaster."""
-    if isinstance(answer, CheckpointCompleted):
+    if isinstance(answer, CheckpointSucceeded):
         return SavepointTaken(snapshot_url(answer.checkpoint, storage_url), answer.still_needed)
     return SavepointRefused(refusal_text(answer))
 

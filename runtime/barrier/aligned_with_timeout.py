@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy, InFlightInput
 from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
+from penstock.runtime.barrier.unaligned_states import BarrierState, WaitingForAllBarriers
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.network.channel_state import ChannelStateWriter
 from penstock.runtime.ports import Clock, TimerService
@@ -51,11 +52,12 @@ class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
         super().__init__(channels, inputs, writer, clock, end_of_partition, aligned_channels)
         self._timers = timers
 
-    def _begun(self, running: UnalignedCheckpoint) -> None:
-        options = running.barrier.options
-        running.is_unaligned = options.unaligned
-        if options.unaligned or options.aligned_timeout is None:
-            return
-        running.timer = self._timers.call_later(
-            options.aligned_timeout, lambda: self._turn_unaligned(running)
-        )
+    def _first_state(self, checkpoint: UnalignedCheckpoint) -> BarrierState:
+        """Aligned, unless a sender has lost patience already."""
+        options = checkpoint.barrier.options
+        if options.unaligned:
+            return super()._first_state(checkpoint)
+        timer = None
+        if options.aligned_timeout is not None:
+            timer = self._timers.call_later(options.aligned_timeout, self._turn_unaligned)
+        return WaitingForAllBarriers(checkpoint, self._inputs, timer)

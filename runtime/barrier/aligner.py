@@ -80,10 +80,10 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         elif barrier.checkpoint_id > self._latest_id:
             self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
             self._latest_id = barrier.checkpoint_id
-            begun = BarrierCount(barrier.checkpoint_id, self._open, self._clock.monotonic())
-            begun.barrier = barrier
-            self._alignment = begun
-            self._settle(begun, channel)
+            self._alignment = BarrierCount(
+                barrier.checkpoint_id, self._open, self._clock.monotonic(), barrier
+            )
+            self._settle(self._alignment, channel)
         else:
             self._ignored += 1
 
@@ -141,7 +141,8 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         self._trigger_if_complete(running)
 
     def _trigger_if_complete(self, running: BarrierCount) -> None:
-        if running.is_complete and running.barrier is not None:
+        if running.is_complete:
+            assert running.barrier is not None, "an alignment begins with a barrier"
             self._end_alignment()
             self._trigger(running.barrier, running.started_at)
 

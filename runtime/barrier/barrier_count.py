@@ -14,15 +14,16 @@ class BarrierCount:
         checkpoint_id: The checkpoint.
         channels: Channels that owe a barrier.
         started_at: Monotonic time of the first sign of the checkpoint.
+        barrier: The first barrier that came; `None` when the first sign was a cancellation.
 
     Attributes:
         checkpoint_id: The checkpoint.
         started_at: Monotonic time of the first sign of it.
-        barrier: The first barrier that arrived; `None` when only cancellations did.
-        is_aborted: It was given up, and what still comes for it is swallowed.
+        barrier: What a complete count triggers; `None` when the checkpoint was given up, and what still comes
+            for it is only counted.
 
     Example:
-        >>> count = BarrierCount(7, {0, 1}, started_at=0.0)
+        >>> count = BarrierCount(7, {0, 1}, 0.0, CheckpointBarrier(7, 0.0))
         >>> count.settle(0), count.is_complete
         (True, False)
         >>> count.settle(0)
@@ -31,11 +32,16 @@ class BarrierCount:
         (True, True)
     """
 
-    def __init__(self, checkpoint_id: int, channels: Iterable[int], started_at: float) -> None:
+    def __init__(
+        self,
+        checkpoint_id: int,
+        channels: Iterable[int],
+        started_at: float,
+        barrier: CheckpointBarrier | None = None,
+    ) -> None:
         self.checkpoint_id = checkpoint_id
         self.started_at = started_at
-        self.barrier: CheckpointBarrier | None = None
-        self.is_aborted = False
+        self.barrier = barrier
         self._owing = set(channels)
 
     @property

@@ -96,7 +96,7 @@ class BarrierSettings:
         if checkpointing is None:
             return cls(end_of_partition=end_of_partition, has_credits=has_credits)
         return cls(
-            checkpointing.checkpointing_mode,
+            CheckpointingMode(checkpointing.mode),
             checkpointing.unaligned,
             checkpointing.aligned_timeout is not None,
             has_credits,

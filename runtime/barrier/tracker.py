@@ -25,6 +25,7 @@ from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
+CANCELLED: Final = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 #: How many incomplete checkpoints are remembered (Flink's `MAX_CHECKPOINTS_TO_TRACK`).
 MAX_PENDING: Final = 50
 
@@ -54,7 +55,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
     @property
     def pending(self) -> tuple[int, ...]:
         """Checkpoints that wait for barriers, oldest first."""
-        return tuple(count.checkpoint_id for count in self._counts.values() if not count.is_aborted)
+        return tuple(count.checkpoint_id for count in self._counts.values() if count.barrier is not None)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Count a barrier, and trigger its checkpoint when it was the last one.
@@ -70,9 +71,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             if barrier.checkpoint_id <= self._latest_id:
                 self._ignored += 1
                 return
-            count = self._begin(barrier.checkpoint_id)
-        if count.barrier is None:
-            count.barrier = barrier
+            count = self._begin(barrier.checkpoint_id, barrier)
         self._settle(count, channel)
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
@@ -87,8 +86,10 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             if marker.checkpoint_id <= self._latest_id:
                 self._ignored += 1
                 return
-            count = self._begin(marker.checkpoint_id)
-        self._abort_count(count, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
+            count = self._begin(marker.checkpoint_id, None)
+            self._abort(marker.checkpoint_id, CANCELLED)
+        else:
+            self._abort_pending(count, CANCELLED)
         self._settle(count, channel)
 
     def process_end_of_partition(self, channel: int) -> None:
@@ -108,12 +109,12 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             return
         counts, self._counts = self._counts, {}
         for count in counts.values():
-            self._abort_count(count, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
+            self._abort_pending(count, CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
 
-    def _begin(self, checkpoint_id: int) -> BarrierCount:
+    def _begin(self, checkpoint_id: int, barrier: CheckpointBarrier | None) -> BarrierCount:
         counts_all = self._policy is EndOfPartitionPolicy.ABORTS
         owing = range(self._channels) if counts_all else self._open
-        count = BarrierCount(checkpoint_id, owing, self._clock.monotonic())
+        count = BarrierCount(checkpoint_id, owing, self._clock.monotonic(), barrier)
         self._latest_id = checkpoint_id
         self._counts[checkpoint_id] = count
         if len(self._counts) > MAX_PENDING:
@@ -130,7 +131,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         if not count.is_complete:
             return
         self._forget_up_to(count.checkpoint_id)
-        if not count.is_aborted and count.barrier is not None:
+        if count.barrier is not None:
             self._trigger(count.barrier, count.started_at)
 
     def _forget_up_to(self, checkpoint_id: int) -> None:
@@ -140,9 +141,10 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
     def _abort_older_than(self, checkpoint_id: int) -> None:
         for count in [count for count in self._counts.values() if count.checkpoint_id < checkpoint_id]:
             del self._counts[count.checkpoint_id]
-            self._abort_count(count, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
+            self._abort_pending(count, CANCELLED)
 
-    def _abort_count(self, count: BarrierCount, reason: CheckpointFailureReason) -> None:
-        if not count.is_aborted:
-            count.is_aborted = True
+    def _abort_pending(self, count: BarrierCount, reason: CheckpointFailureReason) -> None:
+        """Report a checkpoint as given up, once; its barriers are counted on, so they don't begin it anew."""
+        if count.barrier is not None:
+            count.barrier = None
             self._abort(count.checkpoint_id, reason)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.runtime.ports import Cancellable
 from penstock.runtime.record.elements import CheckpointBarrier
 
 
 class UnalignedCheckpoint:
-    """One checkpoint from the first sign of it until its input part is complete.
+    """Facts about one checkpoint, by channel; what they lead to is decided in `unaligned_states`.
 
-    Arrival and consumption are counted apart: a channel that has not consumed its barrier still has data of
-    the checkpoint in front, one whose barrier has not arrived will get more of it.
+    Arrival and consumption are counted apart. A channel that has not consumed its barrier still has data of
+    the checkpoint in front. A channel whose barrier has not arrived will get more of it.
 
     Args:
         barrier: The first sign of it.
@@ -26,26 +25,14 @@ class UnalignedCheckpoint:
         unconsumed: Channels that have not consumed their barrier or end.
         unarrived: Channels whose barrier, or end, has not arrived.
         blocked: Channels that wait behind their barrier for the trigger.
-        is_unaligned: It does not wait for all barriers.
-        is_triggered: The task has taken it.
-        timer: Turns it unaligned later.
 
     Example:
         >>> checkpoint = UnalignedCheckpoint(CheckpointBarrier(7, 0.0), {0, 1}, {0, 1}, started_at=0.0)
-        >>> checkpoint.id, checkpoint.is_complete
-        (7, False)
+        >>> checkpoint.id, sorted(checkpoint.unarrived)
+        (7, [0, 1])
     """
 
-    __slots__ = (
-        "barrier",
-        "blocked",
-        "is_triggered",
-        "is_unaligned",
-        "started_at",
-        "timer",
-        "unarrived",
-        "unconsumed",
-    )
+    __slots__ = ("barrier", "blocked", "started_at", "unarrived", "unconsumed")
 
     def __init__(
         self,
@@ -59,16 +46,8 @@ class UnalignedCheckpoint:
         self.unconsumed = set(open_channels)
         self.unarrived = set(arriving)
         self.blocked: list[int] = []
-        self.is_unaligned = False
-        self.is_triggered = False
-        self.timer: Cancellable | None = None
 
     @property
     def id(self) -> int:
         """The checkpoint's id."""
         return self.barrier.checkpoint_id
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether it was taken and nothing of it can arrive any more."""
-        return self.is_triggered and not self.unarrived

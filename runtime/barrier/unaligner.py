@@ -33,15 +33,20 @@ The model is Flink's `CheckpointBarrierUnaligner` (FLIP-76).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from penstock.runtime.barrier.handler import (
     CheckpointBarrierHandler,
     EndOfPartitionPolicy,
     InFlightInput,
 )
+from penstock.runtime.barrier.overtaken_input import OvertakenInput
 from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
-from penstock.runtime.network.channel_state import ChannelStateWriter, in_front_of, is_captured
+from penstock.runtime.barrier.unaligned_states import (
+    BarrierState,
+    WaitingForAlignedChannels,
+    WaitingForFirstBarrier,
+)
+from penstock.runtime.network.channel_state import ChannelStateWriter, is_captured
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import (
     CancelCheckpointMarker,
@@ -55,11 +60,13 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     """Triggers with the first barrier and captures what it overtakes; see the module's text.
 
+    It decides which checkpoint an event belongs to; its state decides what the event leads to.
+
     Args:
         channels: Number of channels.
         inputs: Blocks channels, and shows what waits in them.
-        writer: Takes what is captured. The task starts nothing and finishes nothing of the input part; it
-            aborts what it is told to abort.
+        writer: Takes what is captured. The handler starts and finishes the input part of a checkpoint; the
+            task aborts what it is told to abort.
         clock: Time.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.
@@ -75,10 +82,10 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         aligned_channels: Iterable[int] = (),
     ) -> None:
         super().__init__(channels, clock, end_of_partition)
-        self._inputs = inputs
-        self._writer = writer
-        self._aligned_channels = frozenset(aligned_channels)
-        self._running: UnalignedCheckpoint | None = None
+        self._inputs = OvertakenInput(
+            inputs, writer, aligned_channels, lambda: self._is_ready(), self._trigger
+        )
+        self._state: BarrierState = WaitingForFirstBarrier()
         self._newest_id = -1
         self._unended = set(range(channels))
 
@@ -90,32 +97,37 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     @property
     def pending(self) -> tuple[int, ...]:
         """The checkpoint that is not complete, if there is one."""
-        return () if self._running is None else (self._running.id,)
+        running = self._state.checkpoint
+        return () if running is None else (running.id,)
 
     # -- arrivals -----------------------------------------------------------------------------------------
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Begin a checkpoint ahead of what stands in front of its barrier and has not even arrived."""
-        self._announce(barrier)
+        if barrier.checkpoint_id > self._newest_id:
+            self._begin(barrier)
+            self._go_to(self._state.trigger_if_due())
+        elif not self._runs(barrier.checkpoint_id):
+            self._ignored += 1
+        elif barrier.options.unaligned:
+            self._turn_unaligned()
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:
         """Begin checkpoints, and capture what arrives in front of a barrier that has not arrived."""
         for element in elements:
             if isinstance(element, CheckpointBarrier):
                 if not element.options.kind.is_savepoint:
-                    self._announce(element)
-                    self._barrier_arrived(channel, element.checkpoint_id)
+                    self.barrier_announced(channel, element)
+                    if self._runs(element.checkpoint_id):
+                        self._go_to(self._state.barrier_arrived(channel))
             elif isinstance(element, EndOfPartition):
                 self._end_arrived(channel)
             elif is_captured(element):
-                running = self._running
-                if running is not None and self._captures(running, channel):
-                    self._writer.add_input(running.id, channel, (element,))
+                self._state.element_arrived(channel, element)
 
     def trigger_if_due(self) -> None:
         """Take the checkpoint that has begun, if it waits for nothing but the task."""
-        if self._running is not None:
-            self._trigger_if_due(self._running)
+        self._go_to(self._state.trigger_if_due())
 
     # -- consumption --------------------------------------------------------------------------------------
 
@@ -126,20 +138,11 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             StreamCorruptError: The channel has ended.
         """
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
-        checkpoint_id = barrier.checkpoint_id
-        self._latest_id = max(self._latest_id, checkpoint_id)
-        running = self._running
-        if checkpoint_id > self._newest_id:  # nobody told us of its arrival
-            running = self._begin(barrier)
-        if running is None or running.id != checkpoint_id:
-            return
-        if channel in running.unconsumed:
-            running.unconsumed.discard(channel)
-            if not running.is_triggered:
-                running.blocked.append(channel)
-                self._inputs.block(channel)
-        self._barrier_arrived(channel, checkpoint_id)
-        self._trigger_if_due(running)
+        self._latest_id = max(self._latest_id, barrier.checkpoint_id)
+        if barrier.checkpoint_id > self._newest_id:  # nobody told us of its arrival
+            self._begin(barrier)
+        if self._runs(barrier.checkpoint_id):
+            self._go_to(self._state.barrier_consumed(channel))
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
         """Abort this checkpoint if it is the running one or newer; one that is complete stays complete.
@@ -147,16 +150,14 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         A running checkpoint that is older than the cancelled one ends with it, and is not reported.
         """
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
-        cancelled, running = marker.checkpoint_id, self._running
+        cancelled = marker.checkpoint_id
         self._latest_id = max(self._latest_id, cancelled)
-        is_running = running is not None and running.id == cancelled
-        if cancelled <= self._newest_id and not is_running:
+        if cancelled <= self._newest_id and not self._runs(cancelled):
             self._ignored += 1
             return
-        if running is not None:
-            self._end(running)
-            if running.is_triggered and not is_running:
-                self._writer.abort(running.id)
+        was_triggered, running = self._state.is_triggered, self._end()
+        if running is not None and was_triggered and running.id != cancelled:
+            self._inputs.abort(running)
         self._newest_id = cancelled
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
 
@@ -168,111 +169,59 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         """
         self._close(channel)
         self._end_arrived(channel)
-        running = self._running
-        if running is None:
-            return
         if self._policy is EndOfPartitionPolicy.ABORTS:
             self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
-            return
-        running.unconsumed.discard(channel)
-        self._trigger_if_due(running)
+        else:
+            self._go_to(self._state.end_consumed(channel))
 
     def give_up(self, reason: CheckpointFailureReason) -> None:
         """Give up the checkpoint that is not complete, if there is one, and say so."""
-        running = self._running
+        running = self._end()
         if running is not None:
-            self._end(running)
             self._abort(running.id, reason)
 
     # -- the course of a checkpoint -----------------------------------------------------------------------
 
-    def _begun(self, running: UnalignedCheckpoint) -> None:
+    def _first_state(self, checkpoint: UnalignedCheckpoint) -> BarrierState:
         """Decide how a checkpoint begins; here it is unaligned from the first moment on."""
-        running.is_unaligned = True
+        return WaitingForAlignedChannels(checkpoint, self._inputs)
 
-    def _announce(self, barrier: CheckpointBarrier) -> None:
-        running = self._running
-        if barrier.checkpoint_id > self._newest_id:
-            self._trigger_if_due(self._begin(barrier))
-        elif running is None or running.id != barrier.checkpoint_id:
-            self._ignored += 1
-        elif barrier.options.unaligned:
-            self._turn_unaligned(running)
+    def _runs(self, checkpoint_id: int) -> bool:
+        """Whether this is the checkpoint that is not complete."""
+        return checkpoint_id in self.pending
 
-    def _begin(self, barrier: CheckpointBarrier) -> UnalignedCheckpoint:
+    def _begin(self, barrier: CheckpointBarrier) -> None:
+        """Wait for a new checkpoint; whether it is due already is for the caller to ask."""
         self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
         counts = self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER
         arriving = self._unended if counts else self._open
-        running = UnalignedCheckpoint(barrier, self._open, arriving, self._clock.monotonic())
+        checkpoint = UnalignedCheckpoint(barrier, self._open, arriving, self._clock.monotonic())
         self._newest_id = barrier.checkpoint_id
-        self._running = running
-        self._begun(running)
-        return running
+        self._go_to(self._first_state(checkpoint))
 
-    def _turn_unaligned(self, running: UnalignedCheckpoint) -> None:
+    def _turn_unaligned(self) -> None:
         """Wait no longer for barriers that may overtake."""
-        if running is self._running and not running.is_triggered:
-            running.is_unaligned = True
-            self._trigger_if_due(running)
-
-    def _trigger_if_due(self, running: UnalignedCheckpoint) -> None:
-        waits_for = running.unconsumed
-        if running.is_unaligned:
-            waits_for = waits_for & self._aligned_channels
-        if running.is_triggered or waits_for or not self._is_ready():
-            return
-        running.is_triggered = True
-        self._release(running)
-        barrier = running.barrier
-        if not running.is_unaligned:
-            self._running = None
-            self._trigger(barrier, running.started_at)
-            return
-        self._writer.start(running.id)
-        if not barrier.options.unaligned:
-            barrier = replace(barrier, options=replace(barrier.options, unaligned=True))
-        self._trigger(barrier, running.started_at)
-        self._capture_waiting(running)
-        self._finish_if_complete(running)
-
-    def _capture_waiting(self, running: UnalignedCheckpoint) -> None:
-        """Persist what waits in front of the barriers; what comes later is captured when it arrives."""
-        for channel in sorted(running.unconsumed):
-            elements = in_front_of(running.id, self._inputs.waiting(channel))
-            if elements:
-                self._writer.add_input(running.id, channel, elements)
-
-    def _captures(self, running: UnalignedCheckpoint, channel: int) -> bool:
-        return running.is_triggered and channel in running.unarrived
-
-    def _barrier_arrived(self, channel: int, checkpoint_id: int) -> None:
-        running = self._running
-        if running is not None and running.id == checkpoint_id:
-            running.unarrived.discard(channel)
-            self._finish_if_complete(running)
+        self._go_to(self._state.turn_unaligned())
+        self._go_to(self._state.trigger_if_due())
 
     def _end_arrived(self, channel: int) -> None:
         self._unended.discard(channel)
-        running = self._running
-        if running is not None and self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:
-            running.unarrived.discard(channel)
-            self._finish_if_complete(running)
+        if self._policy is EndOfPartitionPolicy.COUNTS_AS_BARRIER:
+            self._go_to(self._state.barrier_arrived(channel))
 
-    def _finish_if_complete(self, running: UnalignedCheckpoint) -> None:
-        if running is self._running and running.is_complete:
-            self._end(running)
-            self._writer.finish_input(running.id)
+    def _end(self) -> UnalignedCheckpoint | None:
+        """Wait for the checkpoint that is not complete no longer; gives it."""
+        running = self._state.checkpoint
+        if running is not None:
+            self._go_to(WaitingForFirstBarrier())
+            self._inputs.release(running)
+        return running
 
-    def _end(self, running: UnalignedCheckpoint) -> None:
-        self._alignment_duration = self._clock.monotonic() - running.started_at
-        self._running = None
-        self._release(running)
-
-    def _release(self, running: UnalignedCheckpoint) -> None:
-        """Nothing waits for the trigger any more."""
-        if running.timer is not None:
-            running.timer.cancel()
-            running.timer = None
-        blocked, running.blocked = running.blocked, []
-        for channel in blocked:
-            self._inputs.unblock(channel)
+    def _go_to(self, state: BarrierState) -> None:
+        """Change the state first, then act: whatever the task asks meanwhile is answered from the new one."""
+        while state is not self._state:
+            left, self._state = self._state, state
+            left.leave()
+            if left.checkpoint is not None and state.checkpoint is None:
+                self._alignment_duration = self._clock.monotonic() - left.checkpoint.started_at
+            state = state.enter()

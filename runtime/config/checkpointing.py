@@ -17,6 +17,7 @@ from penstock.runtime.config.checks import (
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
 
 
@@ -30,7 +31,7 @@ class KeepAfter(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpointing:
+class Checkpointing(metaclass=NearestNames):
     """How a job takes checkpoints. Durations are a `timedelta`, or seconds.
 
     Attributes:
@@ -109,7 +110,7 @@ class Checkpointing:
         self._check_unaligned()
 
     def _check_unaligned(self) -> None:
-        if self.unaligned and self.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
+        if self.unaligned and self.mode is CheckpointingMode.AT_LEAST_ONCE:
             msg = (
                 "unaligned=True with mode='at_least_once': unaligned checkpoints capture data in flight so "
                 "that nothing counts twice without waiting; at least once never waits and needs none of it. "
@@ -177,13 +178,3 @@ aligned_timeout=3.0, drain=False, location=None)
     def aligned_timeout_seconds(self) -> float | None:
         """`aligned_timeout` in seconds; `None` when checkpoints do not begin aligned and turn unaligned."""
         return None if self.aligned_timeout is None else seconds("aligned_timeout", self.aligned_timeout)
-
-    @property
-    def checkpointing_mode(self) -> CheckpointingMode:
-        """`mode` as a member of its enum."""
-        return choice("mode", self.mode, CheckpointingMode)
-
-    @property
-    def kept_after(self) -> KeepAfter:
-        """`keep_after` as a member of its enum."""
-        return choice("keep_after", self.keep_after, KeepAfter)

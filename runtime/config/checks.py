@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.misspelt_names import nearest_name
 
 #: How users write durations: a `timedelta`, or seconds.
 Duration: TypeAlias = timedelta | float
@@ -153,16 +153,8 @@ def check_names(owner: str, given: Mapping[str, Any], allowed: list[str]) -> Non
     for name in given:
         if name in allowed:
             continue
-        near = get_close_matches(str(name), allowed, n=1, cutoff=0.0)
-        close = bool(get_close_matches(str(name), allowed, n=1))
-        hint = (
-            f"did you mean {near[0]!r}?"
-            if close
-            else f"the nearest is {near[0]!r}"
-            if near
-            else "it has none"
-        )
-        msg = f"{owner} has no setting {name!r}; {hint}"
+        hint = nearest_name(str(name), allowed) or f"; it has {', '.join(allowed) or 'none'}"
+        msg = f"{owner} has no setting {name!r}{hint}"
         raise ConfigurationError(msg)
 
 

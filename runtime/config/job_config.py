@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
-from penstock.runtime.config.checks import check_names, from_fields, seconds, truth, whole_number
+from penstock.runtime.config.checks import from_fields, seconds, truth, whole_number
 from penstock.runtime.config.restart import (
     ExponentialBackoff,
     NoRestart,
@@ -17,8 +16,7 @@ from penstock.runtime.config.restart import (
     restart_from_mapping,
 )
 from penstock.runtime.errors import ConfigurationError
-
-C = TypeVar("C")
+from penstock.runtime.misspelt_names import NearestNames
 
 StepOn: TypeAlias = Literal["thread", "loop"]
 Failover: TypeAlias = Literal["region", "full"]
@@ -29,23 +27,8 @@ _ABOVE_ZERO: Final = ("slice_duration", "deployment_timeout", "lease_timeout", "
 _COUNTS: Final = ("buffer_rows", "buffer_bytes", "arrow_buffer_rows", "credits")
 
 
-def _names_nearest_field(config: type[C]) -> type[C]:
-    """Class decorator: an unknown setting is an error that names the nearest one, not a `TypeError`."""
-    known = [field.name for field in fields(config)]  # type: ignore[arg-type]
-    construct = config.__init__
-
-    @functools.wraps(construct)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        check_names(config.__name__, kwargs, known)
-        construct(self, *args, **kwargs)
-
-    config.__init__ = init  # type: ignore[method-assign]
-    return config
-
-
-@_names_nearest_field
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobConfig:
+class JobConfig(metaclass=NearestNames):
     """The settings of a job. Durations are seconds; a `timedelta` is taken too, and kept as seconds.
 
     Attributes:
@@ -70,8 +53,6 @@ class JobConfig:
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
         end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier:
             `counts_as_barrier`, or `aborts` as in Flink 1.11 (not with at least once).
-        checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished. Otherwise
-            only the last one of the job is still taken: its sinks commit with it.
         restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
         allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
 
@@ -81,10 +62,10 @@ class JobConfig:
     Example:
         >>> JobConfig(credits=4, buffer_timeout=0.02).buffer_timeout
         0.02
-        >>> JobConfig(credit=4)
+        >>> JobConfig(creds=4)
         Traceback (most recent call last):
         ...
-        penstock.runtime.errors.ConfigurationError: JobConfig has no setting 'credit'; did you mean 'credits'?
+        penstock.runtime.errors.ConfigurationError: JobConfig has no argument 'creds'; did you mean 'credits'?
     """
 
     checkpointing: Checkpointing | None = None
@@ -103,7 +84,6 @@ class JobConfig:
     cancellation_timeout: float = 30.0
     step_on: StepOn = "thread"
     end_of_partition: EndOfPartitionMode = "counts_as_barrier"
-    checkpoints_after_tasks_finish: bool = True
     restore_from: str | None = None
     allow_non_restored_state: bool = False
 
@@ -115,7 +95,6 @@ class JobConfig:
         for name in _COUNTS:
             whole_number(name, getattr(self, name), at_least=1)
         truth("allow_pickle", self.allow_pickle)
-        truth("checkpoints_after_tasks_finish", self.checkpoints_after_tasks_finish)
         _one_of("failover", self.failover, get_args(Failover))
         truth("allow_non_restored_state", self.allow_non_restored_state)
         if self.restore_from is not None and (
@@ -143,7 +122,7 @@ class JobConfig:
         """Without alignment Flink 1.11 goes on waiting for channels that have ended: a job never ends."""
         if self.checkpointing is None or self.end_of_partition == "counts_as_barrier":
             return
-        if self.checkpointing.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE:
+        if self.checkpointing.mode is CheckpointingMode.AT_LEAST_ONCE:
             msg = (
                 "end_of_partition='aborts' with mode='at_least_once': a checkpoint would wait for channels "
                 "that have ended, so none would complete once a subtask has finished; use "

@@ -21,10 +21,11 @@ from penstock.runtime.config.checks import (
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.misspelt_names import NearestNames
 
 
 @dataclass(frozen=True, slots=True)
-class NoRestart:
+class NoRestart(metaclass=NearestNames):
     """The first failure fails the job."""
 
     @classmethod
@@ -34,7 +35,7 @@ class NoRestart:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedDelay:
+class FixedDelay(metaclass=NearestNames):
     """A number of restarts, each after the same delay.
 
     Attributes:
@@ -60,7 +61,7 @@ class FixedDelay:
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialBackoff:
+class ExponentialBackoff(metaclass=NearestNames):
     """Any number of restarts, each after a longer delay, until the job has run well for a while.
 
     Attributes:
@@ -102,7 +103,7 @@ class ExponentialBackoff:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureRate:
+class FailureRate(metaclass=NearestNames):
     """Any number of restarts, as long as failures are rare enough.
 
     Attributes:

@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import RowBatch
 
 T = TypeVar("T")
 
 
-class CollectionSource(Generic[T]):
+class CollectionSource(Generic[T], metaclass=NearestNames):
     """Reads a collection once from its beginning to its end.
 
     The values travel with the job; a split is a range of positions in them, so a restored reader goes on

@@ -28,6 +28,7 @@ from penstock.runtime.io.state_parts import (
     table_of,
 )
 from penstock.runtime.io.storage import absolute_location
+from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
 from penstock.runtime.snapshot.handles import OperatorSubtaskState
 from penstock.runtime.state_processor.state_writing import (
@@ -52,6 +53,7 @@ class PandasFrame(Protocol):
         ...
 
 
+@checked_keywords
 def read_state(
     snapshot: str | Path,
     operator: str,
@@ -93,6 +95,7 @@ def read_state(
     return table_of(columns)
 
 
+@checked_keywords
 def write_state(
     table: pa.Table | pa.RecordBatch | PandasFrame,
     target: str | Path,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -65,9 +64,7 @@ def assemble(
         graph=graph,
         gateway=around.gateway,
         ledger=ledger,
-        planner=CheckpointPlanner(
-            graph, checkpoints_after_tasks_finish=config.checkpoints_after_tasks_finish
-        ),
+        planner=CheckpointPlanner(graph),
         regions_of=regions_of if config.failover == "region" else lambda graph: {},
         restart=restart_strategy(config.restart_or_default, job_id),
         clock=around.clock,
@@ -100,16 +97,14 @@ def _coordinator(
     # Nothing prepares the place of a checkpoint: a write makes the folders it needs, and the place of a
     # savepoint is opened by whoever writes there. What can't be written fails the checkpoint, not its start.
     return CheckpointCoordinator(
-        CoordinatorParts(
-            checkpointing,
-            job.planner,
-            CoordinatorLink(job),
-            CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
-            ledger.finalize,
-            clock=around.clock,
-            timers=around.timers,
-            runner=around.runner,
-            hooks=operators.hooks,
-            coordinators=operators.coordinators,
-        )
+        checkpointing,
+        job.planner,
+        CoordinatorLink(job),
+        CheckpointFiles(around.storage, ledger.paths, around.runner, around.open_location),
+        ledger.finalize,
+        clock=around.clock,
+        timers=around.timers,
+        runner=around.runner,
+        hooks=operators.hooks,
+        coordinators=operators.coordinators,
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointCompleted, OnAnswer
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded, OnAnswer
 from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
@@ -90,7 +90,7 @@ class FinalCheckpoint:
 
     def _on_answer(self, answer: CheckpointAnswer) -> None:
         self._asked = False
-        if isinstance(answer, CheckpointCompleted):
+        if isinstance(answer, CheckpointSucceeded):
             self._done = True
         elif not self._done:
             self._check_after(RETRY_AFTER)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
@@ -245,7 +245,7 @@ class JobLedger:
 
     def _begun_at(self, begun: AttemptBegun) -> tuple[float, ...]:
         """When the last attempts began; their records are never deleted."""
-        reader = LogReader(self._storage, self.paths)
+        reader = DecisionLogReader(self._storage, self.paths)
         slots = self._log.view.begun_slots[-ATTEMPTS_LOOKED_AT:]
         records = [reader.read(slot) for slot in slots]
         return tuple(record.at for record in records if isinstance(record, AttemptBegun))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
-from penstock.runtime.checkpoint.coordinator.restore_masters import restore_masters
 from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder

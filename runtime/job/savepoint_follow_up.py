@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
-    CheckpointCompleted,
     CheckpointFailed,
+    CheckpointSucceeded,
     OnAnswer,
 )
 from penstock.runtime.job.job_state import JobState
@@ -54,7 +54,7 @@ class SavepointFollowUp:
         else:
             self._try(answer)
 
-    def _try(self, savepoint: CheckpointCompleted) -> None:
+    def _try(self, savepoint: CheckpointSucceeded) -> None:
         state = self._job.state.name
         if self._is_free_of(savepoint):
             self._on_answer(savepoint)
@@ -65,13 +65,13 @@ class SavepointFollowUp:
             self._waits -= 1
             self._try_again(savepoint, f"the job is {state.value}")
 
-    def _followed(self, savepoint: CheckpointCompleted, answer: CheckpointAnswer) -> None:
-        if isinstance(answer, CheckpointCompleted):
+    def _followed(self, savepoint: CheckpointSucceeded, answer: CheckpointAnswer) -> None:
+        if isinstance(answer, CheckpointSucceeded):
             self._on_answer(savepoint)
         else:
             self._try_again(savepoint, f"{answer.detail or 'no reason given'} ({answer.reason.value})")
 
-    def _try_again(self, savepoint: CheckpointCompleted, why: str) -> None:
+    def _try_again(self, savepoint: CheckpointSucceeded, why: str) -> None:
         if self._tries and self._waits and not self._job.is_fenced:
             self._job.timers.call_later(RETRY_AFTER, lambda: self._try(savepoint))
         elif self._is_free_of(savepoint):
@@ -79,7 +79,7 @@ class SavepointFollowUp:
         else:
             self._on_answer(replace(savepoint, still_needed=f"no checkpoint could be taken behind it: {why}"))
 
-    def _is_free_of(self, savepoint: CheckpointCompleted) -> bool:
+    def _is_free_of(self, savepoint: CheckpointSucceeded) -> bool:
         """Whether the job has ended, or has something younger to restart from."""
         newest = self._coordinator.latest_completed
         has_younger = newest is not None and newest.checkpoint_id > savepoint.checkpoint.checkpoint_id

@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext, Source, SourceReader
 from penstock.runtime.operators.split_enumerator import SplitEnumeratorContext
 
 T = TypeVar("T")
 
 
-class OnRequest(Generic[T]):
+class OnRequest(Generic[T], metaclass=NearestNames):
     """Hands the splits of a source out on request, instead of sharing them out when the job starts.
 
     For sources with more splits than subtasks, such as a folder of files: a subtask that is done early takes

@@ -18,9 +18,14 @@ class CheckpointStatus(Enum):
     """How a checkpoint stands."""
 
     IN_PROGRESS = "in_progress"
-    FINALISING = "finalising"
+    FINALIZING = "finalizing"
     COMPLETED = "completed"
     FAILED = "failed"
+
+    @classmethod
+    def _missing_(cls, value: object) -> CheckpointStatus | None:
+        """Records of version 0.1 spell it otherwise."""
+        return cls.FINALIZING if value == "finalising" else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.time.instants import micros_in
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class WatermarkStrategy(Generic[T]):
+class WatermarkStrategy(Generic[T], metaclass=NearestNames):
     """How records get timestamps, and how much out of order they may come (Flink's `WatermarkStrategy`).
 
     Made by `for_bounded_out_of_orderness` or `for_monotonous_timestamps`.
@@ -33,6 +34,7 @@ class WatermarkStrategy(Generic[T]):
     timestamp_assigner: Callable[[T], datetime | int] | None = None
 
     @staticmethod
+    @checked_keywords
     def for_bounded_out_of_orderness(most: timedelta | float) -> WatermarkStrategy[Any]:
         """Records may be late by up to `most` (a `timedelta`, or seconds); what is older than that is late.
 
@@ -42,6 +44,7 @@ class WatermarkStrategy(Generic[T]):
         return WatermarkStrategy(micros_in("the out-of-orderness", most, least=0))
 
     @staticmethod
+    @checked_keywords
     def for_monotonous_timestamps() -> WatermarkStrategy[Any]:
         """Timestamps never go back within one subtask."""
         return WatermarkStrategy(0)

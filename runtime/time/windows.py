@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.time.instants import micros_in
 
 
@@ -68,7 +69,7 @@ def slide_of(assigner: WindowAssigner) -> int | None:
     return slide or None if len(classes) < 2 else None
 
 
-class TumblingEventTimeWindows:
+class TumblingEventTimeWindows(metaclass=NearestNames):
     """Windows of one size, side by side: every record is in exactly one.
 
     Args:
@@ -96,7 +97,7 @@ class TumblingEventTimeWindows:
         return f"{type(self).__name__}({timedelta(microseconds=self.size)})"
 
 
-class SlidingEventTimeWindows:
+class SlidingEventTimeWindows(metaclass=NearestNames):
     """Windows of one size that begin every `slide`: a record is in `size / slide` of them.
 
     Args:

@@ -376,7 +376,7 @@ def text(env: StreamEnvironment, world: Placed) -> None:
 
 
 def json_lines(env: StreamEnvironment, world: Placed) -> None:
-    source = FileSource.json_lines(f"{ROOT}/in/lines-*.jsonl", on_error="dead_letter", filesystem=world)
+    source = FileSource.json(f"{ROOT}/in/lines-*.jsonl", on_error="dead_letter", filesystem=world)
     stream = env.from_source("files", Slowly(source))
     stream.sink("out", FileSink.csv(f"{ROOT}/out", columns=["n", "word", "price"], filesystem=world))
     stream.dead_letters().map(lambda dead: [dead.record, dead.origin]).sink("dead", out(world, "out/dead"))
@@ -403,7 +403,7 @@ def parquet_arrow(env: StreamEnvironment, world: Placed) -> None:
 
 
 def requested(env: StreamEnvironment, world: Placed) -> None:
-    source = FileSource.json_lines(f"{ROOT}/in/small-*.jsonl", filesystem=world)
+    source = FileSource.json(f"{ROOT}/in/small-*.jsonl", filesystem=world)
     env.from_source("files", OnRequest(Slowly(source))).sink("out", out(world))
 
 
@@ -468,7 +468,7 @@ class Counted(KeyedProcessFunction[Any, Any, Any]):
 
 def in_flight_rows(env: StreamEnvironment, world: Placed) -> None:
     """Rows of many kinds on keyed exchanges; dead letters go by one of their own."""
-    source = FileSource.json_lines(f"{ROOT}/in/lines-*.jsonl", on_error="dead_letter", filesystem=world)
+    source = FileSource.json(f"{ROOT}/in/lines-*.jsonl", on_error="dead_letter", filesystem=world)
     stream = env.from_source("files", Slowly(source))
     stamps = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda order: order.number)
     orders = stream.map(order_of, id="order").assign_timestamps_and_watermarks(stamps)
@@ -589,12 +589,13 @@ JOBS: Final[dict[str, SavedJob]] = {
 }
 
 
-def _with_text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+def in_json(rows: Iterable[Any]) -> Counter[str]:
+    """Rows as JSON, each with how often it is there."""
+    return Counter(json.dumps(row, sort_keys=True) for row in rows)
 
 
 def committed(folder: Path) -> Counter[str]:
-    """All rows that stand in committed files below a folder, as JSON."""
+    """All rows that stand in committed files below a folder."""
     rows: list[Any] = []
     for path in sorted(folder.rglob("part-*")):
         if path.suffix == ".parquet":
@@ -604,8 +605,9 @@ def committed(folder: Path) -> Counter[str]:
                 rows += list(csv.DictReader(file))
         else:
             rows += map(json.loads, path.read_text().splitlines())
-    return Counter(map(_with_text, rows))
+    return in_json(rows)
 
 
 def expected_of(name: str) -> Counter[str]:
-    return Counter(map(_with_text, JOBS[name].expected()))
+    """All rows that a job must have written in the end."""
+    return in_json(JOBS[name].expected())

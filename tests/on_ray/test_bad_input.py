@@ -70,7 +70,7 @@ def records_and_bad_ones(tmp_path: Path) -> tuple[list[str], list[str]]:
 
 def test_a_record_that_does_not_parse_fails_the_job(tmp_path: Path) -> None:
     _, bad = records_and_bad_ones(tmp_path)
-    source = FileSource.json_lines(str(tmp_path / "in.jsonl"))
+    source = FileSource.json(str(tmp_path / "in.jsonl"))
     env = environment(tmp_path, restart=NoRestart())
     counted(env.from_source("records", source).map(bad_input.text_of), FileSink.json(tmp_path / "out"))
 
@@ -85,7 +85,7 @@ def test_a_record_that_does_not_parse_fails_the_job(tmp_path: Path) -> None:
 
 def test_a_record_that_does_not_parse_is_skipped_and_counted(tmp_path: Path) -> None:
     good, bad = records_and_bad_ones(tmp_path)
-    source = FileSource.json_lines(str(tmp_path / "in.jsonl"), on_error="skip")
+    source = FileSource.json(str(tmp_path / "in.jsonl"), on_error="skip")
     env = environment(tmp_path)
     counted(env.from_source("records", source).map(bad_input.text_of), FileSink.json(tmp_path / "out"))
 
@@ -97,7 +97,7 @@ def test_a_record_that_does_not_parse_is_skipped_and_counted(tmp_path: Path) -> 
 
 def test_a_record_that_does_not_parse_goes_to_the_dead_letters(tmp_path: Path) -> None:
     good, bad = records_and_bad_ones(tmp_path)
-    source = FileSource.json_lines(str(tmp_path / "in.jsonl"), on_error="dead_letter")
+    source = FileSource.json(str(tmp_path / "in.jsonl"), on_error="dead_letter")
     env = environment(tmp_path)
     records = env.from_source("records", source)
     counted(records.map(bad_input.text_of), FileSink.json(tmp_path / "out"))

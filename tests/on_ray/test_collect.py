@@ -15,9 +15,14 @@ from jobs.driving import PATIENCE, after_checkpoints, eventually, finish, kill_s
 from jobs.talking import talking_job
 
 from penstock.actors import RayCollector
-from penstock.runtime import CollectSink, GeneratorSource, JobFailedError, StreamEnvironment
+from penstock.runtime import (
+    CollectSink,
+    GeneratorSource,
+    InMemoryCollector,
+    JobFailedError,
+    StreamEnvironment,
+)
 from penstock.runtime.errors import GraphError, PenstockError
-from penstock.runtime.io.connectors import InMemoryCollector
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

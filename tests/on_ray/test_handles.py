@@ -176,7 +176,7 @@ def test_what_a_source_prints_while_splits_are_listed_is_the_job_masters(tmp_pat
             return []
 
         def reader(self, context: Any, splits: Any) -> Any:
-            from penstock.runtime.io.connectors import GeneratorSource
+            from penstock.runtime import GeneratorSource
 
             return GeneratorSource(abs, count=0).reader(context, splits)
 

@@ -22,7 +22,7 @@ def package_files() -> set[str]:
         f"penstock/{file.relative_to(ROOT).as_posix()}"
         for part in PARTS
         for file in (ROOT / part).rglob("*")
-        if file.suffix in (".py", ".properties") or file.name == "py.typed"
+        if file.suffix in (".py", ".pyi", ".properties") or file.name == "py.typed"
     }
 
 

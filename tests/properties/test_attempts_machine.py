@@ -19,7 +19,6 @@ from log_order import check_order, records_in
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -93,16 +92,14 @@ class Attempt:
         spec = OperatorSpec("read", "read", None, source=object())  # type: ignore[arg-type]
         graph = build_execution_graph(JobGraph("job", (JobVertex("read", (spec,), 1),), ()))
         self.coordinator = CheckpointCoordinator(
-            CoordinatorParts(
-                CONFIG,
-                CheckpointPlanner(graph),
-                self,
-                CheckpointFiles(storage, self.ledger.paths, self.runner),
-                self.ledger.finalize,
-                clock=clock,
-                timers=ManualTimers(clock),
-                runner=self.runner,
-            )
+            CONFIG,
+            CheckpointPlanner(graph),
+            self,
+            CheckpointFiles(storage, self.ledger.paths, self.runner),
+            self.ledger.finalize,
+            clock=clock,
+            timers=ManualTimers(clock),
+            runner=self.runner,
         )
         self.barriers: dict[int, CheckpointBarrier] = {}
         self.snapshots: dict[int, SubtaskSnapshot] = {}

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.finalize import finalize
-from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
@@ -61,16 +60,14 @@ class World:
         self.log.begin_attempt(0.0)
         self.planner = CheckpointPlanner(graph)
         self.coordinator = CheckpointCoordinator(
-            CoordinatorParts(
-                self.config,
-                self.planner,
-                self,
-                CheckpointFiles(self.storage, self.paths, self.runner),
-                lambda c: finalize(self.storage, self.paths, self.log, c, retained=retained),
-                clock=self.clock,
-                timers=self.timers,
-                runner=self.runner,
-            )
+            self.config,
+            self.planner,
+            self,
+            CheckpointFiles(self.storage, self.paths, self.runner),
+            lambda c: finalize(self.storage, self.paths, self.log, c, retained=retained),
+            clock=self.clock,
+            timers=self.timers,
+            runner=self.runner,
         )
         self.store = CompletedCheckpointStore(retained, may_delete=self.paths.may_delete)
         self.barriers: dict[int, CheckpointBarrier] = {}

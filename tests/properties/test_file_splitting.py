@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime.io.connectors import FileSource
+from penstock.runtime import FileSource
 from penstock.runtime.operators.protocols import ConnectorContext
 
 
@@ -72,7 +72,7 @@ def test_lines_of_text(path, text, split_size, block_bytes, data):
 def test_values_of_json_lines(path, values, split_size, block_bytes, data):
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
-    assert read(FileSource.json_lines(path, split_size=split_size), block_bytes, data) == values
+    assert read(FileSource.json(path, split_size=split_size), block_bytes, data) == values
 
 
 @given(st.lists(st.tuples(texts, texts), max_size=10), sizes, st.booleans(), st.data())

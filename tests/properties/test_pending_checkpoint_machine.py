@@ -7,9 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
-from penstock.runtime.checkpoint.coordinator.pending_values import AcknowledgeResult, PendingState
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
+    MessageOutcome,
+    PendingCheckpoint,
+    PendingState,
+)
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
+from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     FileHandle,
@@ -23,10 +28,10 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 
-TASKS = [SubtaskId("a", 0), SubtaskId("a", 1), SubtaskId("b", 0)]
+TASKS = (SubtaskId("a", 0), SubtaskId("a", 1), SubtaskId("b", 0))
 OPERATORS, HOOKS = ["x", "y"], ["h"]
-SUCCESS, DUPLICATE = AcknowledgeResult.SUCCESS, AcknowledgeResult.DUPLICATE
-UNKNOWN, DISCARDED = AcknowledgeResult.UNKNOWN, AcknowledgeResult.DISCARDED
+SUCCESS, DUPLICATE = MessageOutcome.ACCEPTED, MessageOutcome.DUPLICATE
+UNKNOWN, DISCARDED = MessageOutcome.UNKNOWN_SENDER, MessageOutcome.ENDED_CHECKPOINT
 
 
 class PendingMachine(RuleBasedStateMachine):
@@ -35,8 +40,16 @@ class PendingMachine(RuleBasedStateMachine):
     @initialize(kind=st.sampled_from(SnapshotKind), forced=st.booleans())
     def begin(self, kind: SnapshotKind, forced: bool) -> None:
         self.timers = ManualTimers(ManualClock())
-        self.pending = PendingCheckpoint(7, kind, TASKS, forced=forced, coordinators=OPERATORS, masters=HOOKS)
-        self.had_timeout = self.pending.set_canceller(self.timers.call_later(9, lambda: None))
+        self.pending = PendingCheckpoint(
+            CheckpointBarrier(7, 0.0, CheckpointOptions(kind), -1),
+            CheckpointPlan((), TASKS, TASKS),
+            CheckpointRequest(1, kind, forced=forced),
+            attempt=1,
+            started_at=0.0,
+            coordinators=OPERATORS,
+            masters=HOOKS,
+        )
+        self.had_timeout = self.pending.set_timeout(self.timers.call_later(9, lambda: None))
         self.tasks: set[SubtaskId] = set()
         self.with_state: set[str] = set()
         self.coordinators: set[str] = set()
@@ -109,12 +122,12 @@ class PendingMachine(RuleBasedStateMachine):
         assert self.pending.failure is reason
 
     @rule()
-    def begin_finalising(self) -> None:
+    def begin_finalizing(self) -> None:
         if self.is_over or not self.is_full:
             with pytest.raises(RuntimeError):
-                self.pending.begin_finalising()
+                self.pending.begin_finalizing()
         else:
-            self.pending.begin_finalising()
+            self.pending.begin_finalizing()
             assert self.timers.pending == ()
 
     @rule()

@@ -214,7 +214,7 @@ def test_laws_hold_under_any_events(events: list[tuple[Any, ...]]) -> None:
         assert len(world.ended) == world.scheduler.state.is_terminal
     world.settle()
     event(f"{world.regions} regions restarted")
-    event(f"{sum(type(answer).__name__ == 'CheckpointCompleted' for answer in world.answers)} checkpoints")
+    event(f"{sum(type(answer).__name__ == 'CheckpointSucceeded' for answer in world.answers)} checkpoints")
     status = world.scheduler.statistics()
     assert [status.state] == world.ended, "every job comes to an end, once"
     assert status.restarts <= RESTARTS, "no crash loop is longer than allowed"

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
-from penstock.runtime.checkpoint.coordinator.pending import PendingCheckpoints
-from penstock.runtime.checkpoint.coordinator.started_checkpoint import StartedCheckpoint
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
@@ -66,14 +66,14 @@ def capture_no_output(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_without_a_record(patch: pytest.MonkeyPatch) -> None:
-    finalise = PendingCheckpoints.finalise
+    finalize = CheckpointCoordinator._finalize
 
-    def tell_before_it_is_written(self: PendingCheckpoints, started: StartedCheckpoint) -> None:
-        finalise(self, started)
-        if self.get(started.id) is not None:
-            self._gateway.notify_checkpoint_complete(started.plan.commit, started.id)
+    def notify_before_it_is_written(self: CheckpointCoordinator, pending: PendingCheckpoint) -> None:
+        finalize(self, pending)
+        if pending.checkpoint_id in self.pending_ids:
+            self._gateway.notify_checkpoint_complete(pending.plan.commit, pending.checkpoint_id)
 
-    patch.setattr(PendingCheckpoints, "finalise", tell_before_it_is_written)
+    patch.setattr(CheckpointCoordinator, "_finalize", notify_before_it_is_written)
 
 
 def fence_no_attempt(patch: pytest.MonkeyPatch) -> None:

@@ -1,32 +1,80 @@
 """`CheckpointCoordinator`: starts checkpoints, collects them, makes them count (Flink's class of that name).
 
-A checkpoint goes through four steps. A request is let through by the decider; it is started (in five steps of
-its own, see `coordinator_trigger`), and barriers do the rest; every subtask acknowledges with handles of its
-state; when the last one has, the record of the checkpoint is written into the log of decisions. From that
-moment it exists: the job would restart from it, and only then the subtasks are told, so that sinks commit.
+Four ways lead through this file. Each is told in the order of its methods.
 
-Why it is right. A subtask commits only what a written record covers. A checkpoint fails as a whole: one
-decline, a timeout, a subtask that leaves in its midst, and all that came in is thrown away. Everything that
-arrives late, twice or from another attempt changes nothing. A barrier names the newest completed checkpoint,
-and the files of that one stay until the checkpoint that builds on it has ended.
+*A trigger.* A request waits in `CheckpointRequests` until the decider lets it start. Its place is prepared,
+and a `PendingCheckpoint` with a timeout is made. `MasterSnapshots` asks operator coordinators and master
+hooks. Then the sources are triggered, and barriers do the rest. One start at a time.
 
-What it must never do: tell a subtask that a checkpoint is complete before its record is written; delete a
+*An acknowledgement.* It is checked for its attempt, noted in its `PendingCheckpoint`, and shown in the
+history. The last one sends the checkpoint to the `CheckpointFinalizer`, which writes its record into the
+decision log.
+
+*A completion.* From the moment when the record is written the checkpoint exists: the job would restart from
+it. `CheckpointFiles` takes it in and lets go of older ones. Then subtasks and operator coordinators are
+notified, so that sinks commit. Then the request is answered, and older pending checkpoints are subsumed.
+
+*An abort.* One decline, a timeout, a subtask that fails or leaves: the checkpoint fails as a whole. Its files
+are deleted, everybody who took part is notified, the request is answered, and the failure is counted, which
+may fail the job. A start that was going on ends, so a hook that never answers costs one checkpoint and no
+more.
+
+Each fact has one owner. This class: the attempt, the checkpoints that run, the next id, what the attempt was
+restored from. `PendingCheckpoint`: everything about one checkpoint that runs. `CheckpointRequests`: what
+waits, what is being started, and the answers. `CheckpointFiles`: completed checkpoints, how others ended,
+which files stay. `CheckpointFinalizer`: which record is being written. `CheckpointPlanner`: which subtasks
+run. `CheckpointHistory`: what people are shown. `CheckpointFailureManager`: how many failed in a row. None of
+them knows another; they return what happened, or call back the function they were given.
+
+Why it is right. A subtask commits only what a written record covers. What arrives late, twice or from another
+attempt changes nothing. A barrier names the newest completed checkpoint, and the files of that one stay until
+the checkpoint that builds on it has ended.
+
+What it must never do: notify a subtask that a checkpoint is complete before its record is written; delete a
 file that a completed checkpoint names; leave a checkpoint pending that can't complete; answer a request
-twice.
+twice; start two checkpoints at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
-from penstock.runtime.checkpoint.coordinator.requests import OnAnswer
-from penstock.runtime.checkpoint.coordinator.restore_masters import restore_masters
-from penstock.runtime.checkpoint.coordinator.trigger import Refusal
+from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.finalize import (
+    CheckpointFinalizer,
+    Fenced,
+    Finalize,
+    FinalizeOutcome,
+)
+from penstock.runtime.checkpoint.coordinator.gateway import CoordinatorGateway
+from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.master_snapshots import MasterSnapshots
+from penstock.runtime.checkpoint.coordinator.operator_states import completed_checkpoint
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
+    MessageOutcome,
+    PendingCheckpoint,
+    PendingState,
+)
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, SubtaskStatus
+from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.coordinator.requests import (
+    CheckpointFailed,
+    CheckpointRequests,
+    CheckpointSucceeded,
+    OnAnswer,
+)
+from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.log.decision_log import OutcomeUnknownError
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.errors import CorruptSnapshotError, StorageError
+from penstock.runtime.ports import AsyncRunner, Clock, TimerService
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointRecord,
@@ -39,31 +87,80 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
+#: Prepares the place of a checkpoint, given its request and its id. Blocks, and raises when there is no
+#: place.
+InitializeLocation: TypeAlias = Callable[[CheckpointRequest, int], None]
+
 
 class CheckpointCoordinator:
-    """Takes the checkpoints of one job, over all its attempts.
+    """Takes the checkpoints of one job, over all its attempts. All calls come in one thread; none blocks.
 
     Args:
-        parts: What it is made of.
+        config: How checkpoints are taken.
+        planner: Which subtasks take part; the job tells it which run.
+        gateway: Reaches subtasks and the job.
+        files: Keeps and deletes files.
+        finalize: Makes a checkpoint exist; blocks, and runs in `runner`.
+        clock: Wall-clock and monotonic time.
+        timers: For the interval, the pause and the timeouts.
+        runner: Runs what blocks.
+        failures: By default as `config` says.
+        hooks: By default none.
+        coordinators: By default none.
+        initialize_location: By default there is nothing to prepare.
+        coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
+        end_starts: An abort ends the start that is going on (Flink 1.11: the next answer of a hook or a
+            coordinator does, which may never come).
     """
 
-    def __init__(self, parts: CoordinatorParts) -> None:
-        self._may_force = parts.may_force
-        self._keep_after = parts.keep_after
-        self._planner = parts.planner
-        self._files = parts.files
-        self._failures = parts.failures
-        self._history = parts.history
-        self._hooks = parts.hooks
-        self._coordinators = parts.coordinators
-        self._requests = parts.requests
-        self._outcomes = parts.outcomes
-        self._pending = parts.pending
-        self._trigger = parts.trigger
-        self._messages = parts.messages
+    def __init__(
+        self,
+        config: Checkpointing,
+        planner: CheckpointPlanner,
+        gateway: CoordinatorGateway,
+        files: CheckpointFiles,
+        finalize: Finalize,
+        *,
+        clock: Clock,
+        timers: TimerService,
+        runner: AsyncRunner,
+        failures: CheckpointFailureManager | None = None,
+        hooks: MasterHooks | None = None,
+        coordinators: OperatorCoordinators | None = None,
+        initialize_location: InitializeLocation | None = None,
+        coalesce_periodic: bool = True,
+        end_starts: bool = True,
+    ) -> None:
+        self._config = config
+        self._planner = planner
+        self._gateway = gateway
+        self._files = files
+        self._clock = clock
+        self._timers = timers
+        self._runner = runner
+        self._failures = failures or CheckpointFailureManager(config.tolerable_failures)
+        self._hooks = hooks or MasterHooks()
+        self._coordinators = coordinators or OperatorCoordinators()
+        self._initialize_location = initialize_location
+        self._end_starts = end_starts
+        self._masters = MasterSnapshots(self._coordinators, self._hooks)
+        self._history = CheckpointHistory()
+        self._finalizer = CheckpointFinalizer(finalize, runner)
+        self._pending: dict[int, PendingCheckpoint] = {}
+        self._next_id = 1
+        self._requests = CheckpointRequests(
+            config, clock, timers, self._start, self._pending, coalesce_periodic=coalesce_periodic
+        )
+        #: `None` while the job does not run; then `_not_running` answers requests.
+        self._attempt: int | None = None
+        self._not_running = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+        self._restored: CompletedCheckpoint | None = None
+        self._stale_messages = self._late_messages = 0
+
+    # -- attempts of the job --------------------------------------------------------------------------------
 
     def recall(self, earlier: EarlierHistory) -> None:
-        """Go on with the history of an earlier JobMaster; to be told before the first attempt begins."""
+        """Go on with the history of an earlier JobMaster; call it before the first attempt begins."""
         self._history.recall(earlier)
 
     def begin_attempt(
@@ -81,33 +178,21 @@ class CheckpointCoordinator:
             store: The completed checkpoints, as recovered.
             highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
-            restored: What it starts from. What subtasks that had finished kept in it is carried into the
+            restored: What the attempt starts from. The state of its finished subtasks is carried into the
                 first checkpoint of a job that was started from a snapshot of another.
         """
         self._files.delete(orphans)
-        self._trigger.forget()
-        self._outcomes.attempt = attempt
+        self._forget_start()
         self._planner.reset()
         self._history.recover(store.all, highest_id)
-        self._pending.begin_attempt(attempt, store, highest_id, restored)
+        self._files.begin_attempt(store)
+        self._restored = restored
+        self._go_on(attempt, highest_id)
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
-        self._outcomes.attempt = attempt
-        self._pending.begin_region(attempt, store, highest_id)
-
-    def restore(self, checkpoint: CompletedCheckpoint | None, *, allow_non_restored: bool = False) -> None:
-        """Give master hooks and operator coordinators back what they gave for a checkpoint.
-
-        Args:
-            checkpoint: What the job starts from; `None` when it starts from nothing.
-            allow_non_restored: Whether state of a hook or coordinator that is gone may be left behind.
-
-        Raises:
-            UnmatchedMasterStateError: There is such state and that is not allowed; nothing was restored.
-            UnmatchedCoordinatorStateError: The same for an operator coordinator.
-        """
-        restore_masters(self._hooks, self._coordinators, checkpoint, allow_non_restored=allow_non_restored)
+        self._files.begin_region(store)
+        self._go_on(attempt, highest_id)
 
     def started(self) -> None:
         """All subtasks run: checkpoints may be taken."""
@@ -119,65 +204,71 @@ class CheckpointCoordinator:
         self._requests.start_periodic()
 
     def stop_periodic(self) -> None:
-        """Take no periodic checkpoints any more; give up all that run or wait."""
+        """Take no periodic checkpoints any more; abort all that run and refuse all that wait."""
         self._requests.stop_periodic()
         self._end_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, "checkpointing was stopped")
 
     def end_attempt(
         self, reason: Reason = Reason.JOB_FAILURE, detail: str = "", *, tell: bool = False
     ) -> None:
-        """The attempt is over: give everything up; a record that is being written is still finished.
+        """The attempt is over: abort everything; a record that is being written is still finished.
 
         Args:
-            reason: Why.
-            detail: More about it.
-            tell: Tell subtasks of the checkpoints that are given up; not when they are being stopped anyway.
+            reason: Why. `CHECKPOINT_COORDINATOR_SHUTDOWN` refuses later requests for the same reason.
+            detail: The cause in words.
+            tell: Notify subtasks of the aborts. A job that stops its subtasks anyway does not.
         """
         if reason is Reason.CHECKPOINT_COORDINATOR_SHUTDOWN:
-            self._outcomes.ended = Refusal(reason, detail)
+            self._not_running = CheckpointFailed(reason, detail)
         self._requests.stop_periodic()
-        running = self._pending.running
-        self._outcomes.attempt = None
+        running = self._running()
+        self._attempt = None
         self._end_all(reason, detail)
         if tell:
-            for started in running:
-                if started.pending.failure is reason:
-                    self._outcomes.tell_aborted(started)
+            for pending in running:
+                if pending.failure is reason:
+                    self._gateway.notify_checkpoint_aborted(self._unfinished(pending), pending.checkpoint_id)
 
     def end_job(self, job_state: str) -> tuple[str, ...]:
-        """The job has ended (`finished`, `failed`, `cancelled`): which files may be deleted now."""
+        """The job has ended (`finished`, `failed`, `cancelled`): paths of files that may be deleted now."""
         self._hooks.close()
-        return self._pending.end_job(job_state, self._keep_after)
+        return self._files.end_job(job_state, KeepAfter(self._config.keep_after))
 
     def abort_all(self, reason: Reason, detail: str = "") -> None:
-        """Give up every checkpoint that runs; the periodic timer and waiting requests go on."""
-        for started in self._pending.running:
-            self._pending.abort(started, reason, detail)
+        """Abort every checkpoint that runs; the periodic timer and waiting requests go on."""
+        for pending in self._running():
+            self._abort(pending, reason, detail)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back once no record is being written, so that what stands in the log is known."""
-        self._pending.finaliser.when_idle(callback)
+        """Call back once no record is being written, so that what is in the log is known."""
+        self._finalizer.when_idle(callback)
+
+    # -- subtasks come to their ends ------------------------------------------------------------------------
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
-        """A subtask has left; a checkpoint that still waits for it is given up and tried again later."""
+        """A subtask has left; a checkpoint that still waits for it is aborted and tried again later."""
         if not self._planner.finished(subtask):
             return
-        for started in self._pending.running:
-            if started.pending.waits_for(subtask):
-                self._requests.retry_later(started.request)
+        for pending in self._running():
+            if pending.waits_for(subtask):
+                self._requests.retry_later(pending.request)
                 detail = f"{subtask} finished before it took this checkpoint"
-                self._pending.abort(started, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
+                self._abort(pending, Reason.CHECKPOINT_DECLINED_TASK_CLOSING, detail)
 
     def data_ended(self, subtask: SubtaskId) -> None:
         """A subtask has processed the end of all its inputs; soon no barrier may reach it any more."""
         self._planner.data_ended(subtask)
-        self._pending.data_ended(subtask)
+        for pending in self._running():
+            if pending.data_ended(subtask):
+                self._gateway.trigger((subtask,), pending.barrier)
 
     def subtask_failed(self, subtask: SubtaskId, detail: str = "") -> None:
-        """A subtask has failed while others go on: give up every checkpoint that still waits for it."""
-        for started in self._pending.running:
-            if started.pending.waits_for(subtask):
-                self._pending.abort(started, Reason.TASK_FAILURE, f"{subtask} failed: {detail}")
+        """A subtask has failed while others go on: abort every checkpoint that still waits for it."""
+        for pending in self._running():
+            if pending.waits_for(subtask):
+                self._abort(pending, Reason.TASK_FAILURE, f"{subtask} failed: {detail}")
+
+    # -- the way of a trigger -------------------------------------------------------------------------------
 
     def trigger(
         self,
@@ -197,14 +288,14 @@ class CheckpointCoordinator:
             kind: Checkpoint or savepoint.
             periodic: Ask as the periodic timer does.
             forced: Ignore limit and pause; by default savepoints do, unless checkpoints are unaligned:
-                barriers of both kinds at a time would give the checkpoint up.
+                barriers of both kinds at a time would abort the checkpoint.
             urgent: Ignore the pause but not the limit.
             aligned: Let no barrier overtake data, whatever the job's setting is.
             drain: With a synchronous savepoint: sources advance event time to its end first (Flink's
                 `advanceToEndOfEventTime`).
             target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
                 job's checkpoint storage.
-            on_answer: Told once how it went.
+            on_answer: Called once with the outcome.
 
         Raises:
             ValueError: Only a job that ends may drain: `advance_to_end_of_time` goes with a synchronous
@@ -216,13 +307,113 @@ class CheckpointCoordinator:
         self._requests.submit(
             kind,
             periodic=periodic,
-            forced=kind.is_savepoint and self._may_force if forced is None else forced,
+            forced=kind.is_savepoint and not self._config.unaligned if forced is None else forced,
             urgent=urgent,
             aligned=aligned,
             drain=drain,
             target=target,
             on_answer=on_answer,
         )
+
+    def _start(self, request: CheckpointRequest) -> None:
+        """Step 1: the id is fixed and the place is prepared, in the background because that may block."""
+        initialize, checkpoint_id = self._initialize_location, self._next_id
+        plan = self._plan(request)
+        if plan is None:
+            return
+        if initialize is None:
+            self._create(request, plan)
+            return
+        self._runner.run(
+            lambda: initialize(request, checkpoint_id),
+            lambda _: self._initialized(request),
+            lambda error: self._not_initialized(request, error),
+        )
+
+    def _plan(self, request: CheckpointRequest) -> CheckpointPlan | None:
+        """The subtasks that take part; `None` when the request can't be served and was refused."""
+        if self._attempt is None:
+            refusal = self._not_running
+        elif request.periodic and not self._requests.is_periodic:
+            refusal = CheckpointFailed(Reason.PERIODIC_SCHEDULER_SHUTDOWN)
+        else:
+            plan = self._planner.plan(is_last=request.urgent)
+            if isinstance(plan, CheckpointPlan):
+                return plan
+            refusal = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan))
+        self._requests.refuse(request, refusal)
+        self._start_ended(request)
+        return None
+
+    def _initialized(self, request: CheckpointRequest) -> None:
+        if request is self._requests.starting:
+            plan = self._plan(request)
+            if plan is not None:
+                self._create(request, plan)
+
+    def _not_initialized(self, request: CheckpointRequest, error: BaseException) -> None:
+        if request is self._requests.starting:
+            detail = f"its place could not be prepared: {type(error).__name__}: {error}"
+            self._requests.refuse(request, CheckpointFailed(Reason.TRIGGER_CHECKPOINT_FAILURE, detail))
+            self._start_ended(request)
+
+    def _create(self, request: CheckpointRequest, plan: CheckpointPlan) -> None:
+        """Steps 2, 3 and 4: the checkpoint is pending; operator coordinators, then hooks, do their part."""
+        assert self._attempt is not None, "a request is planned only while the job runs"
+        checkpoint_id = self._next_id
+        self._next_id += 1
+        pending = PendingCheckpoint(
+            self._barrier(request, checkpoint_id, self._attempt),
+            plan,
+            request,
+            attempt=self._attempt,
+            started_at=self._clock.monotonic(),
+            coordinators=self._coordinators.operator_ids,
+            masters=self._hooks.identifiers,
+        )
+        self._pending[checkpoint_id] = pending
+        timeout = self._config.timeout_seconds
+        pending.set_timeout(self._timers.call_later(timeout, partial(self._expire, pending)))
+        self._history.started(pending)
+        self._masters.take(pending, partial(self._trigger_sources, pending), partial(self._give_up, pending))
+
+    def _barrier(self, request: CheckpointRequest, checkpoint_id: int, attempt: int) -> CheckpointBarrier:
+        aligned = CheckpointOptions(request.kind)
+        options = aligned if request.aligned else self._config.options(request.kind)
+        location = self._files.location(request.target, checkpoint_id, attempt)
+        options = replace(options, drain=request.drain, location=location)
+        return CheckpointBarrier(checkpoint_id, self._clock.now(), options, self._files.base_id)
+
+    def _trigger_sources(self, pending: PendingCheckpoint) -> None:
+        """Step 5: the sources are triggered, and the valves of the operator coordinators open again."""
+        self._gateway.trigger(pending.trigger(), pending.barrier)
+        self._masters.barriers_injected(pending.checkpoint_id)
+        # An externally induced source may have been faster than this.
+        self._finalize_if_complete(pending)
+        self._start_ended(pending.request)
+
+    def _give_up(self, pending: PendingCheckpoint, detail: str) -> None:
+        """A start failed before any subtask has heard of the checkpoint."""
+        self._masters.stop()
+        self._abort(pending, Reason.TRIGGER_CHECKPOINT_FAILURE, detail)
+        self._start_ended(pending.request)
+
+    def _forget_start(self) -> None:
+        """A new attempt begins: what was being started is not any more."""
+        request = self._requests.starting
+        if request is None:
+            return
+        if not self._masters.stop():
+            refusal = CheckpointFailed(Reason.JOB_FAILURE, "the job restarted meanwhile")
+            self._requests.refuse(request, refusal)
+        self._start_ended(request)
+
+    def _start_ended(self, request: CheckpointRequest) -> None:
+        """A start is over, however it went; the next request may be served. Does nothing a second time."""
+        if request is self._requests.starting:
+            self._requests.start_ended()
+
+    # -- the way of an acknowledgement ----------------------------------------------------------------------
 
     def acknowledge(
         self,
@@ -232,10 +423,106 @@ class CheckpointCoordinator:
         snapshot: SubtaskSnapshot | None = None,
         metrics: CheckpointMetrics | None = None,
     ) -> MessageOutcome:
-        """A subtask's part of a checkpoint is durable."""
-        if attempt != self._outcomes.attempt:
-            return self._messages.stale()
-        return self._messages.acknowledge(subtask, checkpoint_id, snapshot, metrics)
+        """A subtask's part of a checkpoint is durable.
+
+        Only the first acknowledgement in time counts. Files that another one names are deleted if nothing can
+        need them; those of another attempt may be in use and are not touched.
+        """
+        if attempt != self._attempt:
+            self._stale_messages += 1
+            return MessageOutcome.STALE_ATTEMPT
+        pending = self._pending.get(checkpoint_id)
+        if pending is None:
+            self._late_messages += 1
+            if snapshot is not None:
+                was_started = checkpoint_id < self._next_id
+                self._files.discard_late(checkpoint_id, snapshot.files(), was_started=was_started)
+            return self._ended_or_unknown(checkpoint_id)
+        outcome = pending.acknowledge(subtask, snapshot, metrics)
+        if outcome is MessageOutcome.ACCEPTED:
+            if pending.is_a_step_further:
+                self._history.progress(pending)
+            self._finalize_if_complete(pending)
+        elif outcome is not MessageOutcome.DUPLICATE and snapshot is not None:
+            self._files.discard(checkpoint_id, snapshot.files())
+        return outcome
+
+    def _ended_or_unknown(self, checkpoint_id: int) -> MessageOutcome:
+        was_started = checkpoint_id < self._next_id
+        return MessageOutcome.ENDED_CHECKPOINT if was_started else MessageOutcome.UNKNOWN_CHECKPOINT
+
+    def _finalize_if_complete(self, pending: PendingCheckpoint) -> None:
+        if pending.is_fully_acknowledged and pending.state is PendingState.COLLECTING:
+            self._finalize(pending)
+
+    def _finalize(self, pending: PendingCheckpoint) -> None:
+        """All have acknowledged: write the record when its turn comes."""
+        self._finalizer.submit(
+            pending.checkpoint_id,
+            partial(self._begin_finalizing, pending),
+            partial(self._finalized, pending),
+            partial(self._not_finalized, pending),
+        )
+
+    def _begin_finalizing(self, pending: PendingCheckpoint) -> CompletedCheckpoint:
+        pending.begin_finalizing()
+        self._history.finalizing(pending.checkpoint_id)
+        return completed_checkpoint(
+            pending,
+            self._planner.graph,
+            self._files.latest or self._restored,
+            self._clock.now(),
+            self._history.completing(self._duration(pending), pending.metrics),
+        )
+
+    # -- the way of a completion ----------------------------------------------------------------------------
+
+    def _finalized(self, pending: PendingCheckpoint, outcome: FinalizeOutcome) -> None:
+        """The record is written, unless another attempt owns the log or this job has ended."""
+        if isinstance(outcome, Fenced) or not self._files.has_store:
+            self._fenced()
+            return
+        checkpoint, checkpoint_id = outcome.checkpoint, pending.checkpoint_id
+        pending.complete()
+        del self._pending[checkpoint_id]
+        self._failures.succeeded(checkpoint_id)
+        self._history.completed(
+            checkpoint_id, checkpoint.completed_at, self._duration(pending), checkpoint.size
+        )
+        self._files.add(checkpoint, self._oldest_base())
+        self._requests.begin_pause()
+        if pending.attempt == self._attempt:
+            self._gateway.notify_checkpoint_complete(self._unfinished(pending), checkpoint_id)
+            self._coordinators.notify_checkpoint_complete(checkpoint_id)
+        self._requests.answer(pending.request, CheckpointSucceeded(checkpoint))
+        self._requests.poll()
+        self._subsume_older_than(checkpoint_id)
+
+    def _subsume_older_than(self, checkpoint_id: int) -> None:
+        for pending in self._running():
+            if pending.checkpoint_id < checkpoint_id and pending.can_be_subsumed:
+                self._abort(
+                    pending, Reason.CHECKPOINT_SUBSUMED, f"checkpoint {checkpoint_id} completed first"
+                )
+
+    def _fenced(self) -> None:
+        """Another attempt owns the log: forget all that runs, delete nothing, and notify no subtask."""
+        failed = CheckpointFailed(
+            Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "another attempt has taken the job over"
+        )
+        self._attempt = None
+        self._requests.stop_periodic()
+        self._requests.abort_waiting(failed.reason, failed.detail)
+        running = self._running()
+        for pending in running:
+            self._finalizer.withdraw(pending.checkpoint_id)
+            pending.abort(failed.reason)
+        self._pending.clear()
+        for pending in running:
+            self._requests.answer(pending.request, replace(failed, checkpoint_id=pending.checkpoint_id))
+        self._gateway.fenced()
+
+    # -- the way of an abort --------------------------------------------------------------------------------
 
     def decline(
         self,
@@ -245,25 +532,87 @@ class CheckpointCoordinator:
         reason: Reason = Reason.CHECKPOINT_DECLINED,
         detail: str = "",
     ) -> MessageOutcome:
-        """A subtask can't take part: the checkpoint is given up."""
-        if attempt != self._outcomes.attempt:
-            return self._messages.stale()
-        return self._messages.decline(subtask, checkpoint_id, reason, detail)
+        """A subtask can't take part: the checkpoint is aborted, whoever says so (as in Flink)."""
+        if attempt != self._attempt:
+            self._stale_messages += 1
+            return MessageOutcome.STALE_ATTEMPT
+        pending = self._pending.get(checkpoint_id)
+        if pending is None:
+            return self._ended_or_unknown(checkpoint_id)
+        if pending.state is not PendingState.COLLECTING:
+            return MessageOutcome.DUPLICATE
+        self._abort(pending, reason, f"{subtask}: {detail}" if detail else f"{subtask} declined it")
+        return MessageOutcome.ACCEPTED
+
+    def _expire(self, pending: PendingCheckpoint) -> None:
+        missing = ", ".join(pending.missing_names()[:5]) or "its turn to be written"
+        detail = f"not complete after {self._config.timeout_seconds:g} s; it waited for {missing}"
+        self._abort(pending, Reason.CHECKPOINT_EXPIRED, detail)
+
+    def _end_all(self, reason: Reason, detail: str) -> None:
+        self._requests.abort_waiting(reason, detail)
+        self.abort_all(reason, detail)
+
+    def _abort(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
+        """Abort a checkpoint; one that has ended or is being written goes on."""
+        checkpoint_id = pending.checkpoint_id
+        if pending.state is not PendingState.COLLECTING or checkpoint_id not in self._pending:
+            return
+        self._finalizer.withdraw(checkpoint_id)
+        self._files.discard_aborted(checkpoint_id, pending.abort(reason), pending.location)
+        self._aborted(pending, reason, detail)
+
+    def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
+        """The record is not written, or nobody knows; then all files stay."""
+        reason = Reason.FINALIZE_CHECKPOINT_FAILURE
+        files = pending.abort(reason)
+        is_unknown = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError))
+        if isinstance(error, StorageError) and not is_unknown:
+            self._files.discard_aborted(pending.checkpoint_id, files, pending.location)
+        self._aborted(pending, reason, f"its record could not be written: {type(error).__name__}: {error}")
+
+    def _aborted(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
+        """Tell everybody of an abort, and let the next request start."""
+        checkpoint_id, request = pending.checkpoint_id, pending.request
+        del self._pending[checkpoint_id]
+        self._history.failed(checkpoint_id, reason, detail, self._duration(pending))
+        self._files.release(self._oldest_base())
+        was_starting = self._end_starts and request is self._requests.starting
+        if was_starting:
+            self._masters.stop()
+        if self._attempt is not None:
+            self._gateway.notify_checkpoint_aborted(self._unfinished(pending), checkpoint_id)
+            self._coordinators.notify_checkpoint_aborted(checkpoint_id)
+        self._requests.answer(request, CheckpointFailed(reason, detail, checkpoint_id))
+        if self._must_fail_job(pending, reason) and self._attempt is not None:
+            self._gateway.fail_job(f"checkpoint {checkpoint_id} failed ({reason.value}): {detail}")
+        self._requests.poll()
+        if was_starting:
+            self._start_ended(request)
+
+    def _must_fail_job(self, pending: PendingCheckpoint, reason: Reason) -> bool:
+        kind, request = pending.kind, pending.request
+        must_fail = self._failures.failed(reason, pending.checkpoint_id, is_savepoint=kind.is_savepoint)
+        if kind is SnapshotKind.SYNC_SAVEPOINT and not self._requests.will_retry(request):
+            must_fail = self._failures.sync_savepoint_failed(reason) or must_fail
+        return must_fail
+
+    # -- what is known --------------------------------------------------------------------------------------
 
     @property
     def is_triggering(self) -> bool:
         """Whether a checkpoint is being started."""
-        return self._requests.is_triggering
+        return self._requests.starting is not None
 
     @property
     def pending_ids(self) -> tuple[int, ...]:
         """Checkpoints that run, oldest first."""
-        return tuple(started.id for started in self._pending.running)
+        return tuple(self._pending)
 
     @property
     def latest_completed(self) -> CompletedCheckpoint | None:
-        """The newest completed checkpoint."""
-        return self._pending.latest
+        """The newest completed checkpoint or savepoint."""
+        return self._files.latest
 
     def details(self) -> tuple[CheckpointDetails, ...]:
         """The last checkpoints with what each subtask measured, oldest first."""
@@ -275,19 +624,34 @@ class CheckpointCoordinator:
 
     def statistics(self) -> CoordinatorStatistics:
         """Counters over all attempts."""
-        deletions = self._files.statistics()
         return replace(
             self._history.counters(),
             refused=self._requests.refused,
-            pending=len(self._pending.running),
+            pending=len(self._pending),
             queued=self._requests.queued,
-            failures_in_a_row=self._failures.statistics().in_a_row,
-            stale_messages=self._messages.stale_count,
-            late_messages=self._messages.late_count,
-            deleted_files=deletions.deleted,
-            failed_deletions=deletions.failed,
+            failures_in_a_row=self._failures.in_a_row,
+            stale_messages=self._stale_messages,
+            late_messages=self._late_messages,
+            deleted_files=self._files.deleted,
+            failed_deletions=self._files.failed_deletions,
         )
 
-    def _end_all(self, reason: Reason, detail: str) -> None:
-        self._requests.abort_waiting(reason, detail)
-        self.abort_all(reason, detail)
+    def _go_on(self, attempt: int, highest_id: int) -> None:
+        self._attempt = attempt
+        self._next_id = max(self._next_id, highest_id + 1)
+
+    def _running(self) -> tuple[PendingCheckpoint, ...]:
+        """The checkpoints that run, oldest first; safe against aborts while they are walked through."""
+        return tuple(self._pending.values())
+
+    def _unfinished(self, pending: PendingCheckpoint) -> tuple[SubtaskId, ...]:
+        """The subtasks to notify of an end: those that took part and have not left."""
+        status = self._planner.status
+        return tuple(s for s in pending.plan.commit if status[s] is not SubtaskStatus.FINISHED)
+
+    def _oldest_base(self) -> int | None:
+        bases = [pending.base_id for pending in self._pending.values() if pending.base_id >= 0]
+        return min(bases) if bases else None
+
+    def _duration(self, pending: PendingCheckpoint) -> float:
+        return self._clock.monotonic() - pending.started_at

@@ -13,7 +13,6 @@ not when the job itself could not (it expired, it could not be written): that is
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
 
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
@@ -48,27 +47,15 @@ BEFORE_THE_TASKS: Final = frozenset(
 REMEMBERED_FAILURES: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class FailureStatistics:
-    """Counters of a failure manager.
-
-    Attributes:
-        in_a_row: Counted failures since the last success.
-        counted: Counted failures in all.
-        tolerated: How many in a row are tolerated; `None` for any number.
-    """
-
-    in_a_row: int
-    counted: int
-    tolerated: int | None
-
-
 class CheckpointFailureManager:
     """Counts failures and says when the job must fail.
 
     Args:
         tolerable_failures: How many failures in a row are tolerated; `None` for any number.
         counted_reasons: Which reasons count.
+
+    Attributes:
+        in_a_row: Counted failures since the last success.
 
     Example:
         >>> manager = CheckpointFailureManager(1)
@@ -82,7 +69,7 @@ class CheckpointFailureManager:
         self._tolerable = tolerable_failures
         self._counted_reasons = counted_reasons
         self._counted_ids: deque[int] = deque(maxlen=REMEMBERED_FAILURES)
-        self._in_a_row = self._total = 0
+        self.in_a_row = 0
         self._completed_id = -1
 
     def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
@@ -97,9 +84,8 @@ class CheckpointFailureManager:
             return False
         if checkpoint_id >= 0:
             self._counted_ids.append(checkpoint_id)
-        self._in_a_row += 1
-        self._total += 1
-        if self._tolerable is None or self._in_a_row <= self._tolerable:
+        self.in_a_row += 1
+        if self._tolerable is None or self.in_a_row <= self._tolerable:
             return False
         self._clear()
         return True
@@ -121,10 +107,6 @@ class CheckpointFailureManager:
         self._completed_id = max(self._completed_id, checkpoint_id)
         self._clear()
 
-    def statistics(self) -> FailureStatistics:
-        """Counters so far."""
-        return FailureStatistics(self._in_a_row, self._total, self._tolerable)
-
     def _counts(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool) -> bool:
         if reason not in self._counted_reasons or (is_savepoint and reason not in COUNTED_FOR_SAVEPOINTS):
             return False
@@ -132,5 +114,5 @@ class CheckpointFailureManager:
         return not is_late and checkpoint_id not in self._counted_ids
 
     def _clear(self) -> None:
-        self._in_a_row = 0
+        self.in_a_row = 0
         self._counted_ids.clear()

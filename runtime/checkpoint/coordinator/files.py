@@ -1,43 +1,45 @@
-"""Deletes the files of checkpoints that will never be.
+"""Which files of checkpoints stay, and the deletion of the others.
 
-A snapshot names files of its own checkpoint and, for incremental state, files of older ones. Only its *own*
-new files may go when it is given up; the older ones belong to completed checkpoints. Deletion runs in the
-background and is best effort: a file that stays behind costs space and nothing else, and is counted.
+A checkpoint that runs may build on the newest completed one (its *base*), so the base's files stay until it
+has ended. A checkpoint that fails takes its own files with it, and so do files that come for it later. But a
+snapshot also names files of older checkpoints; those belong to completed checkpoints and stay.
+
+What it must never do: delete files of a checkpoint whose log record may have been written, or of one whose
+end it has forgotten. The next attempt finds the files that nothing names, and deletes them.
+
+Deletion runs in the background and is best effort: a file that stays behind costs space and is counted.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import Final
 
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
-
-@dataclass(frozen=True, slots=True)
-class DeletionStatistics:
-    """Counters of deletions.
-
-    Attributes:
-        deleted: Files that were deleted.
-        failed: Deletions that failed.
-        last_error: The last failure, for people; empty when there was none.
-    """
-
-    deleted: int
-    failed: int
-    last_error: str
+#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints: its barriers come
+#: in order, and a checkpoint whose acknowledgement is missing holds up the next ones until its timeout.
+REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Deletes files in the background.
+    """Knows the completed checkpoints and the last ends of others, and deletes what nobody needs.
 
     Args:
-        storage: Where they are.
+        storage: Of the job's checkpoints.
         paths: Tells which checkpoint a file belongs to.
         runner: Runs the deletions.
-        open_location: Opens the places of savepoints that are not in the job's storage.
+        open_location: Opens the folders of savepoints outside `storage`.
+
+    Attributes:
+        deleted: Files that were deleted.
+        failed_deletions: Deletions that failed.
     """
 
     def __init__(
@@ -51,44 +53,115 @@ class CheckpointFiles:
         self._storage = storage
         self._paths = paths
         self._runner = runner
-        self._deleted = self._failed = 0
-        self._last_error = ""
+        self._store: CompletedCheckpointStore | None = None
+        #: Whether a checkpoint completed, by id, in the order of the ends.
+        self._ended: OrderedDict[int, bool] = OrderedDict()
+        self.deleted = self.failed_deletions = 0
+
+    @property
+    def has_store(self) -> bool:
+        """Whether completed checkpoints can be taken in: an attempt has begun and the job has not ended."""
+        return self._store is not None
+
+    @property
+    def latest(self) -> CompletedCheckpoint | None:
+        """The newest completed checkpoint or savepoint."""
+        return None if self._store is None else self._store.latest
+
+    @property
+    def base_id(self) -> int:
+        """The checkpoint on which one that starts now builds; -1 when there is none."""
+        newest = None if self._store is None else self._store.latest_checkpoint
+        return -1 if newest is None else newest.checkpoint_id
 
     def location(self, target: str | None, checkpoint_id: int, attempt: int) -> str | None:
         """URL of a savepoint's own folder below `target`; `None` for one in the job's storage."""
         return None if target is None else self._paths.savepoint_location(target, checkpoint_id, attempt)
 
-    def discard(self, checkpoint_id: int, files: Iterable[FileHandle], location: str | None = None) -> None:
-        """A checkpoint is dead: of these files, delete those that were written for it.
+    # -- attempts -------------------------------------------------------------------------------------------
+
+    def begin_attempt(self, store: CompletedCheckpointStore) -> None:
+        """Go on with these completed checkpoints; messages of older attempts are refused from now on."""
+        self._store = store
+        self._ended.clear()
+
+    def begin_region(self, store: CompletedCheckpointStore) -> None:
+        """Go on with these completed checkpoints; the rest of the job may still send late messages."""
+        self._store = store
+
+    def end_job(self, job_state: str, keep_after: KeepAfter) -> tuple[str, ...]:
+        """The job has ended: paths of the files of its completed checkpoints that may be deleted."""
+        store, self._store = self._store, None
+        return () if store is None else tuple(h.path for h in store.shutdown(job_state, keep_after))
+
+    # -- ends of checkpoints --------------------------------------------------------------------------------
+
+    def add(self, checkpoint: CompletedCheckpoint, oldest_base: int | None) -> None:
+        """Take a completed checkpoint in, and let go of older ones.
 
         Args:
-            checkpoint_id: Which.
-            files: What was acknowledged of it.
-            location: Where its files are, when that is not the job's storage.
+            checkpoint: Its record is in the log.
+            oldest_base: Smallest base of the checkpoints that still run; `None` for none.
         """
+        self._remember(checkpoint.checkpoint_id, completed=True)
+        if self._store is not None:
+            self._delete(self._store.add(checkpoint, oldest_pending_base=oldest_base))
+
+    def release(self, oldest_base: int | None) -> None:
+        """A checkpoint that ran has failed: delete what only that one built on."""
+        if self._store is not None:
+            self._delete(self._store.release(oldest_base))
+
+    def discard_aborted(self, checkpoint_id: int, files: Iterable[FileHandle], location: str | None) -> None:
+        """A checkpoint will never complete: delete its own files.
+
+        Args:
+            checkpoint_id: Its id.
+            files: What was acknowledged of it.
+            location: URL of a savepoint's folder outside the job's storage.
+        """
+        self._remember(checkpoint_id, completed=False)
         paths = [handle.path for handle in files]
         if location is None:
-            self.delete(path for path in paths if self._paths.checkpoint_of(path) == checkpoint_id)
+            self._delete_own(checkpoint_id, paths)
         elif paths and self._open_location is not None:
             opener, doomed = self._open_location, sorted({METADATA, *paths})
             self._run(lambda: opener(location).delete(doomed), len(doomed))
 
+    def discard(self, checkpoint_id: int, files: Iterable[FileHandle]) -> None:
+        """Of these files, delete those that were written for this checkpoint."""
+        self._delete_own(checkpoint_id, (handle.path for handle in files))
+
+    def discard_late(self, checkpoint_id: int, files: Iterable[FileHandle], *, was_started: bool) -> None:
+        """Files came for a checkpoint that does not run: delete those that nothing can need."""
+        completed = self._ended.get(checkpoint_id)
+        if completed is False or not was_started:
+            self.discard(checkpoint_id, files)
+        elif completed and self._store is not None:
+            self.discard(checkpoint_id, self._store.unreferenced(files))
+
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files that nobody needs any more."""
+        """Delete files of the job's storage in the background."""
         doomed = sorted(set(paths))
         if doomed:
             self._run(lambda: self._storage.delete(doomed), len(doomed))
 
-    def statistics(self) -> DeletionStatistics:
-        """Counters so far."""
-        return DeletionStatistics(self._deleted, self._failed, self._last_error)
+    def _remember(self, checkpoint_id: int, *, completed: bool) -> None:
+        self._ended[checkpoint_id] = completed
+        if len(self._ended) > REMEMBERED_ENDS:
+            self._ended.popitem(last=False)
+
+    def _delete_own(self, checkpoint_id: int, paths: Iterable[str]) -> None:
+        self.delete(path for path in paths if self._paths.checkpoint_of(path) == checkpoint_id)
+
+    def _delete(self, handles: Iterable[FileHandle]) -> None:
+        self.delete(handle.path for handle in handles)
 
     def _run(self, deletion: Callable[[], None], count: int) -> None:
-        self._runner.run(deletion, lambda _: self._done(count), self._fail)
+        def deleted(_: None) -> None:
+            self.deleted += count
 
-    def _done(self, count: int) -> None:
-        self._deleted += count
+        def failed(_: BaseException) -> None:
+            self.failed_deletions += 1
 
-    def _fail(self, error: BaseException) -> None:
-        self._failed += 1
-        self._last_error = f"{type(error).__name__}: {error}"
+        self._runner.run(deletion, deleted, failed)

@@ -1,15 +1,23 @@
-"""The last step of a checkpoint: its metadata is written, then its record is claimed in the log of decisions.
+"""The last step of a checkpoint: its record is written into the log of decisions.
 
-What finished subtasks kept is brought along before (`carried_state.py`), so that its files can be named.
+The record decides whether a checkpoint exists. `finalize` first brings along what finished subtasks kept
+(`carried_state.py`), then writes the metadata, then claims the record. In this order: metadata without a
+record is a file that nobody looks at; a record without metadata would be a checkpoint that nobody can
+restore.
 
-In this order: metadata without a record is a file that nobody looks at; a record without metadata would be a
-checkpoint that nobody can restore. Only the record makes the checkpoint exist.
+`CheckpointFinalizer` runs it in the background, for one checkpoint after the other. While a record is being
+written nobody knows whether it is in the log. So its checkpoint can neither be aborted nor overtaken, and a
+new attempt waits until the outcome is known (`when_idle`). A checkpoint that waits for its turn can be
+withdrawn.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.carried_state import bring_along
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
@@ -17,7 +25,7 @@ from penstock.runtime.checkpoint.log.decision_log import Fenced as Fenced
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.store.retention import split_retained
 from penstock.runtime.errors import StorageError
-from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
 from penstock.runtime.snapshot.metadata import encode_metadata, write_state_file
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
@@ -34,6 +42,98 @@ class Finalized:
     checkpoint: CompletedCheckpoint
 
 
+FinalizeOutcome: TypeAlias = Finalized | Fenced
+
+#: Makes a checkpoint exist; blocks, and raises when it could not.
+Finalize: TypeAlias = Callable[[CompletedCheckpoint], FinalizeOutcome]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    checkpoint_id: int
+    begin: Callable[[], CompletedCheckpoint]
+    on_outcome: Callable[[FinalizeOutcome], None]
+    on_error: Callable[[BaseException], None]
+
+
+class CheckpointFinalizer:
+    """Finalizes checkpoints in the background, one at a time.
+
+    Args:
+        finalize: Writes the metadata and the record; blocks.
+        runner: Runs it.
+    """
+
+    def __init__(self, finalize: Finalize, runner: AsyncRunner) -> None:
+        self._finalize = finalize
+        self._runner = runner
+        self._waiting: deque[_Waiting] = deque()
+        self._is_writing = False
+        self._when_idle: list[Callable[[], None]] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no record is being written and none waits."""
+        return not self._is_writing and not self._waiting
+
+    def submit(
+        self,
+        checkpoint_id: int,
+        begin: Callable[[], CompletedCheckpoint],
+        on_outcome: Callable[[FinalizeOutcome], None],
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """Finalize a checkpoint when its turn comes.
+
+        Args:
+            checkpoint_id: Its id.
+            begin: Called when its turn has come, in the caller's thread; returns what to write.
+            on_outcome: Called with the outcome.
+            on_error: Called with the error; whether the record is in the log depends on it.
+        """
+        self._waiting.append(_Waiting(checkpoint_id, begin, on_outcome, on_error))
+        self._next()
+
+    def withdraw(self, checkpoint_id: int) -> None:
+        """Forget a checkpoint that still waits; one that is being written goes on."""
+        self._waiting = deque(each for each in self._waiting if each.checkpoint_id != checkpoint_id)
+        self._call_if_idle()
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back as soon as nothing is being written: at once, or after the last outcome was told."""
+        self._when_idle.append(callback)
+        self._call_if_idle()
+
+    def _next(self) -> None:
+        if self._is_writing or not self._waiting:
+            return
+        this = self._waiting.popleft()
+        self._is_writing = True
+
+        def ended(outcome: FinalizeOutcome) -> None:
+            this.on_outcome(outcome)
+            self._go_on()
+
+        def failed(error: BaseException) -> None:
+            this.on_error(error)
+            self._go_on()
+
+        checkpoint = this.begin()
+        self._runner.run(lambda: self._finalize(checkpoint), ended, failed)
+
+    def _go_on(self) -> None:
+        self._is_writing = False
+        self._next()
+        self._call_if_idle()
+
+    def _call_if_idle(self) -> None:
+        if not self.is_idle:
+            return
+        callbacks, self._when_idle = self._when_idle, []
+        for callback in callbacks:
+            callback()
+
+
 def finalize(
     storage: SnapshotStorage,
     paths: SnapshotPaths,
@@ -42,7 +142,7 @@ def finalize(
     *,
     retained: int | None = None,
     open_location: StorageOpener | None = None,
-) -> Finalized | Fenced:
+) -> FinalizeOutcome:
     """Make a checkpoint exist, unless a newer attempt owns the job; blocks.
 
     Args:

@@ -1,93 +1,225 @@
 """A checkpoint that was started and is not complete (Flink's `PendingCheckpoint`).
 
-It collects one acknowledgement from each subtask, operator coordinator and master hook that takes part. Its
-life has three ways to end: it is finalised (all have acknowledged and its record was written), it is aborted,
-or, after all have acknowledged, it is *finalising*: its record is being written and nobody can say any more
-that it failed, except the writer. Whoever aborts it gets the files that came in, because they have no owner
-any more.
+It collects one acknowledgement from each subtask, operator coordinator and master hook that takes part. It is
+*collecting* until all have come in, then *finalizing* while its record is written, then completed. While it
+is collecting it can be aborted; while it is finalizing only the writer of the record can say that it failed.
+An abort hands back the files that came in: nobody owns them any more.
+
+It knows everything about itself: its barrier, its plan, the request behind it, and the attempt that took it.
+It knows nothing of other checkpoints, and tells nobody of its end; the coordinator does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 
-from penstock.runtime.checkpoint.coordinator.pending_values import (
-    Acknowledgement,
-    AcknowledgeResult,
-    PendingState,
-    PendingStatistics,
-)
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
+from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
 from penstock.runtime.ports import Cancellable
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle, MasterState, StateHandle, SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
+class MessageOutcome(Enum):
+    """What became of an acknowledgement or a decline.
+
+    `ENDED_CHECKPOINT` is said of every id that was given out and does not run, however long ago it ended.
+    """
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    UNKNOWN_SENDER = "unknown_sender"
+    ENDED_CHECKPOINT = "ended_checkpoint"
+    UNKNOWN_CHECKPOINT = "unknown_checkpoint"
+    STALE_ATTEMPT = "stale_attempt"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the message belongs to a checkpoint of this attempt that runs or has ended."""
+        return self not in (MessageOutcome.UNKNOWN_CHECKPOINT, MessageOutcome.STALE_ATTEMPT)
+
+
+class PendingState(Enum):
+    """Where a pending checkpoint is in its life."""
+
+    COLLECTING = "collecting"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStatistics:
+    """How far a pending checkpoint is.
+
+    Attributes:
+        acknowledged: Number of subtasks that have acknowledged.
+        missing: Everybody who has not, in words.
+        written_bytes: New bytes written by the subtasks that have acknowledged.
+        in_flight_bytes: The part of them that was data between subtasks.
+        metrics: What each of these subtasks measured.
+    """
+
+    acknowledged: int
+    missing: tuple[str, ...]
+    written_bytes: int
+    in_flight_bytes: int
+    metrics: Mapping[SubtaskId, CheckpointMetrics]
+
+
 class PendingCheckpoint:
     """Collects the acknowledgements of one checkpoint.
 
     Args:
-        checkpoint_id: Its id.
-        kind: Checkpoint or savepoint.
-        subtasks: Who has to acknowledge; at least one.
-        triggered_at: Wall-clock seconds.
-        base_id: The completed checkpoint whose files this one may name again (-1 for none).
-        forced: It was forced and can't be subsumed.
+        barrier: Carries its id, kind, trigger time, base and location.
+        plan: Its subtasks; at least one has to acknowledge.
+        request: What it was asked for with.
+        attempt: The attempt that takes it.
+        started_at: Monotonic seconds.
         coordinators: Operators whose coordinator has to acknowledge.
         masters: Identifiers of the master hooks that have to acknowledge.
     """
 
     def __init__(
         self,
-        checkpoint_id: int,
-        kind: SnapshotKind,
-        subtasks: Iterable[SubtaskId],
+        barrier: CheckpointBarrier,
+        plan: CheckpointPlan,
+        request: CheckpointRequest,
         *,
-        triggered_at: float = 0.0,
-        base_id: int = -1,
-        forced: bool = False,
+        attempt: int,
+        started_at: float,
         coordinators: Iterable[str] = (),
         masters: Iterable[str] = (),
     ) -> None:
-        self.checkpoint_id = checkpoint_id
-        self.kind = kind
-        self.triggered_at = triggered_at
-        self.base_id = base_id
-        self.forced = forced
+        self.barrier = barrier
+        self.plan = plan
+        self.request = request
+        self.attempt = attempt
+        self.started_at = started_at
         self.failure: CheckpointFailureReason | None = None
         self.state = PendingState.COLLECTING
-        self._missing = set(subtasks)
-        self._acknowledged: dict[SubtaskId, Acknowledgement] = {}
+        self._missing = set(plan.acknowledge)
+        self._snapshots: dict[SubtaskId, SubtaskSnapshot | None] = {}
+        self._metrics: dict[SubtaskId, CheckpointMetrics] = {}
         self._missing_coordinators = set(coordinators)
         self._coordinator_states: dict[str, StateHandle] = {}
         self._missing_masters = set(masters)
         self._master_states: dict[str, MasterState] = {}
-        self._canceller: Cancellable | None = None
+        self._timeout: Cancellable | None = None
+        self._is_triggered = False
+        self._ended_before_trigger: list[SubtaskId] = []
+
+    # -- what it is -----------------------------------------------------------------------------------------
 
     @property
-    def missing(self) -> frozenset[SubtaskId]:
-        """Who has not acknowledged yet."""
-        return frozenset(self._missing)
+    def checkpoint_id(self) -> int:
+        """Its id."""
+        return self.barrier.checkpoint_id
+
+    @property
+    def kind(self) -> SnapshotKind:
+        """Checkpoint or savepoint."""
+        return self.barrier.options.kind
+
+    @property
+    def triggered_at(self) -> float:
+        """Wall-clock seconds."""
+        return self.barrier.timestamp
+
+    @property
+    def base_id(self) -> int:
+        """The completed checkpoint whose files this one may name again; -1 for none."""
+        return self.barrier.confirmed_id
+
+    @property
+    def location(self) -> str | None:
+        """URL of a savepoint's folder outside the job's storage."""
+        return self.barrier.options.location
+
+    @property
+    def can_be_subsumed(self) -> bool:
+        """Whether a newer completed checkpoint makes this one superfluous: nobody waits for it by itself."""
+        return not self.kind.is_savepoint and not self.request.forced
+
+    # -- its subtasks are triggered -------------------------------------------------------------------------
+
+    def trigger(self) -> tuple[SubtaskId, ...]:
+        """The masters have done their part; returns the subtasks to trigger now."""
+        self._is_triggered = True
+        return (*self.plan.trigger, *self._ended_before_trigger)
+
+    def data_ended(self, subtask: SubtaskId) -> bool:
+        """A subtask came to the end of its data; returns whether to trigger it now.
+
+        No barrier reaches it any more. Before the others are triggered it is only noted; `trigger` returns
+        it.
+        """
+        if not self.waits_for(subtask) or subtask in self.plan.trigger:
+            return False
+        if not self._is_triggered:
+            self._ended_before_trigger.append(subtask)
+        return self._is_triggered
+
+    # -- acknowledgements come in ---------------------------------------------------------------------------
+
+    def acknowledge(
+        self,
+        subtask: SubtaskId,
+        snapshot: SubtaskSnapshot | None = None,
+        metrics: CheckpointMetrics | None = None,
+    ) -> MessageOutcome:
+        """Take the acknowledgement of one subtask."""
+        if self.is_disposed:
+            return MessageOutcome.ENDED_CHECKPOINT
+        if subtask in self._snapshots:
+            return MessageOutcome.DUPLICATE
+        if subtask not in self._missing:
+            return MessageOutcome.UNKNOWN_SENDER
+        self._missing.remove(subtask)
+        self._snapshots[subtask] = snapshot
+        self._metrics[subtask] = metrics or CheckpointMetrics()
+        return MessageOutcome.ACCEPTED
+
+    def acknowledge_coordinator(self, operator_id: str, state: StateHandle | None) -> MessageOutcome:
+        """Take the acknowledgement of an operator's coordinator; `None` says that it has no state.
+
+        As in Flink, a second one of a coordinator without state is unknown: nothing is left of the first.
+        """
+        if self.is_disposed:
+            return MessageOutcome.ENDED_CHECKPOINT
+        if operator_id not in self._missing_coordinators:
+            known = operator_id in self._coordinator_states
+            return MessageOutcome.DUPLICATE if known else MessageOutcome.UNKNOWN_SENDER
+        self._missing_coordinators.remove(operator_id)
+        if state is not None:
+            self._coordinator_states[operator_id] = state
+        return MessageOutcome.ACCEPTED
+
+    def acknowledge_master(self, identifier: str, state: MasterState | None) -> MessageOutcome:
+        """Take the acknowledgement of a master hook; `None` says that it has no state."""
+        if self.is_disposed:
+            return MessageOutcome.ENDED_CHECKPOINT
+        if identifier not in self._missing_masters:
+            known = identifier in self._master_states
+            return MessageOutcome.DUPLICATE if known else MessageOutcome.UNKNOWN_SENDER
+        self._missing_masters.remove(identifier)
+        if state is not None:
+            self._master_states[identifier] = state
+        return MessageOutcome.ACCEPTED
 
     def waits_for(self, subtask: SubtaskId) -> bool:
         """Whether this subtask has to acknowledge and has not."""
         return subtask in self._missing
 
     @property
-    def is_a_step_further(self) -> bool:
-        """Whether enough has come in since the last step to tell of it: there are at most 20 or so.
-
-        To tell of every acknowledgement would cost the square of the number of subtasks.
-        """
-        total = len(self._acknowledged) + len(self._missing)
-        return not self._missing or len(self._acknowledged) % max(1, total // 20) == 0
-
-    @property
-    def acknowledged(self) -> Mapping[SubtaskId, Acknowledgement]:
-        """What has come in so far."""
-        return self._acknowledged
+    def missing(self) -> frozenset[SubtaskId]:
+        """Subtasks that have not acknowledged yet."""
+        return frozenset(self._missing)
 
     @property
     def missing_coordinators(self) -> frozenset[str]:
@@ -95,19 +227,9 @@ class PendingCheckpoint:
         return frozenset(self._missing_coordinators)
 
     @property
-    def coordinator_states(self) -> Mapping[str, StateHandle]:
-        """What operator coordinators gave; those without state have no entry."""
-        return self._coordinator_states
-
-    @property
     def missing_masters(self) -> frozenset[str]:
         """Master hooks that have not acknowledged yet."""
         return frozenset(self._missing_masters)
-
-    @property
-    def master_states(self) -> tuple[MasterState, ...]:
-        """What master hooks gave; those without state have no entry."""
-        return tuple(self._master_states.values())
 
     @property
     def is_fully_acknowledged(self) -> bool:
@@ -115,74 +237,76 @@ class PendingCheckpoint:
         return not (self._missing or self._missing_coordinators or self._missing_masters)
 
     @property
+    def is_a_step_further(self) -> bool:
+        """Whether enough has come in since the last step to report it; there are about 20 steps.
+
+        To report every acknowledgement would cost the square of the number of subtasks.
+        """
+        total = len(self._snapshots) + len(self._missing)
+        return not self._missing or len(self._snapshots) % max(1, total // 20) == 0
+
+    # -- what came in ---------------------------------------------------------------------------------------
+
+    @property
+    def snapshots(self) -> Mapping[SubtaskId, SubtaskSnapshot | None]:
+        """State of the subtasks that have acknowledged; `None` for a subtask without state."""
+        return self._snapshots
+
+    @property
+    def metrics(self) -> Mapping[SubtaskId, CheckpointMetrics]:
+        """What each subtask that has acknowledged measured."""
+        return self._metrics
+
+    @property
+    def coordinator_states(self) -> Mapping[str, StateHandle]:
+        """State of operator coordinators; those without state have no entry."""
+        return self._coordinator_states
+
+    @property
+    def master_states(self) -> tuple[MasterState, ...]:
+        """State of master hooks; those without state have no entry."""
+        return tuple(self._master_states.values())
+
+    def missing_names(self) -> tuple[str, ...]:
+        """Everybody who is missing, in words."""
+        return (
+            *map(str, sorted(self._missing)),
+            *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
+            *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),
+        )
+
+    def statistics(self) -> PendingStatistics:
+        """How far it is."""
+        return PendingStatistics(
+            len(self._snapshots),
+            self.missing_names(),
+            sum(m.written_bytes for m in self._metrics.values()),
+            sum(m.in_flight_bytes for m in self._metrics.values()),
+            dict(self._metrics),
+        )
+
+    # -- its ends -------------------------------------------------------------------------------------------
+
+    @property
     def is_disposed(self) -> bool:
         """Whether it has ended, well or not."""
         return self.state in (PendingState.COMPLETED, PendingState.ABORTED)
 
-    @property
-    def can_be_subsumed(self) -> bool:
-        """Whether a newer completed checkpoint makes this one superfluous: somebody waits for the others."""
-        return not self.kind.is_savepoint and not self.forced
-
-    def set_canceller(self, timeout: Cancellable) -> bool:
+    def set_timeout(self, timeout: Cancellable) -> bool:
         """Take the handle of the timeout; refused (`False`) when the checkpoint has ended."""
         if self.is_disposed:
             return False
-        self._canceller = timeout
+        self._timeout = timeout
         return True
 
-    def acknowledge(
-        self,
-        subtask: SubtaskId,
-        snapshot: SubtaskSnapshot | None = None,
-        metrics: CheckpointMetrics | None = None,
-    ) -> AcknowledgeResult:
-        """Take the acknowledgement of one subtask."""
-        if self.is_disposed:
-            return AcknowledgeResult.DISCARDED
-        if subtask in self._acknowledged:
-            return AcknowledgeResult.DUPLICATE
-        if subtask not in self._missing:
-            return AcknowledgeResult.UNKNOWN
-        self._missing.remove(subtask)
-        self._acknowledged[subtask] = Acknowledgement(snapshot, metrics or CheckpointMetrics())
-        return AcknowledgeResult.SUCCESS
-
-    def acknowledge_coordinator(self, operator_id: str, state: StateHandle | None) -> AcknowledgeResult:
-        """Take the acknowledgement of an operator's coordinator; `None` says that it has no state.
-
-        As in Flink, a second one of a coordinator without state is `UNKNOWN`: nothing is left of the first.
-        """
-        if self.is_disposed:
-            return AcknowledgeResult.DISCARDED
-        if operator_id not in self._missing_coordinators:
-            known = operator_id in self._coordinator_states
-            return AcknowledgeResult.DUPLICATE if known else AcknowledgeResult.UNKNOWN
-        self._missing_coordinators.remove(operator_id)
-        if state is not None:
-            self._coordinator_states[operator_id] = state
-        return AcknowledgeResult.SUCCESS
-
-    def acknowledge_master(self, identifier: str, state: MasterState | None) -> AcknowledgeResult:
-        """Take the acknowledgement of a master hook; `None` says that it has no state."""
-        if self.is_disposed:
-            return AcknowledgeResult.DISCARDED
-        if identifier not in self._missing_masters:
-            known = identifier in self._master_states
-            return AcknowledgeResult.DUPLICATE if known else AcknowledgeResult.UNKNOWN
-        self._missing_masters.remove(identifier)
-        if state is not None:
-            self._master_states[identifier] = state
-        return AcknowledgeResult.SUCCESS
-
-    def begin_finalising(self) -> None:
+    def begin_finalizing(self) -> None:
         """All have acknowledged and the record is being written: the timeout is over.
 
         Raises:
             RuntimeError: Somebody is missing, or the checkpoint has ended.
         """
         self._check_complete()
-        self.state = PendingState.FINALISING
+        self.state = PendingState.FINALIZING
         self._cancel_timeout()
 
     def complete(self) -> None:
@@ -199,8 +323,8 @@ class PendingCheckpoint:
         """Give it up; returns the files that came in, which have no owner any more.
 
         Raises:
-            RuntimeError: It has ended before; or it was subsumed although it can't be (it is aborted all
-                the same: the caller has a bug).
+            RuntimeError: It has ended before. Or it was subsumed although it can't be: it is aborted all the
+                same, and the caller has a bug.
         """
         if self.is_disposed:
             msg = f"checkpoint {self.checkpoint_id} is {self.state.value} and can't be aborted"
@@ -213,34 +337,10 @@ class PendingCheckpoint:
             raise RuntimeError(msg)
         return tuple(self._files())
 
-    def statistics(self) -> PendingStatistics:
-        """How far it is."""
-        metrics = {subtask: part.metrics for subtask, part in self._acknowledged.items()}
-        missing = tuple(sorted(self._missing, key=lambda s: (s.vertex, s.index)))
-        return PendingStatistics(
-            self.checkpoint_id,
-            self.state,
-            acknowledged=len(self._acknowledged),
-            missing=missing,
-            written_bytes=sum(m.written_bytes for m in metrics.values()),
-            in_flight_bytes=sum(m.in_flight_bytes for m in metrics.values()),
-            metrics=metrics,
-            missing_coordinators=tuple(sorted(self._missing_coordinators)),
-            missing_masters=tuple(sorted(self._missing_masters)),
-        )
-
-    def missing_names(self) -> tuple[str, ...]:
-        """Who is missing, for people."""
-        return (
-            *map(str, sorted(self._missing)),
-            *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
-            *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),
-        )
-
     def _files(self) -> Iterator[FileHandle]:
-        for part in self._acknowledged.values():
-            if part.snapshot is not None:
-                yield from part.snapshot.files()
+        for snapshot in self._snapshots.values():
+            if snapshot is not None:
+                yield from snapshot.files()
         for state in self._coordinator_states.values():
             if isinstance(state, FileHandle):
                 yield state
@@ -252,6 +352,6 @@ class PendingCheckpoint:
             raise RuntimeError(msg)
 
     def _cancel_timeout(self) -> None:
-        if self._canceller is not None:
-            self._canceller.cancel()
-            self._canceller = None
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None

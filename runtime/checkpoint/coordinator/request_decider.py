@@ -107,19 +107,6 @@ class Decision:
     ask_again_in: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeciderStatistics:
-    """Counters of a decider.
-
-    Attributes:
-        queued: Requests that wait.
-        refused: Requests refused so far, for whatever reason.
-    """
-
-    queued: int
-    refused: int
-
-
 class CheckpointRequestDecider:
     """Queues requests and says which one may start.
 
@@ -139,7 +126,6 @@ class CheckpointRequestDecider:
         self._min_pause = min_pause
         self._max_queued = max_queued
         self._queue: list[CheckpointRequest] = []
-        self._refused = 0
 
     @property
     def queued(self) -> tuple[CheckpointRequest, ...]:
@@ -149,11 +135,11 @@ class CheckpointRequestDecider:
     def submit(self, request: CheckpointRequest, situation: Situation) -> Decision:
         """A new request has come."""
         if len(self._queue) >= self._max_queued and not self._queue[-1].periodic:
-            return self._refuse(request, Reason.TOO_MANY_CHECKPOINT_REQUESTS)
+            return Decision(refused=(RefusedRequest(request, Reason.TOO_MANY_CHECKPOINT_REQUESTS),))
         insort(self._queue, request, key=CheckpointRequest.rank)
         refused: tuple[RefusedRequest, ...] = ()
         if len(self._queue) > self._max_queued:
-            refused = self._refuse(self._queue.pop(), Reason.TOO_MANY_CHECKPOINT_REQUESTS).refused
+            refused = (RefusedRequest(self._queue.pop(), Reason.TOO_MANY_CHECKPOINT_REQUESTS),)
         decision = self.poll(situation)
         return Decision(
             decision.execute,
@@ -177,20 +163,11 @@ class CheckpointRequestDecider:
             return Decision(execute=self._queue.pop(0))
         if not first.periodic:
             return Decision(ask_again_in=wait)
-        decision = self._refuse(self._queue.pop(0), Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS)
-        return Decision(refused=decision.refused, next_periodic_in=wait)
+        too_early = RefusedRequest(self._queue.pop(0), Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS)
+        return Decision(refused=(too_early,), next_periodic_in=wait)
 
     def abort_all(self, reason: Reason) -> tuple[RefusedRequest, ...]:
         """Refuse every waiting request."""
         refused = tuple(RefusedRequest(request, reason) for request in self._queue)
-        self._refused += len(refused)
         self._queue.clear()
         return refused
-
-    def statistics(self) -> DeciderStatistics:
-        """Counters so far."""
-        return DeciderStatistics(len(self._queue), self._refused)
-
-    def _refuse(self, request: CheckpointRequest, reason: Reason) -> Decision:
-        self._refused += 1
-        return Decision(refused=(RefusedRequest(request, reason),))

@@ -1,12 +1,13 @@
 """Where requests for checkpoints come in, wait and get their answer.
 
-Holds the decider together with the two timers it needs: the periodic one, and the one that asks again when a
-pause is over. Each request is answered exactly once, whatever happens to it.
+Joins the decider to its timers: the periodic one, the one for the end of a pause, and the one for requests
+that are served again. Knows the one request whose checkpoint is being started. Each request is answered
+exactly once, whatever happens to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -22,17 +23,17 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
-#: Seconds after which a checkpoint is tried again that a finishing subtask broke: others finish with it.
+#: Seconds until a checkpoint is tried again that a finishing subtask broke: others finish at the same time.
 RETRY_DELAY: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointCompleted:
+class CheckpointSucceeded:
     """The answer to a request whose checkpoint completed.
 
     Attributes:
-        checkpoint: It.
-        still_needed: Of a savepoint that the job would still restart from: why, for people; empty otherwise.
+        checkpoint: The completed checkpoint.
+        still_needed: Why the job would still restart from this savepoint, in words; empty when it would not.
     """
 
     checkpoint: CompletedCheckpoint
@@ -45,8 +46,8 @@ class CheckpointFailed:
 
     Attributes:
         reason: Why.
-        detail: More about it, for people.
-        checkpoint_id: The checkpoint, when one was started.
+        detail: The cause in words.
+        checkpoint_id: `None` when no checkpoint was started.
     """
 
     reason: Reason
@@ -54,7 +55,7 @@ class CheckpointFailed:
     checkpoint_id: int | None = None
 
 
-CheckpointAnswer: TypeAlias = CheckpointCompleted | CheckpointFailed
+CheckpointAnswer: TypeAlias = CheckpointSucceeded | CheckpointFailed
 OnAnswer: TypeAlias = Callable[[CheckpointAnswer], None]
 
 
@@ -68,11 +69,14 @@ class CheckpointRequests:
 
     Args:
         config: Interval, pause and limit.
-        clock: Time.
-        timers: For the interval and the pause.
-        start: Begins to start the checkpoint of a request; `started` is to be called when that is over.
-        pending: How many checkpoints run.
-        coalesce_periodic: No periodic request is made while one waits (Flink 1.11: they pile up).
+        clock: For the pause and the order of requests.
+        timers: For the interval, the pause and the second tries.
+        start: Begins to start the checkpoint of a request; `start_ended` is to be called when that is over.
+        pending: The checkpoints that run; only their number is looked at.
+        coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
+
+    Attributes:
+        refused: Number of requests that never became a checkpoint.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class CheckpointRequests:
         clock: Clock,
         timers: TimerService,
         start: Callable[[CheckpointRequest], None],
-        pending: Callable[[], int],
+        pending: Sized,
         *,
         coalesce_periodic: bool = True,
     ) -> None:
@@ -96,7 +100,8 @@ class CheckpointRequests:
         self._answers: dict[int, OnAnswer] = {}
         self._numbers = 0
         self._coalesce_periodic = coalesce_periodic
-        self._is_triggering = self._is_starting = False
+        self._starting: CheckpointRequest | None = None
+        self._is_in_start = False
         self._last_completion = float("-inf")
         self._periodic: Cancellable | None = None
         self._ask_again: Cancellable | None = None
@@ -110,9 +115,9 @@ class CheckpointRequests:
         return len(self._decider.queued)
 
     @property
-    def is_triggering(self) -> bool:
-        """Whether a checkpoint is being started; no other one is meanwhile."""
-        return self._is_triggering
+    def starting(self) -> CheckpointRequest | None:
+        """The request whose checkpoint is being started; no other one is started meanwhile."""
+        return self._starting
 
     @property
     def is_periodic(self) -> bool:
@@ -140,31 +145,31 @@ class CheckpointRequests:
         if on_answer is not None:
             self._answers[request.number] = on_answer
         if periodic and not self.is_periodic:
-            self.refuse(request, Reason.PERIODIC_SCHEDULER_SHUTDOWN)
+            self.refuse(request, CheckpointFailed(Reason.PERIODIC_SCHEDULER_SHUTDOWN))
         else:
             self._enter(request)
 
     def retry_later(self, request: CheckpointRequest) -> None:
-        """The checkpoint of a request was given up for no fault of its own: serve it again a little later."""
+        """The checkpoint of a request was aborted for no fault of its own: serve it again a little later."""
         self._retrying.append(request)
         if self._retry is None:
             self._retry = self._timers.call_later(RETRY_DELAY, self._serve_again)
 
     def will_retry(self, request: CheckpointRequest) -> bool:
-        """Whether a request that was given up will be served again."""
+        """Whether a request whose checkpoint was aborted will be served again."""
         return request in self._retrying
 
     def poll(self) -> None:
         """Something has changed: start what may start now."""
         self._follow(self._decider.poll(self._situation()))
 
-    def started(self) -> None:
-        """The start that was begun is over, however it went: the next request may be served."""
-        self._is_triggering = False
-        if not self._is_starting:
+    def start_ended(self) -> None:
+        """The checkpoint is started, or will not be: the next request may be served."""
+        self._starting = None
+        if not self._is_in_start:
             self.poll()
 
-    def completed(self) -> None:
+    def begin_pause(self) -> None:
         """A checkpoint completed: the pause begins."""
         self._last_completion = self._clock.monotonic()
 
@@ -176,10 +181,10 @@ class CheckpointRequests:
         if on_answer is not None:
             on_answer(answer)
 
-    def refuse(self, request: CheckpointRequest, reason: Reason, detail: str = "") -> None:
+    def refuse(self, request: CheckpointRequest, answer: CheckpointFailed) -> None:
         """Answer a request that never became a checkpoint."""
         self.refused += 1
-        self.answer(request, CheckpointFailed(reason, detail))
+        self.answer(request, answer)
 
     def start_periodic(self) -> None:
         """Switch the periodic timer on; the first checkpoint comes after one interval."""
@@ -200,7 +205,7 @@ class CheckpointRequests:
         waiting = [refused.request for refused in self._decider.abort_all(reason)] + self._retrying
         self._retrying = []
         for request in waiting:
-            self.refuse(request, reason, detail)
+            self.refuse(request, CheckpointFailed(reason, detail))
 
     def _tick(self) -> None:
         self._set_periodic(self._interval)
@@ -224,21 +229,22 @@ class CheckpointRequests:
 
     def _situation(self) -> Situation:
         now = self._clock.monotonic()
-        return Situation(self._is_triggering, self._pending(), now, self._last_completion)
+        return Situation(self._starting is not None, len(self._pending), now, self._last_completion)
 
     def _follow(self, decision: Decision) -> None:
         while True:
             self._apply(decision)
             if decision.execute is None:
                 return
-            self._is_triggering = self._is_starting = True
+            self._starting = decision.execute
+            self._is_in_start = True
             self._start(decision.execute)
-            self._is_starting = False
+            self._is_in_start = False
             decision = self._decider.poll(self._situation())
 
     def _apply(self, decision: Decision) -> None:
         for refused in decision.refused:
-            self.refuse(refused.request, refused.reason)
+            self.refuse(refused.request, CheckpointFailed(refused.reason))
         if decision.next_periodic_in is not None and self.is_periodic:
             self._set_periodic(decision.next_periodic_in)
         if decision.ask_again_in is not None:

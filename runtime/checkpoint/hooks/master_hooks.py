@@ -15,7 +15,6 @@ answer later, in the same thread. `BackgroundHook` makes such a hook of one that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from penstock.runtime.errors import PenstockError
@@ -92,21 +91,6 @@ class _Answer:
             self._on_error(error)
 
 
-@dataclass(frozen=True, slots=True)
-class HookStatistics:
-    """Counters of the hooks of a job.
-
-    Attributes:
-        hooks: How many there are.
-        triggered: Questions asked, one a hook and checkpoint.
-        failed: Questions that failed.
-    """
-
-    hooks: int
-    triggered: int
-    failed: int
-
-
 class MasterHooks:
     """The hooks of one job.
 
@@ -117,7 +101,6 @@ class MasterHooks:
     def __init__(self, codec: ValueCodec | None = None) -> None:
         self._codec = codec or ValueCodec()
         self._hooks: dict[str, MasterTriggerRestoreHook] = {}
-        self._triggered = self._failed = 0
 
     @property
     def identifiers(self) -> tuple[str, ...]:
@@ -161,20 +144,15 @@ class MasterHooks:
             on_failed: Told why it can't do its part.
         """
 
-        def failed(error: BaseException) -> None:
-            self._failed += 1
-            on_failed(error)
-
         def answered(state: Any) -> None:
             try:
                 kept = None if state is NO_STATE else MasterState(identifier, self._codec.dumps(state))
             except PenstockError as error:
-                failed(error)
+                on_failed(error)
             else:
                 on_state(kept)
 
-        self._triggered += 1
-        answer = _Answer(answered, failed)
+        answer = _Answer(answered, on_failed)
         try:
             self._hooks[identifier].trigger_checkpoint(checkpoint_id, timestamp, answer)
         except Exception as error:  # the user's hook: the checkpoint is declined
@@ -219,7 +197,3 @@ class MasterHooks:
         hooks, self._hooks = self._hooks, {}
         for hook in hooks.values():
             hook.close()
-
-    def statistics(self) -> HookStatistics:
-        """Counters so far."""
-        return HookStatistics(len(self._hooks), self._triggered, self._failed)

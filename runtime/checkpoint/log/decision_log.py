@@ -44,7 +44,7 @@ from penstock.runtime.checkpoint.log.claims import Claim, DecisionLogStatistics
 from penstock.runtime.checkpoint.log.claims import Claimed as Claimed
 from penstock.runtime.checkpoint.log.claims import Fenced as Fenced
 from penstock.runtime.checkpoint.log.claims import OutcomeUnknownError as OutcomeUnknownError
-from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
     CheckpointCompleted,
@@ -98,7 +98,7 @@ class DecisionLog:
             raise ValueError(msg)
         self._storage = storage
         self._paths = paths
-        self._reader = LogReader(storage, paths)
+        self._reader = DecisionLogReader(storage, paths)
         self._compact_every = compact_every
         self._view = LogView()
         self._attempt = 0

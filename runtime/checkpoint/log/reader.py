@@ -15,7 +15,7 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 REPLAY_TRIES: Final = 5
 
 
-class LogReader:
+class DecisionLogReader:
     """Reads one job's log; every call blocks.
 
     Args:

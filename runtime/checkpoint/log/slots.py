@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.runtime.checkpoint.log.claims import OutcomeUnknownError
-from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.log.records import LogRecord
 from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
 from penstock.runtime.ports import SnapshotStorage
@@ -32,7 +32,7 @@ class LogSlots:
         unanswered: Puts that failed otherwise.
     """
 
-    def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths, reader: LogReader) -> None:
+    def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths, reader: DecisionLogReader) -> None:
         self._storage = storage
         self._paths = paths
         self._reader = reader

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
-from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import ValveStatistics
 from penstock.runtime.errors import PenstockError, StorageError
 from penstock.runtime.snapshot.handles import InlineHandle, OperatorState, StateHandle
 
@@ -141,7 +140,3 @@ class OperatorCoordinators:
         holders, self._holders = self._holders, {}
         for holder in holders.values():
             holder.close()
-
-    def statistics(self) -> dict[str, ValveStatistics]:
-        """What each valve did, by operator."""
-        return {operator_id: holder.statistics() for operator_id, holder in self._holders.items()}

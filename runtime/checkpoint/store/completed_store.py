@@ -19,40 +19,63 @@ What it must never do: give back a file that anything above still names, or give
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.log.view import LogView
 from penstock.runtime.checkpoint.store.retention import is_kept_after, split_retained
-from penstock.runtime.checkpoint.store.shared_files import SharedFiles
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedStoreStatistics:
-    """What the store holds.
+class SharedFiles:
+    """Counts for each file how many checkpoints name it (Flink's `SharedStateRegistry`).
 
-    Attributes:
-        checkpoints: Checkpoints that the job can be restored from.
-        savepoints: Savepoints that the job can be restored from.
-        held: Checkpoints that were let go and whose files wait for a running one.
-        files: Files that must stay.
-        size: Bytes of the newest checkpoint's or savepoint's state.
-        added: How many were added.
-        let_go: How many were let go.
+    Example:
+        >>> files, a, b = SharedFiles(), FileHandle("a", 1, ""), FileHandle("b", 1, "")
+        >>> files.retain([a, b])
+        >>> files.retain([b])
+        >>> files.release([a, b])
+        [FileHandle(path='a', size=1, checksum='')]
     """
 
-    checkpoints: int
-    savepoints: int
-    held: int
-    files: int
-    size: int
-    added: int
-    let_go: int
+    def __init__(self) -> None:
+        self._holders: Counter[str] = Counter()
+        self._pinned: set[str] = set()
+
+    def retain(self, files: Iterable[FileHandle]) -> None:
+        """A checkpoint names these files; how often does not matter."""
+        self._holders.update({handle.path for handle in files})
+
+    def release(self, files: Iterable[FileHandle]) -> list[FileHandle]:
+        """A checkpoint does not name these files any more; those that nobody names now, by path.
+
+        Raises:
+            KeyError: Nobody named one of them (a bug).
+        """
+        free = []
+        for path, handle in sorted({handle.path: handle for handle in files}.items()):
+            if path not in self._holders:
+                raise KeyError(path)
+            self._holders[path] -= 1
+            if self._holders[path] == 0:
+                del self._holders[path]
+                if path not in self._pinned:
+                    free.append(handle)
+        return free
+
+    def pin(self, paths: Iterable[str]) -> None:
+        """Never give these files back: savepoints, which the job does not own, name them."""
+        self._pinned.update(paths)
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._holders or path in self._pinned
+
+    def __len__(self) -> int:
+        return len(self._holders.keys() | self._pinned)
 
 
 class CompletedCheckpointStore:
@@ -86,7 +109,6 @@ class CompletedCheckpointStore:
         self._held: list[CompletedCheckpoint] = []
         self._keep_after: dict[int, KeepAfter] = {}
         self._files = SharedFiles()
-        self._added = self._let_go = 0
 
     @property
     def all(self) -> tuple[CompletedCheckpoint, ...]:
@@ -136,14 +158,12 @@ class CompletedCheckpointStore:
         self._take(checkpoint)
         if keep_after is not None:
             self._keep_after[checkpoint.checkpoint_id] = keep_after
-        self._added += 1
         if self._savepoints_count:
             kept, gone = self._completed[-self._retained :], self._completed[: -self._retained]
         else:
             kept, gone = split_retained(self._completed, self._retained)
         self._completed = kept
         self._held += gone
-        self._let_go += len(gone)
         return self.release(oldest_pending_base)
 
     def release(self, oldest_pending_base: int | None = None) -> tuple[FileHandle, ...]:
@@ -166,11 +186,6 @@ class CompletedCheckpointStore:
         Those that this store would not give back anyway need no pin: a job may take savepoints for years.
         """
         self._files.pin(handle.path for handle in files if self._is_ours(handle))
-
-    def subsumed_in(self, view: LogView) -> tuple[int, ...]:
-        """Ids that the log keeps and this store has let go: drop them before their files go."""
-        here = {c.checkpoint_id for c in self._completed}
-        return tuple(c.checkpoint_id for c in view.completed if c.checkpoint_id not in here)
 
     def recover(
         self, view: LogView, read: Callable[[CheckpointCompleted], CompletedCheckpoint]
@@ -202,22 +217,8 @@ class CompletedCheckpointStore:
         stays = {rule: is_kept_after(job_state, rule) for rule in KeepAfter}
         gone = [c for c in self._completed if not stays[self._keep_after.get(c.checkpoint_id, keep_after)]]
         self._held += gone
-        self._let_go += len(gone)
         self._completed = []
         return self.release()
-
-    def statistics(self) -> CompletedStoreStatistics:
-        """What is held."""
-        savepoints = sum(c.is_savepoint for c in self._completed)
-        return CompletedStoreStatistics(
-            len(self._completed) - savepoints,
-            savepoints,
-            len(self._held),
-            len(self._files),
-            0 if self.latest is None else self.latest.size,
-            self._added,
-            self._let_go,
-        )
 
     def _take(self, checkpoint: CompletedCheckpoint) -> None:
         if any(c.checkpoint_id == checkpoint.checkpoint_id for c in (*self._completed, *self._held)):

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.checkpoint.store.recovery import check_files
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -82,7 +82,7 @@ def _newest_of_job(root: str, job: str, open_location: StorageOpener) -> OpenedS
         storage = open_location(root)
         if not storage.list(paths.log):
             raise RestoreError(nothing)
-        newest = LogReader(storage, paths).replay().newest
+        newest = DecisionLogReader(storage, paths).replay().newest
     except (ConfigurationError, ObjectNotFoundError) as error:
         raise RestoreError(nothing) from error
     if newest is None:

@@ -6,7 +6,6 @@ id. The decorator here binds the arguments first and explains what did not fit.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -14,23 +13,13 @@ from typing import Final, NoReturn, ParamSpec, TypeVar
 
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.operator_ids import problem_with_id
+from penstock.runtime.misspelt_names import nearest_name
 from penstock.runtime.user_location import user_location
 
 _ID_HINT: Final = "; the id comes first and stays the same when the program changes: state is found under it"
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def nearest_name(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, to be put behind a sentence; empty when nothing is near.
-
-    Example:
-        >>> nearest_name("paralelism", ["id", "parallelism"])
-        "; did you mean 'parallelism'?"
-    """
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def refuse(what: str) -> NoReturn:

@@ -14,6 +14,7 @@ from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import WrongStreamError, checked_call, need_function, refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.filter import FilterOperator
 from penstock.runtime.operators.flat_map import FlatMapOperator
 from penstock.runtime.operators.map import MapOperator
@@ -242,8 +243,7 @@ class DataStream(Generic[T_co]):
         def __getattr__(self, name: str) -> NoReturn:
             """Explain where the methods of a `KeyedStream` are."""
             if name not in ("reduce", "process", "window"):
-                msg = f"{type(self).__name__!r} object has no attribute {name!r}"
-                raise AttributeError(msg)
+                raise unknown_attribute(self, name)
             msg = f"a DataStream has no {name}: group it with key_by(function) first"
             raise WrongStreamError(msg)
 

@@ -20,6 +20,7 @@ from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
+from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.process_function import KeyedProcessFunction
@@ -109,8 +110,7 @@ class KeyedStream(Generic[T, K]):
         def __getattr__(self, name: str) -> NoReturn:
             """Explain why a method of `DataStream` is not here."""
             if name.startswith("_") or not hasattr(DataStream, name):
-                msg = f"{type(self).__name__!r} object has no attribute {name!r}"
-                raise AttributeError(msg)
+                raise unknown_attribute(self, name)
             msg = (
                 f"a KeyedStream has no {name}: call {name} before key_by, or combine the records of a key "
                 "with reduce(id, function) or process(id, function) first"

@@ -23,13 +23,14 @@ from penstock.runtime.graph.streams.checked_call import checked_call, refuse
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions, check_parallelism
+from penstock.runtime.misspelt_names import NearestMembers
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.user_location import user_location
 
 T = TypeVar("T")
 
 
-class StreamEnvironment:
+class StreamEnvironment(NearestMembers):
     """Makes the streams of one job and runs it.
 
     Args:

@@ -16,6 +16,7 @@ from penstock.runtime.graph.streams.checked_call import (
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.operators.window_contents import (
     AggregatedContents,
@@ -126,8 +127,7 @@ class WindowedStream(Generic[T, K]):
         def __getattr__(self, name: str) -> NoReturn:
             """Explain why a method of `DataStream` is not here."""
             if name.startswith("_") or not hasattr(DataStream, name):
-                msg = f"{type(self).__name__!r} object has no attribute {name!r}"
-                raise AttributeError(msg)
+                raise unknown_attribute(self, name)
             msg = (
                 f"a WindowedStream has no {name}: say what each window emits, with reduce(id, function), "
                 "aggregate(id, function) or apply(id, function) first"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from penstock.runtime.io.connectors.filesystem_of_url import filesystem_for
 from penstock.runtime.io.connectors.json_encoder import JsonSinkFormat
 from penstock.runtime.io.connectors.parquet_encoder import ParquetSinkFormat
 from penstock.runtime.io.connectors.part_names import IN_PROGRESS, PartNames
+from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext
 
 DEFAULT_MAX_FILE_SIZE: Final = 256 * 1024 * 1024
@@ -38,7 +40,7 @@ _BEHIND_ALL_ATTEMPTS: Final = 1 << 62
 
 
 @dataclass(frozen=True)
-class FileSink:
+class FileSink(metaclass=NearestNames):
     """A transactional sink of files; made by `json`, `csv` or `parquet`.
 
     The directory is a local path, a `file://` URL or an object-store URL (`s3://bucket/folder`). A local
@@ -54,6 +56,8 @@ class FileSink:
         filesystem: A file system of the user's own, used instead of the one that a URL names.
     """
 
+    _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
+
     directory: str
     form: SinkFormat
     max_file_size: int = DEFAULT_MAX_FILE_SIZE
@@ -68,6 +72,7 @@ class FileSink:
             raise ConfigurationError(msg)
 
     @staticmethod
+    @checked_keywords
     def json(
         directory: str | os.PathLike[str],
         *,
@@ -99,6 +104,7 @@ class FileSink:
         return FileSink(os.fspath(directory), form, max_file_size, allow_missing, options, filesystem)
 
     @staticmethod
+    @checked_keywords
     def csv(
         directory: str | os.PathLike[str],
         *,
@@ -136,6 +142,7 @@ class FileSink:
         return FileSink(os.fspath(directory), form, max_file_size, allow_missing, options, filesystem)
 
     @staticmethod
+    @checked_keywords
     def parquet(
         directory: str | os.PathLike[str],
         schema: pa.Schema | None = None,

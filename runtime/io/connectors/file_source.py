@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
@@ -23,6 +24,7 @@ from penstock.runtime.io.connectors.line_cursor import checked_encoding
 from penstock.runtime.io.connectors.listing import list_files
 from penstock.runtime.io.connectors.parquet import ParquetFormat, RecordFormat
 from penstock.runtime.io.connectors.text import TextFormat
+from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext
 
 T_co = TypeVar("T_co", covariant=True)
@@ -34,8 +36,8 @@ DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class FileSource(Generic[T_co]):
-    """A source of files; made by `text`, `json_lines`, `csv` or `parquet`.
+class FileSource(Generic[T_co], metaclass=NearestNames):
+    """A source of files; made by `text`, `json`, `csv` or `parquet`.
 
     Locations are paths, folders (all files below), globs (`*`, `?`, `[...]`, `**` for any folders), `file://`
     URLs, and `s3://`, `gs://` or `az://` URLs of the same shapes; a list mixes them. Relative paths are made
@@ -49,12 +51,15 @@ class FileSource(Generic[T_co]):
         filesystem: A file system of the user's own, used instead of the one that a URL names.
     """
 
+    _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
+
     locations: tuple[str, ...]
     form: FileFormat
     storage_options: Mapping[str, str] = field(default_factory=dict)
     filesystem: FileSystem | None = None
 
     @staticmethod
+    @checked_keywords
     def text(
         locations: Locations,
         *,
@@ -87,7 +92,8 @@ class FileSource(Generic[T_co]):
         return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
 
     @staticmethod
-    def json_lines(
+    @checked_keywords
+    def json(
         locations: Locations,
         *,
         encoding: str = "utf-8",
@@ -96,7 +102,7 @@ class FileSource(Generic[T_co]):
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
     ) -> FileSource[Any]:
-        """Each line is a JSON value; blank lines are passed by.
+        """JSON lines: each line is a JSON value; blank lines are skipped.
 
         Args:
             locations: What to read.
@@ -115,6 +121,7 @@ class FileSource(Generic[T_co]):
         return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
 
     @staticmethod
+    @checked_keywords
     def csv(
         locations: Locations,
         *,
@@ -160,6 +167,7 @@ class FileSource(Generic[T_co]):
         return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
 
     @staticmethod
+    @checked_keywords
     def parquet(
         locations: Locations,
         columns: Sequence[str] | None = None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -98,7 +98,7 @@ class Rescaling(State):
         job = self.job
         if job.state is not self:
             return
-        if not isinstance(answer, CheckpointCompleted):
+        if not isinstance(answer, CheckpointSucceeded):
             why = f"its checkpoint failed: {answer.detail or answer.reason.value}"
             self._answer(RescaleRefused(why))
             job.enter(job.running(self._reported), f"it was not rescaled: {why}")

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
-    CheckpointCompleted,
     CheckpointFailed,
+    CheckpointSucceeded,
     OnAnswer,
 )
 from penstock.runtime.job.context import JobContext
@@ -98,7 +98,7 @@ class Stopping(State):
         job = self.job
         if job.state is not self:
             return
-        if isinstance(answer, CheckpointCompleted):
+        if isinstance(answer, CheckpointSucceeded):
             job.stopped_with = answer.checkpoint
             self._finish_if_all_have()
         elif answer.checkpoint_id is None:

@@ -14,8 +14,8 @@ from penstock.actors.shared.savepoint_answers import SavepointAnswer, SavepointR
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
-    CheckpointCompleted,
     CheckpointFailed,
+    CheckpointSucceeded,
 )
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
@@ -112,7 +112,7 @@ def test_whoever_stops_a_job_that_is_being_stopped_is_refused_likewise_when_it_g
         assert isinstance(await first, SavepointRefused)
         assert await second == await first
         again = job.stop(drain=True)  # nothing is left of the first one
-        (await job.asked.get())(CheckpointCompleted(SAVED))
+        (await job.asked.get())(CheckpointSucceeded(SAVED))
         job.ended.set()
         assert isinstance(await again, SavepointTaken)
 
@@ -122,7 +122,7 @@ def test_whoever_stops_a_job_that_is_being_stopped_is_refused_likewise_when_it_g
 def test_whoever_stops_a_job_that_is_being_stopped_waits_for_the_same_end() -> None:
     async def scenario(job: StoppingJob) -> None:
         first, second, on_answer = await job.both()
-        on_answer(CheckpointCompleted(SAVED))
+        on_answer(CheckpointSucceeded(SAVED))
         job.ended.set()
         assert await first == await second == SavepointTaken("/jobs/j/savepoint-1-1")
         assert job.asked.empty()
@@ -140,7 +140,7 @@ def test_a_job_that_is_being_stopped_can_not_be_stopped_in_another_way(tmp_path:
             answer = await job.stop(**other)
             assert isinstance(answer, SavepointRefused)
             assert f"already, without drain, with a savepoint in {place}: ask for the same" in answer.why
-        on_answer(CheckpointCompleted(SAVED))
+        on_answer(CheckpointSucceeded(SAVED))
         job.ended.set()
         assert isinstance(await first, SavepointTaken)
 
@@ -181,6 +181,6 @@ def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> 
 
 
 def test_a_checkpoint_that_is_asked_for_is_answered_with_nothing_or_with_why_there_is_none() -> None:
-    assert asked_for_a_checkpoint(CheckpointCompleted(cast("Any", None))) is None
+    assert asked_for_a_checkpoint(CheckpointSucceeded(cast("Any", None))) is None
     assert asked_for_a_checkpoint(REFUSED) == "too late (not_all_required_tasks_running)"
     assert asked_for_a_checkpoint(REFUSED, ended=True) == "the job has ended: finished"

@@ -13,12 +13,11 @@ from penstock.actors.master.deployment import Deployment
 from penstock.actors.master.ray_execution import RayExecution
 from penstock.actors.master.subtask_fleet import FleetMember, SubtaskFleet
 from penstock.actors.shared.messages import SubtaskFailed, SubtaskOutcome, SubtaskStopped
-from penstock.runtime import StreamEnvironment
+from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import EventCallbacks
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.io.connectors import DiscardSink, GeneratorSource
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.subtask_id import SubtaskId

@@ -10,11 +10,10 @@ import pytest
 import ray.cloudpickle as cloudpickle
 
 from penstock.actors.shared.graph_shipping import pack_job, unpack_job
-from penstock.runtime import StreamEnvironment
+from penstock.runtime import CollectSink, DiscardSink, InMemoryCollector, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.io.connectors import CollectSink, DiscardSink, InMemoryCollector
 
 
 def graph(function: object = abs, key: object = abs, sink: object = None) -> JobGraph:

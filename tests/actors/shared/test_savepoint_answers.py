@@ -13,7 +13,7 @@ from penstock.actors.shared.savepoint_answers import (
     savepoint_answer,
 )
 from penstock.runtime import SavepointError, SavepointStillNeededWarning
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 
@@ -22,11 +22,11 @@ SAVED = CompletedCheckpoint(7, 1, SnapshotKind.SAVEPOINT, {}, 0.0, 0.0, location
 
 def test_a_savepoint_that_the_job_needs_no_more_is_its_url_and_nothing_else() -> None:
     with warnings.catch_warnings(action="error"):
-        assert path_of(savepoint_answer(CheckpointCompleted(SAVED), "/jobs"), "j") == SAVED.location
+        assert path_of(savepoint_answer(CheckpointSucceeded(SAVED), "/jobs"), "j") == SAVED.location
 
 
 def test_a_savepoint_that_the_job_still_builds_on_is_its_url_with_a_warning_that_says_so() -> None:
-    answer = savepoint_answer(CheckpointCompleted(SAVED, still_needed="disk full"), "/jobs")
+    answer = savepoint_answer(CheckpointSucceeded(SAVED, still_needed="disk full"), "/jobs")
     assert isinstance(answer, SavepointTaken)
     with pytest.warns(SavepointStillNeededWarning, match="job j still builds on it: disk full") as warned:
         assert path_of(answer, "j") == SAVED.location

@@ -8,10 +8,9 @@ from typing import Any, cast
 
 from penstock.actors.shared.messages import NotifyComplete, SubtaskFailed, SubtaskStopped
 from penstock.actors.subtask.subtask_actor import SubtaskActor
-from penstock.runtime import StreamEnvironment
+from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.io.connectors import DiscardSink, GeneratorSource
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 NO_MASTER = cast("Any", None)

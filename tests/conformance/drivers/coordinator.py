@@ -23,11 +23,12 @@ from drivers.coordinator_world import (
 )
 from drivers.differences import Event, different
 
-from penstock.runtime.checkpoint.coordinator.coordinator import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
-    CheckpointCompleted,
     CheckpointRequests,
+    CheckpointSucceeded,
 )
 from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer, UnmatchedMasterStateError
 from penstock.runtime.errors import ConfigurationError
@@ -96,7 +97,7 @@ class CoordinatorRun(CoordinatorWorld):
 
     def open_timeouts(self) -> dict[int, ManualTimer]:
         return {
-            timer.callback.args[0].id: timer
+            timer.callback.args[0].checkpoint_id: timer
             for timer in self.timers.timers
             if not timer.cancelled and isinstance(timer.callback, partial)
         }
@@ -108,7 +109,7 @@ class CoordinatorRun(CoordinatorWorld):
         self.coordinator.trigger(kind, periodic=op.get("periodic", False), on_answer=answer)
 
     def answered(self, name: str, answer: CheckpointAnswer) -> None:
-        if isinstance(answer, CheckpointCompleted):
+        if isinstance(answer, CheckpointSucceeded):
             self.events.append({"request": name, "completed": answer.checkpoint.checkpoint_id})
         else:
             self.events.append({"request": name, "failed": answer.reason.value})
@@ -216,7 +217,9 @@ class CoordinatorRun(CoordinatorWorld):
     def do_restore(self, op: dict[str, Any]) -> dict[str, Any]:
         allowed = op.get("allow_non_restored", False)
         try:
-            self.coordinator.restore(self.store.latest, allow_non_restored=allowed)
+            restore_masters(
+                self.hooks, self.operator_coordinators, self.store.latest, allow_non_restored=allowed
+            )
         except UnmatchedMasterStateError:
             return {"error": "illegal_state"}
         return {"restored": self.store.latest is not None}

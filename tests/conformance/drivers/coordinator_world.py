@@ -14,8 +14,7 @@ from penstock.runtime.checkpoint.coordinator.failure_manager import (
     CheckpointFailureManager,
 )
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
-from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
-from penstock.runtime.checkpoint.coordinator.parts import CoordinatorParts
+from penstock.runtime.checkpoint.coordinator.finalize import FinalizeOutcome, finalize
 from penstock.runtime.checkpoint.coordinator.plan import (
     CheckpointPlan,
     CheckpointPlanner,
@@ -25,6 +24,7 @@ from penstock.runtime.checkpoint.coordinator.plan import (
 from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer, MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.errors import StorageError
@@ -164,24 +164,24 @@ class CoordinatorWorld:
             self.retained, may_delete=self.paths.may_delete, savepoints_count=True
         )
         self.hooks = MasterHooks()
+        self.operator_coordinators = OperatorCoordinators()
         self.hook_by_id: dict[str, CaseHook] = {}
         self.id_fails_once = False
         self.coordinator = CheckpointCoordinator(
-            CoordinatorParts(
-                self.config,
-                self.planner,
-                self,
-                CheckpointFiles(self.storage, self.paths, self.runner),
-                self.write,
-                clock=self.clock,
-                timers=self.timers,
-                runner=self.runner,
-                failures=CheckpointFailureManager(config.get("tolerable_failures"), COUNTED_IN_FLINK_1_11),
-                hooks=self.hooks,
-                initialise=self.initialise,
-                coalesce_periodic=False,
-                end_starts=False,
-            )
+            self.config,
+            self.planner,
+            self,
+            CheckpointFiles(self.storage, self.paths, self.runner),
+            self.write,
+            clock=self.clock,
+            timers=self.timers,
+            runner=self.runner,
+            failures=CheckpointFailureManager(config.get("tolerable_failures"), COUNTED_IN_FLINK_1_11),
+            hooks=self.hooks,
+            coordinators=self.operator_coordinators,
+            initialize_location=self.initialize_location,
+            coalesce_periodic=False,
+            end_starts=False,
         )
         self.coordinator.begin_attempt(ATTEMPT, self.store, -1)
 
@@ -210,12 +210,12 @@ class CoordinatorWorld:
         msg = "nobody else owns the log"
         raise AssertionError(msg)
 
-    def initialise(self, request: CheckpointRequest, checkpoint_id: int) -> None:
+    def initialize_location(self, request: CheckpointRequest, checkpoint_id: int) -> None:
         if self.id_fails_once:
             self.id_fails_once = False
             raise StorageError("the case says that there is no id")
 
-    def write(self, checkpoint: CompletedCheckpoint) -> Finalized | Fenced:
+    def write(self, checkpoint: CompletedCheckpoint) -> FinalizeOutcome:
         return finalize(self.storage, self.paths, self.log, checkpoint, retained=self.retained)
 
 

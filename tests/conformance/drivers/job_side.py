@@ -8,15 +8,19 @@ from penstock.runtime.checkpoint.coordinator.failure_manager import (
     COUNTED_IN_FLINK_1_11,
     CheckpointFailureManager,
 )
-from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
-from penstock.runtime.checkpoint.coordinator.pending_values import PendingState
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
+    MessageOutcome,
+    PendingCheckpoint,
+    PendingState,
+)
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
 from penstock.runtime.checkpoint.coordinator.request_decider import (
     CheckpointRequest,
     CheckpointRequestDecider,
     RefusedRequest,
     Situation,
 )
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import (
     FileHandle,
@@ -27,6 +31,14 @@ from penstock.runtime.snapshot.handles import (
     SubtaskSnapshot,
 )
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+#: What an acknowledgement came to, in the words of the cases.
+RESULTS = {
+    MessageOutcome.ACCEPTED: "success",
+    MessageOutcome.DUPLICATE: "duplicate",
+    MessageOutcome.UNKNOWN_SENDER: "unknown",
+    MessageOutcome.ENDED_CHECKPOINT: "discarded",
+}
 
 SUITES = ("request_decider", "pending_checkpoint", "failure_manager")
 
@@ -119,11 +131,13 @@ class PendingRun:
     """One pending checkpoint under test."""
 
     def __init__(self, config: dict[str, Any]) -> None:
+        tasks = tuple(SubtaskId(task, 0) for task in config["tasks"])
         self.pending = PendingCheckpoint(
-            1,
-            SnapshotKind(config["type"]),
-            [SubtaskId(task, 0) for task in config["tasks"]],
-            forced=config["forced"],
+            CheckpointBarrier(1, 0.0, CheckpointOptions(SnapshotKind(config["type"])), -1),
+            CheckpointPlan((), tasks, tasks),
+            CheckpointRequest(1, forced=config["forced"]),
+            attempt=1,
+            started_at=0.0,
             coordinators=config["operator_coordinators"],
             masters=config["master_states"],
         )
@@ -134,10 +148,10 @@ class PendingRun:
         match op["op"]:
             case "ack_task":
                 task = SubtaskId(op["task"], 0)
-                return {"result": self.pending.acknowledge(task, snapshot_of(op)).value}
+                return {"result": RESULTS[self.pending.acknowledge(task, snapshot_of(op))]}
             case "ack_coordinator":
                 state = FileHandle(op["state"], 1, "") if "state" in op else None
-                return {"result": self.pending.acknowledge_coordinator(op["operator"], state).value}
+                return {"result": RESULTS[self.pending.acknowledge_coordinator(op["operator"], state)]}
             case "ack_master":
                 master = MasterState(op["id"], op["state"].encode()) if "state" in op else None
                 self.pending.acknowledge_master(op["id"], master)
@@ -151,7 +165,7 @@ class PendingRun:
                 return {}
             case "set_canceller":
                 self.timeout = Timeout()
-                return {"result_bool": self.pending.set_canceller(self.timeout)}
+                return {"result_bool": self.pending.set_timeout(self.timeout)}
         msg = f"unknown operation {op['op']}"
         raise ValueError(msg)
 
@@ -171,9 +185,9 @@ class PendingRun:
         if pending.is_disposed:
             return state
         coordinators = pending.coordinator_states.keys()
-        entries = [a.snapshot.operators for a in pending.acknowledged.values() if a.snapshot is not None]
+        entries = [s.operators for s in pending.snapshots.values() if s is not None]
         return state | {
-            "acknowledged_tasks": len(pending.acknowledged),
+            "acknowledged_tasks": len(pending.snapshots),
             "missing_tasks": len(pending.missing),
             "missing_coordinators": len(pending.missing_coordinators),
             "tasks_fully": not pending.missing,

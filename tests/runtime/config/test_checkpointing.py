@@ -17,8 +17,8 @@ def test_durations_are_timedeltas_or_seconds_and_read_as_seconds():
 
 def test_names_stand_for_enum_members():
     config = Checkpointing(every=1, mode="at_least_once", keep_after="always")
-    assert config.checkpointing_mode is CheckpointingMode.AT_LEAST_ONCE
-    assert config.kept_after is KeepAfter.ALWAYS
+    assert config.mode is CheckpointingMode.AT_LEAST_ONCE
+    assert config.keep_after is KeepAfter.ALWAYS
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import Failover, JobConfig
 from penstock.runtime.config.restart import FixedDelay, RestartConfig
@@ -173,7 +173,7 @@ class Run:
         self.scheduler.trigger_checkpoint(on_answer=answers.append)
         self.acknowledge(self.cluster.barriers[-1])
         self.runner.run_all()
-        assert isinstance(answers[0], CheckpointCompleted)
+        assert isinstance(answers[0], CheckpointSucceeded)
         return answers[0].checkpoint.checkpoint_id
 
     def answers_of_trigger(self) -> list[Any]:

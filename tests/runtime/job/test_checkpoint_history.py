@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.checkpoint_history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.job.scheduler import JobScheduler

@@ -7,9 +7,9 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 import pytest
 
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.files import REMEMBERED_ENDS
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
-from penstock.runtime.checkpoint.store.ended_checkpoints import REMEMBERED_ENDS
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
@@ -199,4 +199,4 @@ def test_failures_that_are_tolerated_for_ever_still_count_once_each():
     for checkpoint_id in range(5000):
         assert not failures.failed(Reason.CHECKPOINT_EXPIRED, checkpoint_id)
         assert not failures.failed(Reason.CHECKPOINT_DECLINED, checkpoint_id)
-    assert failures.statistics().counted == 5000
+    assert failures.in_a_row == 5000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from region_bench import A_READ, A_WRITE, ALL, B_READ, B_WRITE, A, B, Run, edge, two_pipelines, vertex
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.graph.execution_graph import build_execution_graph

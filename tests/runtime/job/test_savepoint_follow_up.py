@@ -7,8 +7,8 @@ from typing import Any
 from stop_bench import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import (
-    CheckpointCompleted,
     CheckpointFailed,
+    CheckpointSucceeded,
 )
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -23,7 +23,7 @@ def test_a_savepoint_is_followed_by_a_checkpoint_before_it_is_answered() -> None
     assert run.answers == []
     assert [b.options.kind for b in run.cluster.barriers] == [SnapshotKind.SAVEPOINT, SnapshotKind.CHECKPOINT]
     run.acknowledge()
-    assert isinstance(run.answers[0], CheckpointCompleted)
+    assert isinstance(run.answers[0], CheckpointSucceeded)
     assert run.answers[0].checkpoint.checkpoint_id == 1
 
 
@@ -39,7 +39,7 @@ def savepoint_complete(**checkpointing: Any) -> Run:
 def still_needed(run: Run) -> str:
     """What the answer says, which must be that the savepoint is complete."""
     (answer,) = run.answers
-    assert isinstance(answer, CheckpointCompleted)
+    assert isinstance(answer, CheckpointSucceeded)
     assert answer.checkpoint.checkpoint_id == 1
     return answer.still_needed
 

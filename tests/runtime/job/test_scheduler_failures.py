@@ -3,7 +3,7 @@
 import pytest
 from scheduler_bench import COUNT, READ, READS, Run
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState

@@ -6,8 +6,8 @@ import pytest
 from stop_bench import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import (
-    CheckpointCompleted,
     CheckpointFailed,
+    CheckpointSucceeded,
 )
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import RestoreError
@@ -35,7 +35,7 @@ def test_a_job_is_stopped_with_a_savepoint_and_is_finished_when_everybody_has_le
     run.timers.advance(30)
     assert len(run.cluster.barriers) == 1  # no periodic checkpoint any more
     run.acknowledge()
-    assert isinstance(run.answers[0], CheckpointCompleted)
+    assert isinstance(run.answers[0], CheckpointSucceeded)
     assert run.state is JobState.STOPPING
     run.leave()
     assert run.state is JobState.FINISHED

@@ -115,7 +115,9 @@ class Deployment:
         )
 
     def _deploy(self, descriptor: TaskDescriptor) -> None:
-        failure = self._processes[descriptor.id].deploy(descriptor, self.network, self._master)
+        process = self._processes[descriptor.id]
+        received = self._master.job.received_task(descriptor, process.before_effect)
+        failure = process.deploy(received, self.network, self._master)
         self._failure = self._failure or failure
 
     def _all_answered(self) -> None:

@@ -152,7 +152,7 @@ class Masters:
 
     def add(self) -> Master:
         """One more."""
-        master = Master(self._world, self._job, len(self._all) + 1)
+        master = Master(self._world, self._job.received(), len(self._all) + 1)
         self._all.append(master)
         return master
 

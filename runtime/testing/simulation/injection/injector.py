@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleStarted
 from penstock.runtime.job.stop_request import StopRequest
@@ -87,7 +87,7 @@ class User:
             heard.append(answer)
             self._world.trace.note("** the user hears:", type(answer).__name__)
             kind = FaultKind.DRAINED if request.drain else FaultKind.STOPPED
-            self._world.counts.happened(kind, int(isinstance(answer, CheckpointCompleted)))
+            self._world.counts.happened(kind, int(isinstance(answer, CheckpointSucceeded)))
 
         def look() -> None:
             if not heard and not master.is_alive:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from penstock.runtime.checkpoint.log.reader import LogReader
+from penstock.runtime.checkpoint.log.reader import DecisionLogReader
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.rescaling import with_parallelism
@@ -60,7 +60,7 @@ class Handover:
         wanted = self._wanted
         if wanted is None or self._first.config.checkpointing is None:
             return None
-        left = LogReader(self._storage, SnapshotPaths(self._first.id)).replay().completed
+        left = DecisionLogReader(self._storage, SnapshotPaths(self._first.id)).replay().completed
         was_stopped = bool(left) and left[-1].kind is SnapshotKind.SYNC_SAVEPOINT
         is_older = wanted.start is StartFrom.OLDER
         if not left or (is_older and len(left) < 2) or (state is JobState.FINISHED and not was_stopped):

@@ -10,6 +10,7 @@ from typing import Final
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import EndOfPartitionMode, JobConfig
 from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.testing.simulation.injection.draw_faults import MOMENTS, draw_faults
 from penstock.runtime.testing.simulation.injection.plan import Plan
 from penstock.runtime.testing.simulation.jobs.draw_axes import (
     draw_axis_faults,
@@ -20,10 +21,9 @@ from penstock.runtime.testing.simulation.jobs.draw_axes import (
 from penstock.runtime.testing.simulation.jobs.draw_shape import draw_shape
 from penstock.runtime.testing.simulation.jobs.second_job import SecondJob
 from penstock.runtime.testing.simulation.jobs.shape import Shape
-from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
-from penstock.runtime.testing.simulation.world.weather import Weather
+from penstock.runtime.testing.simulation.world.faults import FaultKind, PlannedFault
+from penstock.runtime.testing.simulation.world.weather import Weather, draw_weather
 
 
 class HandlerMode(Enum):
@@ -110,7 +110,7 @@ def draw_scenario(seed: int) -> Scenario:
     """
     draws = Draws(seed)
     mode = draws.stream(0).pick(MODES)
-    weather, config = _weather(draws.stream(3)), _config(draws.stream(2), mode)
+    weather, config = draw_weather(draws.stream(3)), _config(draws.stream(2), mode)
     axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
     shape = draw_sources(axes, draw_shape(draws.stream(1)), hooks=checkpoints)
     if not checkpoints:
@@ -118,7 +118,9 @@ def draw_scenario(seed: int) -> Scenario:
     second, ends = draw_second_job(axes, shape)
     if second is not None:
         config = _keeping_more(config)
-    faults = _faults(draws.stream(4), weather.lasts) + draw_axis_faults(axes, shape) + ends
+    failures = draws.stream(4)
+    faults = draw_faults(failures, weather.lasts) + _draw_cancel(failures)
+    faults += draw_axis_faults(axes, shape) + ends
     return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, faults, second)
 
 
@@ -165,72 +167,7 @@ def _keeping_more(config: JobConfig) -> JobConfig:
     return replace(config, checkpointing=replace(config.checkpointing, retain=retain))
 
 
-def _weather(draws: Draws) -> Weather:
-    weights = {kind: draws.pick((1, 4, 4, 4, 16)) for kind in Happening}
-    return Weather(
-        weights=weights,
-        disorder=draws.pick((0.0, 0.1, 0.5, 1.0)),
-        tick=draws.pick((0.00005, 0.0005, 0.001)),
-        latency=draws.pick((0.0, 0.0, 0.001, 0.01)),
-        repeats=draws.pick((0.0, 0.02, 0.2)),
-        stragglers=draws.pick((0.0, 0.0, 0.05, 0.2)),
-        slow_channels=draws.pick((0.0, 0.0, 0.1, 0.5)),
-        slowness=draws.pick((0.005, 0.05)),
-        seconds_per_record=draws.pick((0.0, 0.0, 0.0, 0.001, 0.01)),
-        lasts=draws.pick((400, 1500, 1500, 3000)),
-    )
-
-
-#: What may be planned, as often as it stands here; the other kinds come with the weather.
-_PLANNED: Final = (
-    *(FaultKind.CRASH,) * 4,
-    *(FaultKind.CRASH_IN_STEP,) * 4,
-    *(FaultKind.CRASH_IN_UPLOAD,) * 2,
-    *(FaultKind.USER_ERROR,) * 2,
-    *(FaultKind.CHECKPOINT_CANCELLED,) * 3,
-    FaultKind.DEPLOYMENT_FAILED,
-    FaultKind.WRITE_REFUSED,
-    FaultKind.WRITE_REFUSED,
-    FaultKind.WRITE_UNSURE,
-    FaultKind.WRITE_UNSURE,
-    FaultKind.READ_REFUSED,
-    FaultKind.STORAGE_AWAY,
-    *(FaultKind.SAVEPOINT,) * 3,
-    *(FaultKind.MASTER_CRASH,) * 2,
-    *(FaultKind.TWO_MASTERS,) * 2,
-)
-
-#: When it is due; moments of the checkpoints first, because that is where the difficulties are.
-_MOMENTS: Final = (
-    *(Moment.MOVE,) * 4,
-    *(Moment.TRIGGERED,) * 3,
-    *(Moment.SNAPSHOT,) * 4,
-    *(Moment.ACKNOWLEDGED,) * 4,
-    *(Moment.WRITING,) * 3,
-    *(Moment.COMPLETED,) * 3,
-    *(Moment.COMMITTED,) * 3,
-    Moment.STARTED,
-    Moment.END_OF_DATA,
-    Moment.FINISHED,
-)
-
-
-def _faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
-    planned = []
-    for _ in range(draws.pick((0, 1, 2, 3, 4, 6, 8))):
-        moment = draws.pick(_MOMENTS)
-        occurrence = draws.below(lasts) if moment is Moment.MOVE else draws.between(1, 6)
-        planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, _delay(draws)))
-        if draws.chance(0.4):
-            # A restart during the restart: whatever the first one brings down is hit again coming up.
-            again = draws.pick((FaultKind.CRASH, FaultKind.CRASH_IN_STEP, FaultKind.READ_REFUSED))
-            planned.append(
-                PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))
-            )
-    if draws.chance(0.06):
-        planned.append(PlannedFault(FaultKind.JOB_CANCELLED, draws.pick(_MOMENTS[4:]), draws.between(1, 6)))
-    return tuple(planned)
-
-
-def _delay(draws: Draws) -> int:
-    return draws.pick((0, 1, draws.below(10), draws.below(60)))
+def _draw_cancel(draws: Draws) -> tuple[PlannedFault, ...]:
+    if not draws.chance(0.06):
+        return ()
+    return (PlannedFault(FaultKind.JOB_CANCELLED, draws.pick(MOMENTS[4:]), draws.between(1, 6)),)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.draws import Draws
 
 #: Weights of an orderly world.
 CALM: Final[Mapping[Happening, int]] = dict.fromkeys(Happening, 4)
@@ -39,3 +40,20 @@ class Weather:
     slowness: float
     seconds_per_record: float
     lasts: int
+
+
+def draw_weather(draws: Draws) -> Weather:
+    """Draw it."""
+    weights = {kind: draws.pick((1, 4, 4, 4, 16)) for kind in Happening}
+    return Weather(
+        weights=weights,
+        disorder=draws.pick((0.0, 0.1, 0.5, 1.0)),
+        tick=draws.pick((0.00005, 0.0005, 0.001)),
+        latency=draws.pick((0.0, 0.0, 0.001, 0.01)),
+        repeats=draws.pick((0.0, 0.02, 0.2)),
+        stragglers=draws.pick((0.0, 0.0, 0.05, 0.2)),
+        slow_channels=draws.pick((0.0, 0.0, 0.1, 0.5)),
+        slowness=draws.pick((0.005, 0.05)),
+        seconds_per_record=draws.pick((0.0, 0.0, 0.0, 0.001, 0.01)),
+        lasts=draws.pick((400, 1500, 1500, 3000)),
+    )

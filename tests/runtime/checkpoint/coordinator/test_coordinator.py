@@ -1,9 +1,9 @@
 """How checkpoints start, complete, expire and are asked for; and messages that do not count."""
 
-from coordinator_bench import ALL, COUNT, READ, READS, Run
+from coordinator_setup import ALL, COUNT, READ, READS, Run
 
-from penstock.runtime.checkpoint.coordinator.messages import MessageOutcome
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointCompleted
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -20,7 +20,7 @@ def test_sources_start_it_everybody_acknowledges_and_everybody_is_told_after_the
     assert [record.checkpoint_id for record in run.log.replay().completed] == [1]
     assert run.gateway.take() == [("complete", 1, ALL)]
     [answer] = run.answers
-    assert isinstance(answer, CheckpointCompleted)
+    assert isinstance(answer, CheckpointSucceeded)
     assert run.coordinator.latest_completed == answer.checkpoint
     assert answer.checkpoint.operators["count"].subtasks.keys() == {0, 1}
     assert answer.checkpoint.operators["count"].max_parallelism == 128
@@ -136,7 +136,7 @@ def test_messages_of_other_attempts_checkpoints_and_subtasks_change_nothing():
     assert coordinator.acknowledge(2, READ, 1, snapshot) is MessageOutcome.STALE_ATTEMPT
     assert coordinator.decline(0, READ, 1) is MessageOutcome.STALE_ATTEMPT
     assert len(run.state_files()) == 1
-    assert coordinator.acknowledge(1, SubtaskId("nobody", 0), 1) is MessageOutcome.UNKNOWN_SUBTASK
+    assert coordinator.acknowledge(1, SubtaskId("nobody", 0), 1) is MessageOutcome.UNKNOWN_SENDER
     assert coordinator.acknowledge(1, READ, 99) is MessageOutcome.UNKNOWN_CHECKPOINT
     assert coordinator.decline(1, READ, 99) is MessageOutcome.UNKNOWN_CHECKPOINT
     assert coordinator.acknowledge(1, READ, 1) is MessageOutcome.ACCEPTED

@@ -2,9 +2,14 @@
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
-from penstock.runtime.checkpoint.coordinator.pending_values import AcknowledgeResult, PendingState
-from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
+    MessageOutcome,
+    PendingCheckpoint,
+    PendingState,
+)
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
+from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import (
     FileHandle,
@@ -21,34 +26,36 @@ from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)
 
 
-def pending(kind=SnapshotKind.CHECKPOINT, **how):
-    return PendingCheckpoint(7, kind, [A, B], **how)
+def pending(kind=SnapshotKind.CHECKPOINT, *, forced=False, **how):
+    barrier = CheckpointBarrier(7, 0.0, CheckpointOptions(kind), -1)
+    plan, request = CheckpointPlan((), (A, B), (A, B)), CheckpointRequest(1, kind, forced=forced)
+    return PendingCheckpoint(barrier, plan, request, attempt=1, started_at=0.0, **how)
 
 
 def test_it_is_complete_when_everybody_has_acknowledged_once():
     checkpoint = pending()
-    assert checkpoint.acknowledge(A) is AcknowledgeResult.SUCCESS
-    assert checkpoint.acknowledge(A) is AcknowledgeResult.DUPLICATE
-    assert checkpoint.acknowledge(SubtaskId("c", 0)) is AcknowledgeResult.UNKNOWN
+    assert checkpoint.acknowledge(A) is MessageOutcome.ACCEPTED
+    assert checkpoint.acknowledge(A) is MessageOutcome.DUPLICATE
+    assert checkpoint.acknowledge(SubtaskId("c", 0)) is MessageOutcome.UNKNOWN_SENDER
     assert not checkpoint.is_fully_acknowledged
-    assert checkpoint.acknowledge(B) is AcknowledgeResult.SUCCESS
+    assert checkpoint.acknowledge(B) is MessageOutcome.ACCEPTED
     assert checkpoint.is_fully_acknowledged
 
 
 def test_the_timeout_is_over_when_the_record_is_being_written():
     timers = ManualTimers(ManualClock())
     checkpoint = pending()
-    checkpoint.set_canceller(timers.call_later(1, lambda: None))
+    checkpoint.set_timeout(timers.call_later(1, lambda: None))
     checkpoint.acknowledge(A)
     with pytest.raises(RuntimeError, match=r"checkpoint 7 is collecting and waits for b\[0\]"):
-        checkpoint.begin_finalising()
+        checkpoint.begin_finalizing()
     checkpoint.acknowledge(B)
-    checkpoint.begin_finalising()
-    assert checkpoint.state is PendingState.FINALISING
+    checkpoint.begin_finalizing()
+    assert checkpoint.state is PendingState.FINALIZING
     assert timers.pending == ()
     checkpoint.complete()
     assert checkpoint.state is PendingState.COMPLETED
-    assert not checkpoint.set_canceller(timers.call_later(1, lambda: None))
+    assert not checkpoint.set_timeout(timers.call_later(1, lambda: None))
 
 
 def test_an_abort_hands_back_what_came_in_and_nothing_counts_afterwards():
@@ -57,10 +64,10 @@ def test_an_abort_hands_back_what_came_in_and_nothing_counts_afterwards():
     checkpoint.acknowledge(A, SubtaskSnapshot({"a": OperatorSubtaskState(keyed=(keyed,))}))
     checkpoint.acknowledge_coordinator("read", InlineHandle(b"splits"))
     assert checkpoint.abort(Reason.CHECKPOINT_EXPIRED) == (file,)
-    assert checkpoint.acknowledge_coordinator("read", None) is AcknowledgeResult.DISCARDED
-    assert checkpoint.acknowledge_master("hook", None) is AcknowledgeResult.DISCARDED
+    assert checkpoint.acknowledge_coordinator("read", None) is MessageOutcome.ENDED_CHECKPOINT
+    assert checkpoint.acknowledge_master("hook", None) is MessageOutcome.ENDED_CHECKPOINT
     assert checkpoint.failure is Reason.CHECKPOINT_EXPIRED
-    assert checkpoint.acknowledge(B) is AcknowledgeResult.DISCARDED
+    assert checkpoint.acknowledge(B) is MessageOutcome.ENDED_CHECKPOINT
     with pytest.raises(RuntimeError, match="checkpoint 7 is aborted and can't be aborted"):
         checkpoint.abort(Reason.CHECKPOINT_EXPIRED)
 
@@ -82,6 +89,6 @@ def test_statistics_tell_who_is_missing_and_what_each_subtask_measured():
     checkpoint = pending()
     checkpoint.acknowledge(A, None, CheckpointMetrics(sync_duration=0.5, written_bytes=10, in_flight_bytes=7))
     statistics = checkpoint.statistics()
-    assert (statistics.acknowledged, statistics.missing) == (1, (B,))
+    assert (statistics.acknowledged, statistics.missing) == (1, ("b[0]",))
     assert (statistics.written_bytes, statistics.in_flight_bytes) == (10, 7)
     assert statistics.metrics[A].sync_duration == 0.5

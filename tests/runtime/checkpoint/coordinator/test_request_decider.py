@@ -54,13 +54,14 @@ def test_the_first_checkpoint_waits_for_nothing():
     assert decider.submit(CheckpointRequest(1, periodic=True), situation(0.0)).execute is not None
 
 
-def test_statistics_count_what_waits_and_what_was_refused():
-    decider = CheckpointRequestDecider(min_pause=10, max_queued=1)
-    decider.submit(CheckpointRequest(1), situation(triggering=True))
-    decider.submit(CheckpointRequest(2), situation(triggering=True))
-    assert (decider.statistics().queued, decider.statistics().refused) == (1, 1)
-    decider.abort_all(Reason.JOB_FAILURE)
-    assert (decider.statistics().queued, decider.statistics().refused) == (0, 2)
+def test_nothing_waits_any_more_when_everything_was_refused():
+    decider = CheckpointRequestDecider(min_pause=10)
+    waiting = [CheckpointRequest(1), CheckpointRequest(2)]
+    for request in waiting:
+        decider.submit(request, situation(triggering=True))
+    refused = decider.abort_all(Reason.JOB_FAILURE)
+    assert refused == tuple(RefusedRequest(request, Reason.JOB_FAILURE) for request in waiting)
+    assert decider.queued == ()
 
 
 def full_queue(*, periodic: bool) -> CheckpointRequestDecider:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from decision_log_bench import PATHS, SLOT, Flaky, begun, completed
+from decision_log_setup import PATHS, SLOT, Flaky, begun, completed
 
 from penstock.runtime.checkpoint.log.decision_log import (
     Claimed,

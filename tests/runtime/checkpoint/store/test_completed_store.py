@@ -4,8 +4,7 @@ import pytest
 
 from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.log.view import LogView
-from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
-from penstock.runtime.checkpoint.store.shared_files import SharedFiles
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore, SharedFiles
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.errors import ConfigurationError, CorruptSnapshotError
 from penstock.runtime.record.elements import SnapshotKind
@@ -53,7 +52,6 @@ def test_files_are_held_while_a_checkpoint_runs_that_builds_on_them() -> None:
     store.add(checkpoint(1, "a"))
     assert store.add(checkpoint(2, "b"), oldest_pending_base=1) == ()
     assert store.add(checkpoint(4, "d"), oldest_pending_base=1) == ()
-    assert store.statistics().held == 2
     assert paths(store.add(checkpoint(3, "a", "c"), oldest_pending_base=2)) == ["m1"]
     assert ids(store) == [4]
     assert paths(store.release()) == ["b", "m2", "a", "c", "m3"]
@@ -194,18 +192,7 @@ def test_the_store_is_filled_from_the_log_and_tells_what_is_damaged() -> None:
     view = LogView(completed=(record(1), record(2), record(3)))
     assert store.recover(view, read) == (record(2),)
     assert ids(store) == [1, 3]
-    assert store.subsumed_in(view) == (2,)
     assert paths(store.add(checkpoint(4))) == ["f1", "m1"]
-
-
-def test_the_store_counts_what_it_holds() -> None:
-    store = CompletedCheckpointStore()
-    store.add(checkpoint(1, "a"))
-    store.add(checkpoint(2, "b"), oldest_pending_base=1)
-    store.add(savepoint(3, "s"), oldest_pending_base=1)
-    found = store.statistics()
-    assert (found.checkpoints, found.savepoints, found.held, found.files) == (1, 1, 1, 6)
-    assert (found.size, found.added, found.let_go) == (10, 3, 1)
 
 
 def test_a_file_nobody_named_can_not_be_released() -> None:

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
+from penstock.runtime import BadRecordError, ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors import BadRecordError, ConnectorError, FileSource
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
+from penstock.runtime import BadRecordError, FileSink, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors import BadRecordError, FileSink, FileSource
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 from penstock.runtime.operators.protocols import Sink
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
@@ -68,7 +68,7 @@ def test_arrow_batches_are_written_by_every_format(tmp_path, context, permit, re
         writer.write(ArrowBatch(batch))
         writer.commit(writer.prepare_commit(), permit)
     rows = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
-    assert read_all(FileSource.json_lines(tmp_path / "j")).rows == rows
+    assert read_all(FileSource.json(tmp_path / "j")).rows == rows
     assert read_all(FileSource.csv(tmp_path / "c", types={"a": int})).rows == [rows[0], {"a": 2, "b": ""}]
     assert read_all(FileSource.parquet(tmp_path / "p")).rows == rows
 
@@ -181,7 +181,7 @@ def test_every_format_is_written_to_and_read_from_an_object_store(context, permi
     files = ObjectFileSystem(MemoryStore(), "s3://bucket")
     rows = [{"a": i, "b": f"é{i}" * 50} for i in range(5000)]
     for make, read in (
-        (FileSink.json, FileSource.json_lines),
+        (FileSink.json, FileSource.json),
         (
             FileSink.csv,
             lambda where, filesystem: FileSource.csv(where, types={"a": int}, filesystem=filesystem),

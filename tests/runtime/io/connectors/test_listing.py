@@ -5,7 +5,7 @@ import os
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.runtime.io.connectors import ConnectorError, FileSource
+from penstock.runtime import ConnectorError, FileSource
 from penstock.runtime.io.connectors.object_files import ObjectFileSystem
 
 NAMES = [

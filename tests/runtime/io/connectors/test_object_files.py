@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.runtime.io.connectors import ConnectorError, FileSource
+from penstock.runtime import ConnectorError, FileSource
 from penstock.runtime.io.connectors.filesystem import Publication
 from penstock.runtime.io.connectors.object_files import READ_AHEAD_BYTES, ObjectFileSystem, object_file_system
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.runtime import ConnectorError, FileSource
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors import ConnectorError, FileSource
 from penstock.runtime.record.elements import ArrowBatch
 
 ROWS = [

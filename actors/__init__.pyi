@@ -1,0 +1,10 @@
+from .client.cluster import start_local as start_local
+from .client.collect import RayCollector as RayCollector
+from .client.executor import RayExecutor as RayExecutor
+from .client.job_handle import RayJobHandle as RayJobHandle
+from .client.jobs import job as job
+from .client.logs import LogLine as LogLine
+from .shared.fault_injection import kill_process as kill_process
+from .shared.job_report import JobMasterProcess as JobMasterProcess
+from .shared.job_report import JobReport as JobReport
+from .shared.job_report import SubtaskProcess as SubtaskProcess

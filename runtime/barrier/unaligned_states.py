@@ -1,0 +1,208 @@
+"""What an input waits for whose barriers may overtake: one small class a state, named by what it waits for.
+
+| state | goes to |
+| --- | --- |
+| `WaitingForFirstBarrier` | one of the next two, when a barrier begins a checkpoint |
+| `WaitingForAllBarriers` | `Aligned` when all were consumed; the next one when it turns unaligned |
+| `WaitingForAlignedChannels` | `WaitingForLastBarriers` when those channels have consumed theirs |
+| `WaitingForLastBarriers` | `InputComplete` when the last one has arrived |
+| `Aligned`, `InputComplete` | `WaitingForFirstBarrier`, at once |
+
+Every event is a method that returns the next state, `self` for none. It changes facts about channels
+(`UnalignedCheckpoint`) and blocks channels. The task and the channel state are told when a state is entered,
+so a checkpoint is triggered in two places and its input part is finished in one.
+
+Why a checkpoint is triggered once: each trigger stands in `enter` of a state from which no way leads back to
+a state before it. Why no channel stays blocked: only the two states before the trigger block, and both
+triggers release. A checkpoint that is given up is released by the handler.
+
+The model is Flink's `BarrierHandlerState` and its implementations (since 1.13).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from penstock.runtime.barrier.overtaken_input import OvertakenInput
+from penstock.runtime.barrier.unaligned_checkpoint import UnalignedCheckpoint
+from penstock.runtime.ports import Cancellable
+from penstock.runtime.record.elements import StreamElement
+
+
+class BarrierState:
+    """What every state does with an event that means nothing to it.
+
+    Attributes:
+        checkpoint: The checkpoint that is not complete; `None` when there is none.
+        is_triggered: Whether the task has taken it.
+    """
+
+    checkpoint: UnalignedCheckpoint | None = None
+    is_triggered: ClassVar[bool] = False
+
+    def enter(self) -> BarrierState:
+        """Act on having come here; the state to go on to at once."""
+        return self
+
+    def leave(self) -> None:
+        """Another state follows."""
+
+    def barrier_consumed(self, channel: int) -> BarrierState:
+        """A channel has consumed the barrier of the checkpoint."""
+        return self
+
+    def barrier_arrived(self, channel: int) -> BarrierState:
+        """Nothing more of the checkpoint can arrive on a channel: its barrier, or its end, is there."""
+        return self
+
+    def end_consumed(self, channel: int) -> BarrierState:
+        """A channel has consumed its end, which counts as the barrier."""
+        return self
+
+    def element_arrived(self, channel: int, element: StreamElement) -> None:
+        """Data has arrived in front of whatever comes next on its channel."""
+
+    def turn_unaligned(self) -> BarrierState:
+        """A sender has lost patience, or the timeout has run out: wait only for what can't be overtaken."""
+        return self
+
+    def trigger_if_due(self) -> BarrierState:
+        """Something that the trigger waits for may be there now."""
+        return self
+
+
+class WaitingForFirstBarrier(BarrierState):
+    """No checkpoint runs."""
+
+
+class _BeforeTheTrigger(BarrierState):
+    """A checkpoint has begun: a channel that has consumed its barrier is blocked."""
+
+    checkpoint: UnalignedCheckpoint
+
+    def __init__(self, checkpoint: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
+        self.checkpoint = checkpoint
+        self._inputs = inputs
+
+    def barrier_consumed(self, channel: int) -> BarrierState:
+        """Block the channel until the trigger."""
+        if channel in self.checkpoint.unconsumed:
+            self.checkpoint.unconsumed.discard(channel)
+            self._inputs.block(self.checkpoint, channel)
+        self.checkpoint.unarrived.discard(channel)
+        return self.trigger_if_due()
+
+    def barrier_arrived(self, channel: int) -> BarrierState:
+        """What comes on this channel from now on is not captured."""
+        self.checkpoint.unarrived.discard(channel)
+        return self
+
+    def end_consumed(self, channel: int) -> BarrierState:
+        """The channel holds nothing more, so there is nothing to block."""
+        self.checkpoint.unconsumed.discard(channel)
+        return self.trigger_if_due()
+
+
+class WaitingForAllBarriers(_BeforeTheTrigger):
+    """Aligned: the checkpoint begins when every channel has consumed its barrier, or turns unaligned.
+
+    Args:
+        checkpoint: The checkpoint.
+        inputs: Blocks channels.
+        timer: Turns it unaligned when it runs out; `None` when only a sender can.
+    """
+
+    def __init__(
+        self, checkpoint: UnalignedCheckpoint, inputs: OvertakenInput, timer: Cancellable | None = None
+    ) -> None:
+        super().__init__(checkpoint, inputs)
+        self._timer = timer
+
+    def leave(self) -> None:
+        """The timeout is of no interest any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def turn_unaligned(self) -> BarrierState:
+        """Wait only for channels that can't be overtaken; blocked ones stay so."""
+        return WaitingForAlignedChannels(self.checkpoint, self._inputs)
+
+    def trigger_if_due(self) -> BarrierState:
+        """Take it when no barrier is missing and the task can."""
+        if self.checkpoint.unconsumed or not self._inputs.is_ready():
+            return self
+        return Aligned(self.checkpoint, self._inputs)
+
+
+class WaitingForAlignedChannels(_BeforeTheTrigger):
+    """Unaligned: the checkpoint begins when the channels that can't be overtaken consumed their barriers.
+
+    Mostly there are none, and this state is left as soon as the task can take a checkpoint.
+    """
+
+    def trigger_if_due(self) -> BarrierState:
+        """Take it when none of those channels is missing and the task can."""
+        if self.checkpoint.unconsumed & self._inputs.aligned_channels or not self._inputs.is_ready():
+            return self
+        return WaitingForLastBarriers(self.checkpoint, self._inputs)
+
+
+class WaitingForLastBarriers(BarrierState):
+    """The task has taken the checkpoint; what arrives in front of a missing barrier belongs to it."""
+
+    checkpoint: UnalignedCheckpoint
+    is_triggered = True
+
+    def __init__(self, checkpoint: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
+        self.checkpoint = checkpoint
+        self._inputs = inputs
+
+    def enter(self) -> BarrierState:
+        """Trigger, and persist what waits."""
+        self._inputs.trigger_unaligned(self.checkpoint)
+        return self._complete_or_wait()
+
+    def barrier_consumed(self, channel: int) -> BarrierState:
+        """It has arrived at the latest now."""
+        return self.barrier_arrived(channel)
+
+    def barrier_arrived(self, channel: int) -> BarrierState:
+        """Capture nothing more on this channel; with the last one the input part is complete."""
+        self.checkpoint.unarrived.discard(channel)
+        return self._complete_or_wait()
+
+    def element_arrived(self, channel: int, element: StreamElement) -> None:
+        """Capture it, unless it stands behind the barrier."""
+        if channel in self.checkpoint.unarrived:
+            self._inputs.capture(self.checkpoint, channel, element)
+
+    def _complete_or_wait(self) -> BarrierState:
+        if self.checkpoint.unarrived:
+            return self
+        return InputComplete(self.checkpoint, self._inputs)
+
+
+class Aligned(BarrierState):
+    """Every barrier was consumed: triggers, and nothing is in flight."""
+
+    def __init__(self, taken: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
+        self._taken = taken
+        self._inputs = inputs
+
+    def enter(self) -> BarrierState:
+        """Trigger."""
+        self._inputs.trigger_aligned(self._taken)
+        return WaitingForFirstBarrier()
+
+
+class InputComplete(BarrierState):
+    """Every barrier has arrived: what is in flight is complete."""
+
+    def __init__(self, taken: UnalignedCheckpoint, inputs: OvertakenInput) -> None:
+        self._taken = taken
+        self._inputs = inputs
+
+    def enter(self) -> BarrierState:
+        """Finish the input part of the channel state."""
+        self._inputs.finish(self._taken)
+        return WaitingForFirstBarrier()

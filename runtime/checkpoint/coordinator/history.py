@@ -1,0 +1,251 @@
+"""What the coordinator remembers about its checkpoints, for people and for metrics.
+
+Another JobMaster goes on with the history. Two things are left of it. The job's record, which is written
+every two seconds, has the last checkpoints, failed ones too; some of them still ran then. And the retained
+checkpoints have statistics in their metadata: those are certain, and sometimes newer than the job's record.
+
+What neither knows is gone: what each subtask measured of checkpoints that failed, and records of checkpoints
+that ended after the last record of the job and were let go before the JobMaster died. Those are counted all
+the same, because each retained checkpoint says how many there were.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointDetails,
+    CheckpointRecord,
+    CheckpointStatus,
+    CoordinatorStatistics,
+    EarlierHistory,
+)
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+_Measured: TypeAlias = Mapping[SubtaskId, CheckpointMetrics] | CompletedCheckpointStatistics
+
+
+class CheckpointHistory:
+    """The last checkpoints, each with how it stands, and counters over all of them.
+
+    Args:
+        capacity: How many are remembered one by one.
+        detailed: Of how many it is remembered what each subtask measured.
+    """
+
+    def __init__(self, capacity: int = 100, detailed: int = 20) -> None:
+        self._records: deque[CheckpointRecord] = deque(maxlen=capacity)
+        #: By id and attempt: another JobMaster gives the id of one that did not complete out once more.
+        self._measured: OrderedDict[tuple[int, int], _Measured] = OrderedDict()
+        self._detailed = detailed
+        self._counters = CoordinatorStatistics()
+        self._is_recovered = False
+
+    def recall(self, earlier: EarlierHistory) -> None:
+        """Go on with what is known of earlier JobMasters, until `recover` says what is certain."""
+        self._records.extend(earlier.records)
+        self._counters = earlier.counters
+
+    def recover(self, retained: Sequence[CompletedCheckpoint], highest_id: int) -> None:
+        """The log has been read: bring what is known of earlier JobMasters in line; does so once.
+
+        Args:
+            retained: The completed checkpoints that the job can be restored from, oldest first.
+            highest_id: Of all that ever completed; -1 for none.
+        """
+        if self._is_recovered:
+            return
+        self._is_recovered = True
+        records = _recovered_records(self._records, retained, highest_id)
+        self._records.clear()
+        self._records.extend(records)
+        self._counters = _recovered_counters(self._counters, retained)
+        for checkpoint in retained:
+            if checkpoint.statistics is not None:
+                self._remember(checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.statistics)
+
+    def started(self, pending: PendingCheckpoint) -> None:
+        """A checkpoint was started."""
+        record = CheckpointRecord(
+            pending.checkpoint_id,
+            pending.attempt,
+            pending.kind,
+            CheckpointStatus.IN_PROGRESS,
+            pending.triggered_at,
+            subtasks=len(pending.plan.acknowledge),
+        )
+        self._records.append(record)
+        self._counters = replace(self._counters, triggered=self._counters.triggered + 1)
+
+    def progress(self, pending: PendingCheckpoint) -> None:
+        """More subtasks have acknowledged."""
+        known = pending.statistics()
+        record = self._update(
+            pending.checkpoint_id,
+            acknowledged=known.acknowledged,
+            written_bytes=known.written_bytes,
+            in_flight_bytes=known.in_flight_bytes,
+        )
+        if record is not None:
+            self._remember(record.checkpoint_id, record.attempt, known.metrics)
+
+    def completing(
+        self, duration: float, metrics: Mapping[SubtaskId, CheckpointMetrics]
+    ) -> CompletedCheckpointStatistics:
+        """What is written down with a checkpoint whose record is about to be written."""
+        known = self._counters
+        return CompletedCheckpointStatistics.of(
+            known.triggered, known.completed + 1, known.failed, duration, metrics
+        )
+
+    def finalizing(self, checkpoint_id: int) -> None:
+        """The record of a checkpoint is being written."""
+        self._update(checkpoint_id, status=CheckpointStatus.FINALIZING)
+
+    def completed(self, checkpoint_id: int, at: float, duration: float, size: int) -> None:
+        """A checkpoint completed at `at` (wall-clock seconds)."""
+        self._update(checkpoint_id, status=CheckpointStatus.COMPLETED, duration=duration, size=size)
+        counters = replace(self._counters, completed=self._counters.completed + 1)
+        if checkpoint_id > counters.latest_completed_id:
+            counters = replace(
+                counters,
+                latest_completed_id=checkpoint_id,
+                latest_completed_at=at,
+                latest_duration=duration,
+                latest_size=size,
+            )
+        self._counters = counters
+
+    def failed(
+        self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str, duration: float
+    ) -> None:
+        """A checkpoint failed or was given up."""
+        failed = CheckpointStatus.FAILED
+        self._update(checkpoint_id, status=failed, failure=reason, detail=detail, duration=duration)
+        self._counters = replace(self._counters, failed=self._counters.failed + 1)
+
+    def counters(self) -> CoordinatorStatistics:
+        """What was counted; the coordinator adds what only it knows."""
+        return self._counters
+
+    def records(self) -> tuple[CheckpointRecord, ...]:
+        """All that are remembered, oldest first."""
+        return tuple(self._records)
+
+    def details(self) -> tuple[CheckpointDetails, ...]:
+        """The same with what each subtask measured.
+
+        Raises:
+            CorruptSnapshotError: What another JobMaster has left of it can't be read.
+        """
+        return tuple(CheckpointDetails(record, self._metrics_of(record)) for record in self._records)
+
+    def _metrics_of(self, record: CheckpointRecord) -> Mapping[SubtaskId, CheckpointMetrics]:
+        measured = self._measured.get((record.checkpoint_id, record.attempt), {})
+        return measured.metrics() if isinstance(measured, CompletedCheckpointStatistics) else measured
+
+    def _remember(self, checkpoint_id: int, attempt: int, measured: _Measured) -> None:
+        self._measured[checkpoint_id, attempt] = measured
+        while len(self._measured) > self._detailed:
+            self._measured.popitem(last=False)
+
+    def _update(self, checkpoint_id: int, **changes: Any) -> CheckpointRecord | None:
+        for position in range(len(self._records) - 1, -1, -1):
+            if self._records[position].checkpoint_id == checkpoint_id:
+                record = self._records[position] = replace(self._records[position], **changes)
+                return record
+        return None
+
+
+def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
+    """A retained checkpoint as its metadata tells it.
+
+    Its duration ends with the last acknowledgement, as Flink's end-to-end duration does: metadata does not
+    know how long it took to be written.
+    """
+    known = checkpoint.statistics
+    subtasks = 0 if known is None else known.subtasks
+    return CheckpointRecord(
+        checkpoint.checkpoint_id,
+        checkpoint.attempt,
+        checkpoint.kind,
+        CheckpointStatus.COMPLETED,
+        checkpoint.triggered_at,
+        acknowledged=subtasks,
+        subtasks=subtasks,
+        duration=None if known is None else known.duration,
+        size=checkpoint.size,
+        written_bytes=0 if known is None else known.written_bytes,
+        in_flight_bytes=0 if known is None else known.in_flight_bytes,
+    )
+
+
+def _recovered_records(
+    records: Iterable[CheckpointRecord], retained: Iterable[CompletedCheckpoint], highest_id: int
+) -> list[CheckpointRecord]:
+    """The records of earlier JobMasters, brought in line with what the log says, in the order of their start.
+
+    Args:
+        records: The last that is known of them.
+        retained: The completed checkpoints that the job can be restored from.
+        highest_id: Of all that ever completed; -1 for none.
+    """
+    certain = {(c.checkpoint_id, c.attempt): _recovered_record(c) for c in retained}
+    found = []
+    for record in records:
+        completed = certain.pop((record.checkpoint_id, record.attempt), None)
+        if record.status is CheckpointStatus.COMPLETED or completed is None:
+            known = _outcome(record, highest_id)
+            found += [] if known is None else [known]
+        else:
+            found.append(completed)
+    return sorted((*found, *certain.values()), key=lambda r: (r.attempt, r.checkpoint_id))
+
+
+def _recovered_counters(
+    counters: CoordinatorStatistics, retained: Sequence[CompletedCheckpoint]
+) -> CoordinatorStatistics:
+    """The counters of earlier JobMasters, brought in line likewise.
+
+    Nothing of theirs runs any more, so what was started and did not complete has failed.
+
+    Args:
+        counters: The last that is known of them.
+        retained: The completed checkpoints that the job can be restored from.
+    """
+    told = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
+    completed = max(counters.completed, len(retained), *(each.completed for each in told))
+    triggered = max(counters.triggered, completed, *(each.triggered for each in told))
+    counters = replace(counters, triggered=triggered, completed=completed, failed=triggered - completed)
+    newest = max(retained, key=lambda c: c.checkpoint_id, default=None)
+    if newest is None or newest.checkpoint_id <= counters.latest_completed_id:
+        return counters
+    return replace(
+        counters,
+        latest_completed_id=newest.checkpoint_id,
+        latest_completed_at=newest.completed_at,
+        latest_duration=_recovered_record(newest).duration,
+        latest_size=newest.size,
+    )
+
+
+def _outcome(record: CheckpointRecord, highest_id: int) -> CheckpointRecord | None:
+    """How a checkpoint ended that is not retained; `None` when nobody knows."""
+    if record.status in (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED):
+        return record
+    if record.checkpoint_id <= highest_id:
+        return None
+    return replace(
+        record,
+        status=CheckpointStatus.FAILED,
+        failure=CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN,
+        detail="the JobMaster died",
+    )

@@ -1,0 +1,66 @@
+"""Draws the failures of a run: what goes wrong, and at which moment."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
+
+#: What may be planned, as often as it stands here; the other kinds come with the weather.
+_PLANNED: Final = (
+    *(FaultKind.CRASH,) * 4,
+    *(FaultKind.CRASH_IN_STEP,) * 4,
+    *(FaultKind.CRASH_IN_UPLOAD,) * 2,
+    *(FaultKind.USER_ERROR,) * 2,
+    *(FaultKind.CHECKPOINT_CANCELLED,) * 3,
+    FaultKind.DEPLOYMENT_FAILED,
+    FaultKind.WRITE_REFUSED,
+    FaultKind.WRITE_REFUSED,
+    FaultKind.WRITE_UNSURE,
+    FaultKind.WRITE_UNSURE,
+    FaultKind.READ_REFUSED,
+    FaultKind.STORAGE_AWAY,
+    *(FaultKind.SAVEPOINT,) * 3,
+    *(FaultKind.MASTER_CRASH,) * 2,
+    *(FaultKind.TWO_MASTERS,) * 2,
+)
+
+#: When it is due; moments of the checkpoints first, because that is where the difficulties are.
+MOMENTS: Final = (
+    *(Moment.MOVE,) * 4,
+    *(Moment.TRIGGERED,) * 3,
+    *(Moment.SNAPSHOT,) * 4,
+    *(Moment.ACKNOWLEDGED,) * 4,
+    *(Moment.WRITING,) * 3,
+    *(Moment.COMPLETED,) * 3,
+    *(Moment.COMMITTED,) * 3,
+    Moment.STARTED,
+    Moment.END_OF_DATA,
+    Moment.FINISHED,
+)
+
+
+def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
+    """Draw what goes wrong while there is weather.
+
+    Args:
+        draws: Chance.
+        lasts: Moves until the world is calm.
+    """
+    planned = []
+    for _ in range(draws.pick((0, 1, 2, 3, 4, 6, 8))):
+        moment = draws.pick(MOMENTS)
+        occurrence = draws.below(lasts) if moment is Moment.MOVE else draws.between(1, 6)
+        planned.append(PlannedFault(draws.pick(_PLANNED), moment, occurrence, _delay(draws)))
+        if draws.chance(0.4):
+            # A restart during the restart: whatever the first one brings down is hit again coming up.
+            again = draws.pick((FaultKind.CRASH, FaultKind.CRASH_IN_STEP, FaultKind.READ_REFUSED))
+            planned.append(
+                PlannedFault(again, Moment.DEPLOYING, len(planned) + draws.between(1, 2), draws.below(30))
+            )
+    return tuple(planned)
+
+
+def _delay(draws: Draws) -> int:
+    return draws.pick((0, 1, draws.below(10), draws.below(60)))

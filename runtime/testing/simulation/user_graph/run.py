@@ -1,0 +1,148 @@
+"""Runs a user's job once: without failures in an interleaving of its own, or with everything a seed draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
+from penstock.runtime.testing.simulation.injection.draw_faults import MOMENTS, draw_faults
+from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.simulated_run import SimulatedRun, StandstillError
+from penstock.runtime.testing.simulation.user_graph.paced_source import Pace
+from penstock.runtime.testing.simulation.user_graph.user_job import UserJob, short_run_config
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.faults import FaultKind, PlannedFault
+from penstock.runtime.testing.simulation.world.weather import Weather, draw_weather
+from penstock.runtime.testing.simulation.world.world import World
+
+#: What a user may ask for early enough to matter in a short job, in moves.
+_EARLY_MOVES: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class UserRun:
+    """How one run went.
+
+    Attributes:
+        output: What the sinks left; `None` when the job did not finish.
+        problem: Why the job did not finish; empty when it did.
+        happened: Failures that really happened.
+        planned: Failures that were planned.
+        moves: Moves made.
+        attempts: Attempts of the job.
+        completed: Checkpoints completed.
+    """
+
+    output: Any = None
+    problem: str = ""
+    happened: Mapping[FaultKind, int] = field(default_factory=dict)
+    planned: tuple[PlannedFault, ...] = ()
+    moves: int = 0
+    attempts: int = 0
+    completed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Which run it is.
+
+    Attributes:
+        seed: Decides everything.
+        with_failures: Whether anything goes wrong; otherwise only the interleaving differs from run to run.
+        rescale: Whether parallelism changes on the way.
+        most_moves: Most moves after the world has calmed down.
+        usual_moves: Moves of this job without failures: says how long failures go on.
+    """
+
+    seed: int
+    with_failures: bool
+    rescale: bool = True
+    most_moves: int = 60_000
+    usual_moves: int = 1_000
+
+
+def run_user_job(
+    build: Callable[[], Any],
+    output: Callable[..., Any],
+    course: Course,
+    write: Callable[[str], None] | None = None,
+) -> UserRun:
+    """Build the job, run it to its end and read its output.
+
+    Args:
+        build: Gives the graph and its world.
+        output: Reads what the sinks left.
+        course: Which run it is.
+        write: Takes the lines of the trace; `None` for no trace.
+    """
+    job = UserJob(build, output)
+    try:
+        return _run(job, course, write)
+    finally:
+        job.clean_up()
+
+
+def _run(job: UserJob, course: Course, write: Callable[[str], None] | None) -> UserRun:
+    draws = Draws(course.seed).stream(0 if course.with_failures else 1)
+    weather = _weather(course, draws.stream(3))
+    plan = _plan(job, course, draws, weather)
+    world = World(draws.below(1 << 60), weather, write)
+    paces = draws.stream(8)
+    code = job.code(world, Pace(paces.pick((1, 1, 2, 5)), paces.pick((0.001, 0.003, 0.01))))
+    config = short_run_config(job.config, draws.stream(2))
+    simulated = SimulatedJob(FIRST_JOB, build_execution_graph(job.graph), config, code)
+    run = SimulatedRun(world, simulated, plan, HookLedger(world), most_moves=course.most_moves)
+    if world.trace.is_on:
+        for fault in plan.faults:
+            world.trace.note("planned:", fault)
+    try:
+        state, cause = run.run_to_end()
+    except StandstillError as error:
+        problem = f"{error}\nEvery source must come to its end; most_moves= allows longer jobs."
+        return _result(run, plan, None, problem)
+    except Exception as error:  # users' code failed though nothing was injected there
+        return _result(run, plan, None, _describe(error))
+    if state is not JobState.FINISHED:
+        return _result(run, plan, None, f"the job has {state.value}: {cause}")
+    return _result(run, plan, job.output(), "")
+
+
+def _weather(course: Course, draws: Draws) -> Weather:
+    weather = draw_weather(draws)
+    if not course.with_failures:
+        return replace(weather, repeats=0.0, stragglers=0.0)
+    return replace(weather, lasts=100 + course.usual_moves * draws.pick((1, 2, 2, 4)) // 2)
+
+
+def _plan(job: UserJob, course: Course, draws: Draws, weather: Weather) -> Plan:
+    if not course.with_failures:
+        return Plan()
+    faults = draw_faults(draws.stream(4), weather.lasts)
+    wishes = draws.stream(6)
+    if course.rescale and job.rescalable and wishes.chance(0.5):
+        faults += tuple(_rescale(wishes) for _ in range(wishes.between(1, 2)))
+    return Plan(faults, job.uploading, job.rescalable if course.rescale else ())
+
+
+def _rescale(draws: Draws) -> PlannedFault:
+    moment = draws.pick(MOMENTS)
+    occurrence = draws.below(_EARLY_MOVES) if moment is MOMENTS[0] else draws.between(1, 3)
+    return PlannedFault(FaultKind.RESCALED, moment, occurrence, draws.below(40))
+
+
+def _result(run: SimulatedRun, plan: Plan, output: Any, problem: str) -> UserRun:
+    (status,) = run.statuses()
+    completed = 0 if status.checkpoints is None else status.checkpoints.completed
+    happened = run.world.counts.by_kind()
+    return UserRun(output, problem, happened, plan.faults, run.world.trace.moves, status.attempt, completed)
+
+
+def _describe(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}"
+    cause = error.__cause__
+    return text if cause is None else f"{text}\n  because of {type(cause).__name__}: {cause}"

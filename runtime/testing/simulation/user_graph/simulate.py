@@ -1,0 +1,189 @@
+"""`simulate`: a user's own job under a thousand different courses of events.
+
+Runs without failures come first, each in another interleaving. Their outputs say what is right; where they
+differ, the job depends on an order that nobody promises. Then come the runs with failures. Each must leave
+the same output.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final, TypeVar, overload
+
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.testing.simulation.user_graph.comparison import Difference, difference
+from penstock.runtime.testing.simulation.user_graph.report import FailedRun, Finding, SimulationReport
+from penstock.runtime.testing.simulation.user_graph.run import Course, UserRun, run_user_job
+from penstock.runtime.testing.simulation.user_graph.uncontrolled import find_uncontrolled
+from penstock.runtime.testing.simulation.user_graph.user_job import UserJob
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+#: Seeds of a simulation when nothing else is said.
+SEEDS: Final = range(1000)
+
+
+@overload
+def simulate(
+    build: Callable[[], StreamEnvironment],
+    *,
+    output: Callable[[], R],
+    seeds: Iterable[int] = ...,
+    equal: Callable[[R, R], bool] | None = ...,
+    interleavings: int = ...,
+    rescale: bool = ...,
+    most_moves: int = ...,
+    check: bool = ...,
+) -> SimulationReport: ...
+
+
+@overload
+def simulate(
+    build: Callable[[], tuple[StreamEnvironment, W]],
+    *,
+    output: Callable[[W], R],
+    seeds: Iterable[int] = ...,
+    equal: Callable[[R, R], bool] | None = ...,
+    interleavings: int = ...,
+    rescale: bool = ...,
+    most_moves: int = ...,
+    check: bool = ...,
+) -> SimulationReport: ...
+
+
+def simulate(
+    build: Callable[[], Any],
+    *,
+    output: Callable[..., Any],
+    seeds: Iterable[int] = SEEDS,
+    equal: Callable[[Any, Any], bool] | None = None,
+    interleavings: int = 10,
+    rescale: bool = True,
+    most_moves: int = 60_000,
+    check: bool = True,
+) -> SimulationReport:
+    """Run a job under many courses of events, and compare what its sinks leave.
+
+    Args:
+        build: Makes a new graph for each run: an environment, or `(environment, world)`. The world is what
+            the sinks write to; it outlives every process of the job. Its `cleanup()` is called after the
+            run, if it has one.
+        output: Reads what the sinks left; called with the world when `build` gave one.
+        seeds: One run with failures for each.
+        equal: Whether two outputs are equal; by default they are compared as multisets of rows.
+        interleavings: Runs without failures, which come first.
+        rescale: Whether operators are brought to another parallelism on the way.
+        most_moves: How long a job may take after its last failure, in steps and messages.
+        check: Whether a run that goes wrong raises an error; otherwise it is only in the report.
+
+    Raises:
+        SimulationFailedError: A run went wrong; an `AssertionError` that says how to see it again.
+        GraphError: The graph can't be built, or not be sent to other processes.
+        ConfigurationError: The job takes no checkpoints, or starts from a snapshot.
+
+    Example:
+        >>> from penstock.runtime import Checkpointing, CollectSink, InMemoryCollector, StreamEnvironment
+        >>> def build():
+        ...     results = InMemoryCollector()
+        ...     env = StreamEnvironment(parallelism=2, checkpointing=Checkpointing(every=10))
+        ...     numbers = env.from_collection("numbers", range(20))
+        ...     numbers.map(lambda n: n * n).sink("out", CollectSink(results))
+        ...     return env, results
+        >>> simulate(build, output=lambda results: results.rows(), seeds=range(5)).passed
+        True
+    """
+    simulation = _Simulation(
+        build, output, equal, Course(0, with_failures=False, rescale=rescale, most_moves=most_moves)
+    )
+    report = simulation.report(interleavings, seeds)
+    if check:
+        report.raise_if_failed()
+    return report
+
+
+class _Simulation:
+    """Goes through the runs.
+
+    Args:
+        build: The user's.
+        output: The user's.
+        equal: The user's.
+        course: What is the same in all runs.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[], Any],
+        output: Callable[..., Any],
+        equal: Callable[[Any, Any], bool] | None,
+        course: Course,
+    ) -> None:
+        self._build = build
+        self._output = output
+        self._equal = equal
+        self._course = course
+        self._expected: Any = None
+        self._failures: Counter[str] = Counter()
+        self._checkpoints = self._restarts = 0
+
+    def report(self, interleavings: int, seeds: Iterable[int]) -> SimulationReport:
+        """Run until a run goes wrong, or all have gone well."""
+        job = UserJob(self._build, self._output)
+        uncontrolled = find_uncontrolled(job.graph)
+        job.clean_up()
+        calm, struck, failed = 0, 0, None
+        for seed in range(max(1, interleavings)):
+            calm += 1
+            failed = self._try(replace(self._course, seed=seed), is_first=seed == 0)
+            if failed is not None:
+                break
+        for seed in seeds if failed is None else ():
+            struck += 1
+            failed = self._try(replace(self._course, seed=seed, with_failures=True))
+            if failed is not None:
+                break
+        return SimulationReport(
+            calm, struck, dict(self._failures), self._checkpoints, self._restarts, uncontrolled, failed
+        )
+
+    def _try(self, course: Course, *, is_first: bool = False) -> FailedRun | None:
+        """Make one run; what is wrong with it, if anything is."""
+        run = run_user_job(self._build, self._output, course)
+        self._failures.update(_named(run))
+        self._checkpoints += run.completed
+        self._restarts += max(0, run.attempts - 1)
+        if is_first and not run.problem:
+            self._expected = run.output
+            self._course = replace(self._course, usual_moves=run.moves)
+            return None
+        found = None if run.problem else self._differs(run.output)
+        if found is None and not run.problem:
+            return None
+        return self._replayed(course, run, found)
+
+    def _replayed(self, course: Course, run: UserRun, found: Difference | None) -> FailedRun:
+        """The failed run once more, with a trace."""
+        trace: list[str] = []
+        again = run_user_job(self._build, self._output, course, trace.append)
+        if run.problem:
+            finding, same = Finding.DID_NOT_FINISH, bool(again.problem)
+        else:
+            finding = Finding.LOST_OR_REPEATED if course.with_failures else Finding.DEPENDS_ON_ORDER
+            same = not again.problem and difference(run.output, again.output) is None
+        is_repeatable = same and again.moves == run.moves
+        return FailedRun(course.seed, finding, found, run.problem, _named(run), tuple(trace), is_repeatable)
+
+    def _differs(self, output: Any) -> Difference | None:
+        found = difference(self._expected, output)
+        if self._equal is None:
+            return found
+        if self._equal(self._expected, output):
+            return None
+        return found or Difference(detail="equal(expected, actual) is false, although the rows are the same")
+
+
+def _named(run: UserRun) -> dict[str, int]:
+    return {kind.value: count for kind, count in run.happened.items()}

@@ -1,0 +1,166 @@
+"""`UserJob`: a user's graph as a job of the simulation, with its settings shrunk to a short run.
+
+What a setting means stays: the mode, unaligned checkpoints, failover. Durations and sizes become small. So a
+run of some dozen records sees many checkpoints, full channels and restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.errors import ConfigurationError, GraphError
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.job_graph import JobGraph, OperatorSpec, Partitioning
+from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.operators.operator import Operator, OperatorFactory
+from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.testing.simulation.user_graph.paced_source import Pace, paced
+from penstock.runtime.testing.simulation.user_graph.packing import PackedCode, world_of
+from penstock.runtime.testing.simulation.user_graph.watched import Strikes, WatchedOperator
+from penstock.runtime.testing.simulation.world.draws import Draws
+from penstock.runtime.testing.simulation.world.faults import Moment
+from penstock.runtime.testing.simulation.world.world import World
+
+#: Exchanges whose records depend on how many subtasks there are.
+_FIXED = (Partitioning.BROADCAST, Partitioning.GLOBAL)
+
+
+class UserJob:
+    """What `build` gave for one run.
+
+    Args:
+        build: Gives an environment, or an environment and a world.
+        output: Reads what the sinks left.
+
+    Attributes:
+        graph: The job.
+        config: Its settings as the user gave them.
+
+    Raises:
+        GraphError: The graph can't be built, or not be sent to processes.
+        ConfigurationError: Its settings can't be simulated.
+    """
+
+    def __init__(self, build: Callable[[], Any], output: Callable[..., Any]) -> None:
+        built = build()
+        self._has_world = isinstance(built, tuple)
+        if self._has_world and len(built) != 2:
+            msg = f"build() gave a tuple of {len(built)}; give an environment, or (environment, world)"
+            raise GraphError(msg)
+        self._world: Any
+        environment, self._world = built if self._has_world else (built, None)
+        if not isinstance(environment, StreamEnvironment):
+            msg = f"build() gave {environment!r:.80}; give a StreamEnvironment, or (environment, world)"
+            raise GraphError(msg)
+        self.graph: JobGraph = environment.build()
+        self.config: JobConfig = environment.config
+        self._output = output
+        self._shared = world_of(self._world, output)
+        if self.config.checkpointing is None:
+            msg = (
+                f"the job {environment.name!r} takes no checkpoints, so nothing of it survives a failure; "
+                "give its environment checkpointing=Checkpointing(every=...)"
+            )
+            raise ConfigurationError(msg)
+        if self.config.restore_from is not None:
+            msg = "a simulated job starts from nothing: leave out restore_from"
+            raise ConfigurationError(msg)
+
+    @property
+    def rescalable(self) -> tuple[str, ...]:
+        """Vertices whose parallelism may change without a change of their records."""
+        fixed = {edge.target_vertex for edge in self.graph.edges if edge.partitioner.partitioning in _FIXED}
+        return tuple(v.id for v in self.graph.vertices if v.id not in fixed and v.max_parallelism > 1)
+
+    @property
+    def uploading(self) -> frozenset[str]:
+        """Vertices with keyed state, whose snapshots may be written as files."""
+        return frozenset(v.id for v in self.graph.vertices if any(o.keyed for o in v.operators))
+
+    def code(self, world: World, pace: Pace) -> CarriedCode:
+        """The users' objects, ready to be carried to processes."""
+        return CarriedCode(self.graph, self._shared, world, pace)
+
+    def output(self) -> Any:
+        """What the sinks left; lists and other iterators are read to their end."""
+        left = self._output(self._world) if self._has_world else self._output()
+        return list(left) if hasattr(left, "__next__") else left
+
+    def clean_up(self) -> None:
+        """Let the world go: a temporary folder deletes itself."""
+        cleanup = getattr(self._world, "cleanup", None)
+        if callable(cleanup):
+            cleanup()
+
+
+class CarriedCode:
+    """The `UserCode` of a run.
+
+    Args:
+        graph: The job.
+        shared: What is the same in all processes.
+        world: Strikes in users' code.
+        pace: How fast sources are read.
+    """
+
+    def __init__(self, graph: JobGraph, shared: list[Any], world: World, pace: Pace) -> None:
+        self._world = world
+        self._pace = pace
+        self._graph = PackedCode(graph, shared)
+        self._operators = {v.id: PackedCode(v.operators, shared) for v in graph.vertices}
+
+    def graph_for_master(self) -> ExecutionGraph:
+        """The job with objects of its own."""
+        return build_execution_graph(self._graph.unpack())
+
+    def task_for_process(self, task: TaskDescriptor, effect: Callable[[], None]) -> TaskDescriptor:
+        """A task with objects of its own, in which the simulation strikes."""
+        world, vertex = self._world, task.subtask.vertex
+        strikes = Strikes(world.record_processed, effect, lambda: world.on_moment(Moment.COMMITTED))
+        operators = tuple(_watched(o, strikes, self._pace) for o in self._operators[vertex.id].unpack())
+        return replace(task, subtask=replace(task.subtask, vertex=replace(vertex, operators=operators)))
+
+
+def short_run_config(config: JobConfig, draws: Draws) -> JobConfig:
+    """The user's settings with the durations and sizes of a short run."""
+    given = config.checkpointing
+    assert given is not None, "a job without checkpoints is refused"
+    return replace(
+        config,
+        checkpointing=_short_checkpointing(given, draws),
+        restart=FixedDelay(attempts=10_000, delay=draws.pick((0.0, 0.01, 0.5))),
+        buffer_timeout=draws.pick((0.0, 0.001, 0.01, 0.1)),
+        buffer_rows=draws.pick((1, 1, 2, 3, 5, 8, 20)),
+        credits=draws.pick((1, 1, 2, 2, 3, 5, 8)),
+        slice_duration=draws.pick((0.0005, 0.01)),
+        gap_timeout=1000.0,
+    )
+
+
+def _short_checkpointing(given: Checkpointing, draws: Draws) -> Checkpointing:
+    return replace(
+        given,
+        every=draws.pick((0.003, 0.01, 0.03, 0.1)),
+        storage="memory:",
+        timeout=draws.pick((0.1, 0.3, 1.0, 10.0)),
+        min_pause=draws.pick((0.0, 0.0, 0.005)),
+        keep_after=KeepAfter.ALWAYS,
+        tolerable_failures=None if given.tolerable_failures is None else draws.pick((None, 0, 2)),
+        aligned_timeout=None if given.aligned_timeout is None else draws.pick((0.001, 0.01, 0.05)),
+    )
+
+
+def _watched(spec: OperatorSpec, strikes: Strikes, pace: Pace) -> OperatorSpec:
+    if spec.source is not None:
+        return replace(spec, source=paced(spec.source, pace))
+    assert spec.factory is not None, f"{spec.id} has no factory"
+
+    def make(factory: OperatorFactory = spec.factory) -> Operator:
+        return WatchedOperator(factory(), strikes)
+
+    return replace(spec, factory=make)

@@ -1,0 +1,119 @@
+"""`WatchedOperator`: an operator with users' code, in which the simulation may strike.
+
+Rows come one by one, so a slice may end behind any of them. The process may die before each call of users'
+code, and after a commit. Users' code may be slow, or fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from penstock.runtime.operators.map_batches import MapBatchesOperator
+from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.raw_state import RawState
+from penstock.runtime.operators.record_cursor import CurrentRecord
+from penstock.runtime.operators.sink import SinkOperator
+from penstock.runtime.record.elements import Batch, RowBatch, Watermark
+from penstock.runtime.snapshot.permit import CommitPermit
+
+
+@dataclass(frozen=True, slots=True)
+class Strikes:
+    """Where the simulation strikes.
+
+    Attributes:
+        record: Users' code takes a record: time passes, and it may fail.
+        effect: Something is about to be done: the process may die.
+        committed: A transaction was committed.
+    """
+
+    record: Callable[[], None]
+    effect: Callable[[], None]
+    committed: Callable[[], None]
+
+
+class WatchedOperator(Operator):
+    """Runs an operator; see the module's text.
+
+    Args:
+        operator: The operator.
+        strikes: Of the simulation.
+    """
+
+    def __init__(self, operator: Operator, strikes: Strikes) -> None:
+        self._operator = operator
+        self._strikes = strikes
+        self._is_sink = isinstance(operator, SinkOperator)
+        self._takes_batches = isinstance(operator, MapBatchesOperator)
+        self.keyed = operator.keyed
+        self.makes_watermarks = operator.makes_watermarks
+
+    def open(self, context: OperatorContext) -> None:
+        """Open it."""
+        self._operator.open(context)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Process a batch, row by row where rows are what it takes."""
+        for part in self._parts(batch):
+            for _ in range(len(part)):
+                self._strikes.record()
+            if self._is_sink:
+                self._strikes.effect()
+            yield from self._operator.process(part)
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Pass it on."""
+        return self._operator.process_watermark(watermark)
+
+    def end_of_data(self) -> Iterator[Output]:
+        """Pass it on."""
+        return self._operator.end_of_data()
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+        """Take its state; a sink pre-commits."""
+        self._strikes.effect()
+        return self._operator.snapshot(checkpoint_id)
+
+    def snapshot_raw(self, checkpoint_id: int) -> RawState:
+        """Take its raw state."""
+        return self._operator.snapshot_raw(checkpoint_id)
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """Tell it; a sink commits."""
+        self._strikes.effect()
+        self._operator.notify_checkpoint_complete(permit)
+        if self._is_sink:
+            self._strikes.committed()
+            self._strikes.effect()
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Tell it."""
+        self._operator.notify_checkpoint_aborted(checkpoint_id)
+
+    @property
+    def doing(self) -> str:
+        """What it runs."""
+        return self._operator.doing
+
+    @property
+    def current_record(self) -> CurrentRecord | None:
+        """Its current record."""
+        return self._operator.current_record
+
+    def statistics(self) -> OperatorStatistics:
+        """Its counters."""
+        return self._operator.statistics()
+
+    def close(self) -> None:
+        """Close it."""
+        self._operator.close()
+
+    def _parts(self, batch: Batch) -> Iterator[Batch]:
+        if self._takes_batches or not isinstance(batch, RowBatch) or len(batch) < 2:
+            yield batch
+            return
+        stamps = batch.timestamps
+        for index, row in enumerate(batch.rows):
+            yield RowBatch([row], None if stamps is None else stamps[index : index + 1])

@@ -1,0 +1,159 @@
+"""A coordinator whose hooks and operator coordinators answer when a test says so."""
+
+from __future__ import annotations
+
+from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
+from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.finalize import finalize
+from penstock.runtime.checkpoint.coordinator.master_snapshots import restore_masters
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.hooks.background_hook import BackgroundHook
+from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.job_graph import (
+    JobGraph,
+    JobVertex,
+    OperatorSpec,
+)
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+
+A, B = SubtaskId("a", 0), SubtaskId("b", 0)
+
+
+class Hook:
+    """A blocking hook."""
+
+    def __init__(self, world, identifier, state=None, error=None):
+        self.world, self.identifier, self.state, self.error = world, identifier, state, error
+        self.restored = []
+
+    def trigger_checkpoint(self, checkpoint_id, timestamp):
+        self.world.said.append((f"hook {self.identifier}", checkpoint_id))
+        if self.error is not None:
+            raise self.error
+        return self.state
+
+    def restore_checkpoint(self, checkpoint_id, state):
+        self.restored.append((checkpoint_id, state))
+
+    def reset(self):
+        self.restored.append("reset")
+
+    def close(self):
+        self.world.said.append((f"close {self.identifier}",))
+
+
+class Coordinator:
+    """An operator coordinator that says what it is asked."""
+
+    def __init__(self, world, operator):
+        self.world, self.operator = world, operator
+        self.error, self.is_slow = None, False
+        self.open = []
+        self.restored = []
+
+    def checkpoint(self, checkpoint_id, answer):
+        self.world.said.append((f"coordinator {self.operator}", checkpoint_id))
+        self.open.append(answer)
+        if not self.is_slow:
+            self.answer()
+
+    def answer(self):
+        answer = self.open.pop(0)
+        if self.error is None:
+            answer.complete(f"state of {self.operator}".encode())
+        else:
+            answer.fail(self.error)
+
+    def reset_to_checkpoint(self, checkpoint_id, state):
+        self.open.clear()
+        self.restored.append((checkpoint_id, state))
+
+    def notify_checkpoint_complete(self, checkpoint_id):
+        self.world.said.append((f"complete {self.operator}", checkpoint_id))
+
+    def notify_checkpoint_aborted(self, checkpoint_id):
+        self.world.said.append((f"aborted {self.operator}", checkpoint_id))
+
+
+class World:
+    """Two sources with coordinators, and hooks; says what happens in which order."""
+
+    def __init__(self, hooks=(), edges=(), **settings):
+        self.said, self.answers, self.told = [], [], []
+        self.clock = ManualClock()
+        self.timers = ManualTimers(self.clock)
+        self.runner = ManualAsyncRunner()
+        self.storage, self.paths = MemoryStorage(), SnapshotPaths("job")
+        self.log = DecisionLog(self.storage, self.paths)
+        self.log.begin_attempt(0.0)
+        self.hooks = MasterHooks()
+        for identifier, what in dict(hooks).items():
+            self.hooks.add(BackgroundHook(Hook(self, identifier, **what), self.runner))
+        self.coordinators = {name: Coordinator(self, name) for name in ("a", "b")}
+        self.holders = [
+            OperatorCoordinatorHolder(n, 1, lambda _, c=c: c, self, self.runner, self.fail_job)
+            for n, c in self.coordinators.items()
+        ]
+        self.operator_coordinators = OperatorCoordinators(self.holders)
+        vertices = tuple(
+            JobVertex(name, (OperatorSpec(name, name, None, source=object()),), 1) for name in ("a", "b")
+        )
+        self.coordinator = CheckpointCoordinator(
+            Checkpointing(**{"every": 10, "max_concurrent": 3, **settings}),
+            CheckpointPlanner(build_execution_graph(JobGraph("job", vertices, edges))),
+            self,
+            CheckpointFiles(self.storage, self.paths, self.runner),
+            lambda c: finalize(self.storage, self.paths, self.log, c, retained=1),
+            clock=self.clock,
+            timers=self.timers,
+            runner=self.runner,
+            hooks=self.hooks,
+            coordinators=self.operator_coordinators,
+        )
+        self.store = CompletedCheckpointStore(1, may_delete=self.paths.may_delete)
+        self.coordinator.begin_attempt(1, self.store, -1)
+        self.coordinator.started()
+
+    def restore(self, checkpoint):
+        restore_masters(self.hooks, self.operator_coordinators, checkpoint)
+
+    def trigger(self, subtasks, barrier):
+        shut = [holder.operator_id for holder in self.holders if holder.statistics().is_shut]
+        assert shut == ["a", "b"], "every valve is shut until the sources have their barriers"
+        self.said.append(("trigger", barrier.checkpoint_id))
+        self.told.append(tuple(subtasks))
+
+    def notify_checkpoint_complete(self, subtasks, checkpoint_id):
+        self.said.append(("complete", checkpoint_id))
+
+    def notify_checkpoint_aborted(self, subtasks, checkpoint_id):
+        self.said.append(("aborted", checkpoint_id))
+
+    def fail_job(self, cause):
+        self.said.append(("fail_job", cause))
+
+    def ask(self, **how):
+        self.coordinator.trigger(on_answer=self.answers.append, **how)
+        self.runner.run_all()
+
+    def acknowledge(self, checkpoint_id):
+        for subtask in (A, B):
+            self.coordinator.acknowledge(1, subtask, checkpoint_id)
+        self.runner.run_all()
+
+    def take(self):
+        said = list(self.said)
+        self.said.clear()
+        return said
+
+    def open_valves(self):
+        return not any(holder.statistics().is_shut for holder in self.holders)

@@ -1,0 +1,114 @@
+"""Checkpoints that fail, and records of which nobody knows whether they are there."""
+
+from coordinator_setup import ALL, COUNT, READ, READS, Run
+
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+
+
+def test_too_many_failures_in_a_row_fail_the_job_once():
+    run = Run(tolerable_failures=1)
+    run.trigger()
+    run.coordinator.decline(1, READ, 1, Reason.CHECKPOINT_DECLINED, "disk full")
+    assert ("fail_job",) not in run.gateway.take()
+    run.trigger()
+    run.coordinator.decline(1, COUNT, 2, Reason.CHECKPOINT_DECLINED, "disk full")
+    assert run.gateway.take()[-2:] == [("aborted", 2, ALL), ("fail_job",)]
+    assert run.gateway.causes == ["checkpoint 2 failed (checkpoint_declined): count[0]: disk full"]
+
+
+def test_a_success_in_between_makes_the_count_begin_anew():
+    run = Run(tolerable_failures=1)
+    for checkpoint_id in (1, 3, 5):
+        run.trigger()
+        run.coordinator.decline(1, READ, checkpoint_id)
+        run.trigger()
+        run.complete(checkpoint_id + 1)
+    assert run.gateway.causes == []
+    assert run.coordinator.statistics().failures_in_a_row == 0
+
+
+def test_a_decline_of_a_checkpoint_whose_record_is_being_written_comes_too_late():
+    run = Run()
+    run.trigger()
+    run.acknowledge(1)
+    assert run.coordinator.history()[0].status is CheckpointStatus.FINALIZING
+    assert run.coordinator.decline(1, READ, 1) is MessageOutcome.DUPLICATE
+    run.timers.advance(1000)
+    run.runner.run_all()
+    assert isinstance(run.answers[0], CheckpointSucceeded)
+
+
+def test_records_are_written_one_after_the_other():
+    run = Run(max_concurrent=3)
+    for _ in range(2):
+        run.trigger()
+    run.acknowledge(1)
+    run.acknowledge(2)
+    assert run.runner.waiting == 1
+    run.runner.run_all()
+    assert [said for said in run.gateway.said if said[0] == "complete"] == [
+        ("complete", 1, ALL),
+        ("complete", 2, ALL),
+    ]
+
+
+def test_a_checkpoint_that_expires_while_it_waits_for_its_turn_to_be_written_is_not_written():
+    run = Run(max_concurrent=2, timeout=60)
+    run.trigger()
+    run.trigger(SnapshotKind.SAVEPOINT)
+    run.acknowledge(1)
+    run.acknowledge(2)
+    run.timers.advance(60)
+    [answer] = run.answers
+    assert (answer.checkpoint_id, answer.reason) == (2, Reason.CHECKPOINT_EXPIRED)
+    assert "its turn to be written" in answer.detail
+    run.runner.run_all()
+    assert [record.checkpoint_id for record in run.log.replay().completed] == [1]
+    assert run.coordinator.pending_ids == ()
+
+
+def test_metadata_that_can_not_be_written_fails_it_and_its_files_go():
+    run = Run(tolerable_failures=0)
+    run.trigger()
+    run.storage.broken = "chk-1-1"
+    run.complete(1)
+    assert run.answers[0].reason is Reason.FINALIZE_CHECKPOINT_FAILURE
+    assert ("aborted", 1, ALL) in run.gateway.said
+    assert run.gateway.said[-1] == ("fail_job",)
+    assert run.state_files() == []
+    run.storage.broken = None
+    run.trigger()
+    run.complete(2)
+    assert run.coordinator.latest_completed.checkpoint_id == 2
+
+
+def test_a_record_of_which_nobody_knows_whether_it_is_there_deletes_nothing():
+    run = Run()
+    run.trigger()
+    run.storage.broken = "job/log/"
+    run.complete(1)
+    assert run.answers[0].reason is Reason.FINALIZE_CHECKPOINT_FAILURE
+    assert len(run.state_files()) == 4
+    assert run.coordinator.latest_completed is None
+
+
+def test_another_attempt_in_the_log_fences_it_for_good_and_nothing_is_deleted():
+    run = Run(max_concurrent=2)
+    run.trigger()
+    run.trigger()
+    run.acknowledge(2, READS)
+    DecisionLog(run.storage, run.paths).begin_attempt(run.clock.now())
+    run.gateway.take()
+    run.complete(1)
+    assert run.gateway.take() == [("fenced",)]
+    assert [a.reason for a in run.answers] == [Reason.CHECKPOINT_COORDINATOR_SHUTDOWN] * 2
+    assert run.coordinator.acknowledge(1, COUNT, 2) is MessageOutcome.STALE_ATTEMPT
+    assert len(run.state_files()) == 6
+    run.timers.advance(10_000)
+    run.trigger()
+    assert run.gateway.take() == []

@@ -1,0 +1,173 @@
+"""What another JobMaster makes of the last record of the job and of the checkpoints that are retained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
+from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
+from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import (
+    CheckpointRecord,
+    CheckpointStatus,
+    CoordinatorStatistics,
+    EarlierHistory,
+)
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+COUNT = SubtaskId("count", 0)
+MEASURED = {COUNT: CheckpointMetrics(alignment_duration=0.125, written_bytes=7, in_flight_bytes=3)}
+
+
+def record(checkpoint_id: int, status: CheckpointStatus, attempt: int = 1) -> CheckpointRecord:
+    return CheckpointRecord(checkpoint_id, attempt, SnapshotKind.CHECKPOINT, status, 10.0 * checkpoint_id)
+
+
+def pending(checkpoint_id: int, attempt: int = 1) -> PendingCheckpoint:
+    barrier = CheckpointBarrier(checkpoint_id, 10.0 * checkpoint_id, CheckpointOptions(), -1)
+    plan, request = CheckpointPlan((), (COUNT,), (COUNT,)), CheckpointRequest(1)
+    return PendingCheckpoint(barrier, plan, request, attempt=attempt, started_at=0.0)
+
+
+def completed(
+    checkpoint_id: int, *, attempt: int = 1, triggered: int = 0, completed: int = 0, known: bool = True
+) -> CompletedCheckpoint:
+    at = 10.0 * checkpoint_id
+    statistics = CompletedCheckpointStatistics.of(triggered, completed, 0, 2.0, MEASURED) if known else None
+    set_back = at - 1
+    return CompletedCheckpoint(
+        checkpoint_id, attempt, SnapshotKind.CHECKPOINT, {}, at, set_back, size=50, statistics=statistics
+    )
+
+
+def recovered(
+    *retained: CompletedCheckpoint,
+    earlier: EarlierHistory | None = None,
+    highest_id: int | None = None,
+) -> CheckpointHistory:
+    history = CheckpointHistory()
+    if earlier is not None:
+        history.recall(earlier)
+    newest = max((c.checkpoint_id for c in retained), default=-1)
+    history.recover(retained, newest if highest_id is None else highest_id)
+    return history
+
+
+def standing(history: CheckpointHistory) -> list[tuple[int, int, str]]:
+    return [(r.checkpoint_id, r.attempt, r.status.value) for r in history.records()]
+
+
+def counts(history: CheckpointHistory) -> tuple[int, int, int]:
+    known = history.counters()
+    return known.triggered, known.completed, known.failed
+
+
+def test_a_retained_checkpoint_tells_of_itself_when_nothing_else_is_known() -> None:
+    history = recovered(completed(7, triggered=9, completed=6))
+    [details] = history.details()
+    assert details.subtasks == MEASURED
+    assert details.record == CheckpointRecord(
+        7,
+        1,
+        SnapshotKind.CHECKPOINT,
+        CheckpointStatus.COMPLETED,
+        70.0,
+        acknowledged=1,
+        subtasks=1,
+        duration=2.0,
+        size=50,
+        written_bytes=7,
+        in_flight_bytes=3,
+    )
+    assert counts(history) == (9, 6, 3)
+    known = history.counters()
+    newest = known.latest_completed_id, known.latest_completed_at, known.latest_duration, known.latest_size
+    assert newest == (7, 69.0, 2.0, 50)
+
+
+def test_one_without_statistics_is_shown_without_rows_and_counted() -> None:
+    history = recovered(completed(6, known=False), completed(7, known=False))
+    assert [len(each.subtasks) for each in history.details()] == [0, 0]
+    assert counts(history) == (2, 2, 0)
+
+
+def test_what_still_ran_when_the_job_master_died_has_failed_or_is_not_known() -> None:
+    """5 ran then and is retained; 4 may have completed and been let go; nothing as new as 6 has completed."""
+    running, finalizing = CheckpointStatus.IN_PROGRESS, CheckpointStatus.FINALIZING
+    records = (
+        replace(record(3, CheckpointStatus.FAILED), detail="why"),
+        record(4, running),
+        record(5, finalizing),
+        record(6, running),
+    )
+    history = recovered(
+        completed(5, triggered=5, completed=4),
+        earlier=EarlierHistory(records, CoordinatorStatistics(triggered=6, completed=2, failed=1)),
+    )
+    assert standing(history) == [(3, 1, "failed"), (5, 1, "completed"), (6, 1, "failed")]
+    first, _, last = history.records()
+    assert first.detail == "why"
+    assert last.failure is CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
+    assert last.detail == "the JobMaster died"
+    assert counts(history) == (6, 4, 2)
+
+
+def test_the_record_of_a_completed_checkpoint_stays_as_it_was_told() -> None:
+    told = replace(record(7, CheckpointStatus.COMPLETED), duration=2.25, subtasks=1)
+    earlier = EarlierHistory(
+        (record(6, CheckpointStatus.COMPLETED), told),
+        CoordinatorStatistics(triggered=7, completed=7, latest_completed_id=7, latest_duration=2.25),
+    )
+    history = recovered(completed(7, triggered=7, completed=7), earlier=earlier)
+    assert history.records() == earlier.records
+    assert [len(each.subtasks) for each in history.details()] == [0, 1]
+    assert history.counters() == earlier.counters
+
+
+def test_a_failed_checkpoint_whose_record_is_in_the_log_after_all_is_complete() -> None:
+    earlier = EarlierHistory(
+        (record(7, CheckpointStatus.FAILED),), CoordinatorStatistics(triggered=7, completed=6, failed=1)
+    )
+    history = recovered(completed(7, triggered=7, completed=7), earlier=earlier)
+    assert standing(history) == [(7, 1, "completed")]
+    assert counts(history) == (7, 7, 0)
+
+
+def test_counts_never_go_back_whichever_of_the_two_is_newer() -> None:
+    newer_record = EarlierHistory((), CoordinatorStatistics(triggered=12, completed=7, failed=4))
+    assert counts(recovered(completed(7, triggered=9, completed=7), earlier=newer_record)) == (12, 7, 5)
+    older_record = EarlierHistory((), CoordinatorStatistics(triggered=6, completed=5, failed=1))
+    assert counts(recovered(completed(7, triggered=9, completed=7), earlier=older_record)) == (9, 7, 2)
+
+
+def test_a_new_checkpoint_with_the_id_of_a_failed_one_has_its_own_record_and_rows() -> None:
+    earlier = EarlierHistory((record(2, CheckpointStatus.IN_PROGRESS),), CoordinatorStatistics(triggered=2))
+    history = recovered(completed(1, triggered=1, completed=1), earlier=earlier)
+    history.started(pending(2, attempt=2))
+    history.completed(2, 30.0, 1.0, 60)
+    assert standing(history) == [(1, 1, "completed"), (2, 1, "failed"), (2, 2, "completed")]
+    assert [len(each.subtasks) for each in history.details()] == [1, 0, 0]
+    assert counts(history) == (3, 2, 1)
+
+
+def test_the_living_know_better_than_the_log_at_later_attempts() -> None:
+    history = recovered()
+    history.started(pending(1))
+    history.completed(1, 30.0, 1.0, 60)
+    before = history.records(), history.counters()
+    history.recover((completed(1, triggered=1, completed=1),), 1)
+    assert (history.records(), history.counters()) == before
+
+
+def test_a_job_of_many_retained_checkpoints_remembers_a_bounded_number() -> None:
+    history = CheckpointHistory(capacity=10, detailed=3)
+    history.recover([completed(n, triggered=n, completed=n) for n in range(1, 31)], 30)
+    assert [r.checkpoint_id for r in history.records()] == list(range(21, 31))
+    assert [d.record.checkpoint_id for d in history.details() if d.subtasks] == [28, 29, 30]
+    assert counts(history) == (30, 30, 0)

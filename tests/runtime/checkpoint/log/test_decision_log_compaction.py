@@ -1,0 +1,136 @@
+"""Logs that are compacted, cut short, deleted or damaged."""
+
+from __future__ import annotations
+
+import pytest
+from decision_log_setup import PATHS, SLOT, Flaky, begun, completed
+
+from penstock.runtime.checkpoint.log.decision_log import (
+    Claimed,
+    DecisionLog,
+    Fenced,
+)
+from penstock.runtime.checkpoint.log.records import (
+    AttemptBegun,
+    encode_record,
+)
+from penstock.runtime.errors import CorruptSnapshotError
+
+
+@pytest.fixture
+def storage() -> Flaky:
+    return Flaky()
+
+
+def test_a_long_job_keeps_a_short_log(storage: Flaky) -> None:
+    log = begun(storage, compact_every=10)
+    for number in range(1, 200):
+        assert isinstance(log.complete(completed(number, subsumes=(number - 1,))), Claimed)
+    assert len(storage.list("job/log/")) < 25
+    view = DecisionLog(storage, PATHS).replay()
+    assert view == log.view
+    assert view.completed == (completed(199),)
+    assert view.highest_checkpoint_id == 199
+    assert log.statistics().compactions == 22
+    assert storage.list("job/log/")[0] == f"{SLOT}0"
+
+
+def test_a_replay_reads_only_what_is_behind_the_newest_compaction(storage: Flaky) -> None:
+    log = begun(storage, compact_every=10)
+    for number in range(1, 100):
+        log.complete(completed(number))
+    before = storage.statistics().gets
+    log.replay()
+    assert storage.statistics().gets - before <= 11
+
+
+def test_old_attempts_trip_over_the_slot_that_is_never_deleted(storage: Flaky) -> None:
+    old = begun(storage)
+    new = begun(storage, compact_every=2)
+    for number in range(1, 50):
+        new.complete(completed(number, 2))
+    assert f"{SLOT}2" not in storage.list("job/log/")
+    assert old.complete(completed(1)) == Fenced(2)
+
+
+def test_whoever_begins_in_a_deleted_slot_begins_again(storage: Flaky) -> None:
+    worker = begun(storage, compact_every=2)
+    worker.complete(completed(1))
+    sleeper = DecisionLog(storage, PATHS)
+
+    def work() -> None:
+        for number in range(2, 30):
+            worker.complete(completed(number))
+
+    storage.before_put = work
+    assert sleeper.begin_attempt(2.0) == AttemptBegun(2, 29, 2.0)
+    assert sleeper.replay().last_attempt == 2
+    assert worker.complete(completed(30)) == Fenced(2)
+
+
+def test_a_compaction_that_fails_is_told_and_made_good(storage: Flaky) -> None:
+    log = begun(storage, compact_every=4)
+    log.complete(completed(1))
+    log.complete(completed(2))
+    storage.working_puts, storage.failing_puts = 1, 3
+    assert log.complete(completed(3)) == Claimed(3)
+    assert "nobody knows" in log.statistics().compaction_error
+    log.complete(completed(4))
+    assert (log.statistics().compactions, log.statistics().compaction_error) == (1, "")
+    assert log.replay() == log.view
+
+
+def test_a_missing_record_is_named(storage: Flaky) -> None:
+    log = begun(storage)
+    log.complete(completed(1))
+    log.complete(completed(2))
+    storage.delete([f"{SLOT}1"])
+    with pytest.raises(
+        CorruptSnapshotError, match=r"memory:/job/log/0+1 is missing from the log of decisions"
+    ):
+        log.replay()
+
+
+def test_a_log_that_was_deleted_under_its_writer_is_not_begun_again(storage: Flaky) -> None:
+    log = DecisionLog(storage, PATHS)
+    log.begin_attempt(1.0)
+    log.begin_attempt(2.0)
+    storage.delete(storage.list("job/log/"))
+    with pytest.raises(CorruptSnapshotError, match=r"has lost records: attempt 2 .* ends with attempt 0"):
+        log.begin_attempt(3.0)
+    assert storage.list("job/log/") == []
+
+
+def test_a_log_without_an_attempt_that_is_known_to_have_begun_is_not_begun_again(storage: Flaky) -> None:
+    DecisionLog(storage, PATHS).begin_attempt(1.0)
+    later = DecisionLog(storage, PATHS)
+    with pytest.raises(CorruptSnapshotError, match="attempt 3 of the job had begun"):
+        later.begin_attempt(2.0, known_attempt=3)
+    assert later.begin_attempt(2.0, known_attempt=1) == AttemptBegun(2, None, 2.0)
+
+
+def test_a_damaged_record_is_named(storage: Flaky) -> None:
+    log = begun(storage)
+    log.complete(completed(1))
+    storage.put(f"{SLOT}1", b"nonsense" * 9)
+    with pytest.raises(CorruptSnapshotError, match=r"memory:/job/log/0+1 should be a record"):
+        log.replay()
+
+
+def test_other_files_in_the_folder_do_no_harm(storage: Flaky) -> None:
+    storage.put("job/log/notes.txt", b"")
+    log = begun(storage)
+    assert log.replay().next_slot == 1
+
+
+def test_a_storage_that_overwrites_is_found_out(storage: Flaky) -> None:
+    begun(storage)
+    log = begun(storage)
+    storage.put(f"{SLOT}2", encode_record(completed(1, 1)))
+    with pytest.raises(CorruptSnapshotError, match="does the storage really refuse to overwrite"):
+        log.complete(completed(1, 2))
+
+
+def test_a_log_that_compacts_all_the_time_is_refused(storage: Flaky) -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        DecisionLog(storage, PATHS, compact_every=1)
