@@ -97,7 +97,7 @@ class FilesWithCuts(OnRequest[Any]):
 class Paced:
     def __init__(self, folder: str) -> None:
         self.go = Path(folder, "go")
-        self.inner: Source[Any] = FileSource.json_lines(f"{ROOT}/in/small-*.jsonl", filesystem=Placed(folder))
+        self.inner: Source[Any] = FileSource.json(f"{ROOT}/in/small-*.jsonl", filesystem=Placed(folder))
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         return self.inner.splits(parallelism)
