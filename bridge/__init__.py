@@ -1,4 +1,4 @@
-"""Spark DataFrames in and out of job graphs: the only part that knows Spark.
+"""Spark DataFrames and Ray Data in and out of job graphs: the only part that knows Spark.
 
     from penstock import bridge
 
@@ -6,9 +6,19 @@
         stream = bridge.from_spark(env, spark.read.parquet("orders"))
         counts = bridge.to_spark(stream.map(...), spark)
 
-`__init__.pyi` lists the public names. PySpark is imported when it is needed, so this module can be imported
-without it. Each name is loaded when it is first asked for: depots and Spark's Python workers need none of
-them.
+Each folder serves one purpose; its `__init__.py` says what it may import. Words that all of them use:
+
+* transfer: the way of a DataFrame's rows, or of a streaming query's micro-batches, to the readers of a job.
+* receive buffer: an actor that holds the rows of one reader until a checkpoint covers them.
+* frame: some Arrow batches of one Spark partition, the unit of a transfer.
+* epoch: what Spark commits at once, as in its sinks: one micro-batch, or a whole DataFrame.
+* rendezvous: the actor at which a job's receive buffers register, so that the program with the session serves
+  them.
+* partition assignment: which receive buffer takes a partition; decided when its Spark task begins.
+* block: an Arrow IPC stream of a job's results in Ray's object store.
+
+PySpark is imported when it is needed, so this package can be imported without it. `__init__.pyi` lists the
+public names. Each is loaded when it is first asked for: receive buffers and Spark's Python workers need none.
 """
 
 from __future__ import annotations

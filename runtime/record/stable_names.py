@@ -18,6 +18,7 @@ module of an entry is imported even where the data itself may not make modules b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 #: Stands in data where the module of a user's class stands.
@@ -41,7 +42,7 @@ HOMES: Final[dict[str, str]] = {
     "DataStream": "penstock.runtime.graph.streams.data_stream.DataStream",
     "DeadLetter": "penstock.runtime.operators.protocols.DeadLetter",
     "DeploymentError": "penstock.runtime.errors.DeploymentError",
-    "DepotStatistics": "penstock.bridge.receive_buffer.messages.DepotStatistics",
+    "DepotStatistics": "penstock.bridge.receive_buffer.messages.ReceiveBufferStatistics",
     "DiscardSink": "penstock.runtime.io.connectors.discard_sink.DiscardSink",
     "EnumeratesSplits": "penstock.runtime.operators.split_enumerator.EnumeratesSplits",
     "Executor": "penstock.runtime.graph.executor.Executor",
@@ -93,7 +94,7 @@ HOMES: Final[dict[str, str]] = {
     "RuntimeContext": "penstock.runtime.operators.process_function.RuntimeContext",
     "SavepointError": "penstock.runtime.errors.SavepointError",
     "SavepointStillNeededWarning": "penstock.runtime.errors.SavepointStillNeededWarning",
-    "Share": "penstock.bridge.dataframes_in.buffer_reader.Share",
+    "Share": "penstock.bridge.dataframes_in.buffer_reader.BufferSplit",
     "Sink": "penstock.runtime.operators.protocols.Sink",
     "SinkWriter": "penstock.runtime.operators.protocols.SinkWriter",
     "SlidingEventTimeWindows": "penstock.runtime.time.windows.SlidingEventTimeWindows",
@@ -173,6 +174,11 @@ FORMER_MODULES: Final[dict[str, str]] = {
     "runtime.time.windows": "SlidingEventTimeWindows TimeWindow TumblingEventTimeWindows WindowAssigner",
 }
 
+#: Fields that had another name in older data, by the name of their class in data: old name, and name now.
+FORMER_FIELDS: Final[dict[str, dict[str, str]]] = {
+    "Share": {"depot": "buffer"},
+}
+
 _NAMES: Final = {home: name for name, home in HOMES.items()}
 _FORMER: Final = {
     (f"{OURS}.{module}", name): name for module, names in FORMER_MODULES.items() for name in names.split()
@@ -191,6 +197,18 @@ def name_in_data(cls: type) -> str | None:
         ('RowBatch', None)
     """
     return _NAMES.get(f"{cls.__module__}.{cls.__qualname__}")
+
+
+def fields_now(cls: type, names: Iterable[str]) -> list[str]:
+    """What the fields of a class of Penstock are called now that have these names in data.
+
+    Example:
+        >>> from penstock.runtime.record.elements import RowBatch
+        >>> fields_now(RowBatch, ["rows"])
+        ['rows']
+    """
+    former = FORMER_FIELDS.get(name_in_data(cls) or "", {})
+    return [former.get(name, name) for name in names]
 
 
 def home_of(module: str, qualname: str) -> tuple[str, str] | None:

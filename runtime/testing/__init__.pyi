@@ -8,3 +8,4 @@ from .simulation.user_graph.report import SimulationFailedError as SimulationFai
 from .simulation.user_graph.report import SimulationReport as SimulationReport
 from .simulation.user_graph.simulate import simulate as simulate
 from .simulation.user_graph.uncontrolled import Uncontrolled as Uncontrolled
+from .source_harness import SourceHarness as SourceHarness

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from saved_jobs import Plain, letter
 
-from penstock.bridge.dataframes_in.buffer_reader import Share
+from penstock.bridge.dataframes_in.buffer_reader import BufferSplit
 from penstock.bridge.ray_data.dataset_source import BlockSplit
 from penstock.runtime import (
     CheckpointingMode,
@@ -32,10 +32,10 @@ VALUES: Final[dict[str, Callable[[], Any]]] = {
     "split of a parquet file": lambda: RowGroupSplit("s3://bucket/b.parquet", 100, 2, 33),
     "split of numbers": lambda: IndexRange(3, None, 2),
     "split of a Ray dataset": lambda: BlockSplit(4, 17),
-    "share of a Spark source": lambda: Share(
+    "share of a Spark source": lambda: BufferSplit(
         1, 2, "stamp", frame=7, row=3, rows={0: 70, 4: 3}, epoch=5, is_whole=False
     ),
-    "share of a Spark source that was not begun": lambda: Share(0, 2),
+    "share of a Spark source that was not begun": lambda: BufferSplit(0, 2),
     "file that is pending": lambda: PendingFile("/out", "_inprogress-a-0", "part-a-0", 77),
     "rows that are pending": lambda: CollectedRows(("job", "out", 0, 1, 2), [{"n": 1}, (2, letter(2))]),
     "dead letter": lambda: letter(1),
