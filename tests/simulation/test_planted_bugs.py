@@ -17,7 +17,6 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
 from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
 from penstock.runtime.execution.control_receiver import ControlReceiver
-from penstock.runtime.execution.fleet import Fleet, Member
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.execution.role_holder import CallFit, RoleHolder
@@ -171,13 +170,6 @@ def take_events_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ControlReceiver, "receive", forgetful)
 
 
-def keep_processes_that_died(patch: pytest.MonkeyPatch) -> None:
-    def lose_member(self: Fleet, member: Member) -> None:
-        """The next attempt calls it, too."""
-
-    patch.setattr(Fleet, "lose_member", lose_member)
-
-
 #: Which seed has found each bug, of all from 0 on (docs/testing.md).
 FOUND_LAST: Final = {
     count_a_barrier_twice: 14,
@@ -190,6 +182,10 @@ FOUND_LAST: Final = {
     deal_key_groups_out_by_the_old_parallelism: 20,
     restore_hooks_as_if_there_were_no_state: 1,
     forget_when_restored_windows_end: 41,
+    let_no_lease_end: 17,
+    take_frames_of_other_attempts: 163,
+    send_events_past_triggers: 63,
+    take_events_twice: 20,
 }
 
 
