@@ -74,7 +74,9 @@ def wait_for_transfer(
     while True:
         status = handle.status()
         if status is JobStatus.FAILED:
-            msg = f"job {handle.job_id} failed before all rows were transferred: {handle.report().failure}"
+            failure = handle.report().failure
+            why = "" if failure is None else f": {failure.root}"
+            msg = f"job {handle.job_id} failed before all rows were transferred{why}"
             raise JobFailedError(msg)
         found = transfer_statistics(job)
         # Readers start their receive buffers when they are opened, so a job that runs has all of them, if
