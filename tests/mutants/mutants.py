@@ -7,8 +7,8 @@ Every module of a room is changed in one place at a time (`mutations`), and the 
 `explained.toml`: some mutants are the same program in other words. The table goes to `docs/mutants.md`; the
 exit code is 0 only when every survivor is explained.
 
-Outcomes are kept in `build/mutants`, by the text of the mutant. A second run tries what is new and the survivors
-that are not explained; `--fresh` forgets all of it.
+Outcomes are kept in `build/mutants`, by what the mutant does. A second run tries what is new and the
+survivors that are not explained; `--fresh` forgets all of it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ class Room:
 
     Attributes:
         folder: The folder, from the top.
-        tests: What runs against each mutant, those first that are quick to fail.
+        tests: What pytest runs against each mutant, those first that are quick to fail.
+        slow_tests: What it runs against those that survive.
         left_out: Modules that hold nothing to mutate.
     """
 
     folder: str
     tests: tuple[str, ...]
+    slow_tests: tuple[str, ...]
     left_out: tuple[str, ...]
 
     def modules(self) -> list[str]:
@@ -77,7 +79,9 @@ def rooms() -> dict[str, Room]:
     """Rooms by name."""
     written = tomllib.loads((HERE / "rooms.toml").read_text(encoding="utf-8"))
     return {
-        name: Room(room["folder"], tuple(room["tests"]), tuple(room.get("left_out", ())))
+        name: Room(
+            room["folder"], tuple(room["tests"]), tuple(room["slow_tests"]), tuple(room.get("left_out", ()))
+        )
         for name, room in written.items()
     }
 
@@ -123,22 +127,27 @@ class Outcomes:
 
 def run_room(room: Room, outcomes: Outcomes, told: Sequence[Explanation]) -> None:
     """Try the mutants of a room that were not killed before."""
-    assert try_mutant("none.py", "", room.tests) is Outcome.SURVIVED, (
-        f"tests of {room.folder} fail by themselves"
-    )
+    if _try(room, "none.py", "") is not Outcome.SURVIVED:
+        msg = f"the tests of {room.folder} fail without a mutant"
+        raise SystemExit(msg)
     due = [m for m in all_mutants(room) if outcomes.of(m) in (None, Outcome.SURVIVED)]
     due = [m for m in due if not (outcomes.of(m) and any(e.explains(m) for e in told))]
     began = time.monotonic()
     for number, mutant in enumerate(due, 1):
-        outcome = try_mutant(mutant.module, mutant.source, room.tests)
+        outcome = _try(room, mutant.module, mutant.source)
         outcomes.add(mutant, outcome)
         if outcome is not Outcome.KILLED:
-            print(
-                f"{outcome.value}: {mutant.module}:{mutant.line}: {mutant.before}  ->  {mutant.after}",
-                flush=True,
-            )
+            change = f"{mutant.before}  ->  {mutant.after}"
+            print(f"{outcome.value}: {mutant.module}:{mutant.line}: {change}", flush=True)
         if number % 25 == 0:
             print(f"{number} of {len(due)} after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _try(room: Room, module: str, source: str) -> Outcome:
+    outcome = try_mutant(module, source, room.tests)
+    if outcome is Outcome.SURVIVED and room.slow_tests:
+        return try_mutant(module, source, room.slow_tests)
+    return outcome
 
 
 def table(tried: dict[str, list[Tried]], told: Sequence[Explanation]) -> str:
@@ -146,8 +155,8 @@ def table(tried: dict[str, list[Tried]], told: Sequence[Explanation]) -> str:
     lines = [
         "# Mutants",
         "",
-        "`make mutants` changes one thing at a time in the modules below and runs their tests against it. It",
-        "wrote this table. A survivor is a fault that no test noticed; each is killed by a test or explained.",
+        "`make mutants` changes one thing at a time in these modules and runs their tests against it. It wrote",
+        "this table. A survivor is a fault that no test noticed; each is killed by a test or explained.",
         "",
         "| module | mutants | killed | never ended | survived | not tried |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -1,8 +1,8 @@
 """The mutants of a module: the same source with one small fault.
 
-Operators are those of `cosmic-ray`, and one more: a statement that is not there. Replacements that tell nothing
-new are left out (`x is None` by `x == None`, `+` by eleven others). So is a mutant that differs from its module
-only in annotations or docstrings: it is the same program.
+Operators are those of `cosmic-ray`, and one more: a statement that is not there. Replacements that tell
+nothing new are left out (`x is None` by `x == None`, `+` by eleven others). So is a mutant that differs from
+its module only in annotations or docstrings: it is the same program.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Mutant:
         before: That line, without indentation.
         after: What stands there now.
         source: The whole faulty module.
+        key: Names what the faulty module does; docstrings and annotations don't change it.
     """
 
     module: str
@@ -65,11 +66,7 @@ class Mutant:
     before: str
     after: str
     source: str
-
-    @property
-    def key(self) -> str:
-        """Names this mutant of this version of the module."""
-        return hashlib.sha256(f"{self.module}\n{self.source}".encode()).hexdigest()[:16]
+    key: str
 
 
 def mutants_of(module: str, source: str) -> Iterator[Mutant]:
@@ -82,11 +79,12 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
             continue
         seen.add(mutated)
         try:
-            differs = _meaning(mutated) != meaning
+            changed = _meaning(mutated)
         except SyntaxError:
             continue
-        if differs:
-            found.append(Mutant(module, operator, *_difference(source, mutated), mutated))
+        if changed != meaning:
+            key = hashlib.sha256(f"{module}\n{changed}".encode()).hexdigest()[:16]
+            found.append(Mutant(module, operator, *_difference(source, mutated), mutated, key))
     yield from sorted(found, key=lambda mutant: (mutant.line, mutant.operator, mutant.after))
 
 
@@ -115,7 +113,7 @@ def _is_used(name: str) -> bool:
 
 
 def _removals(source: str) -> Iterator[tuple[str, str]]:
-    """The module without one of its calls, assignments to attributes or items, deletions, raises or returns."""
+    """The module without one call, assignment to an attribute or item, deletion, raise or return."""
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source)):
         if not _is_removable(node):
