@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -24,15 +24,10 @@ from penstock.actors.command_line.common import (
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.index_range import IndexRange
-from penstock.runtime.io.connectors.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state_processor.inspection import inspect_snapshot
-
-#: Splits of the built-in sources, so that their positions can be shown.
-_SPLITS: Final = (IndexRange, FileSplit, RowGroupSplit)
 
 TargetArgument = Annotated[
     str | None,
@@ -121,7 +116,7 @@ def inspect(
 ) -> None:
     """What a checkpoint or savepoint contains, and how long its subtasks took for it. Runs no job."""
     opened = open_snapshot(absolute_url(snapshot), open_location)
-    codec = ValueCodec(allow_pickle=allow_pickle, classes=_SPLITS)
+    codec = ValueCodec(allow_pickle=allow_pickle)
     summary = inspect_snapshot(opened.checkpoint, lambda handle: read_state(opened.storage, handle), codec)
     if as_json:
         print_json(summary.to_dict())

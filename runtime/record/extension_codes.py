@@ -19,6 +19,8 @@ MAX_DEPTH: Final = 100
 class ExtensionCode:
     """What an extension holds; the comment says how its payload is built.
 
+    Where it says `module`, `penstock` stands for a class of Penstock, whose name is in `stable_names.py`.
+
     Plain integers and no enum: they are looked up for every value.
     """
 

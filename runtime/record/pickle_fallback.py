@@ -1,6 +1,9 @@
 """The last resort for values that the format has no kind for: pickle, counted, and refusable.
 
 Reading a pickle can run any code, so a codec that was told not to allow pickle neither writes nor reads one.
+
+Classes that the directory knows by a name of their own have that name in pickles, too. For this a pickle is
+made a second time, by a slower pickler, if it may name a module of Penstock.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from typing import Any, Final
 
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.class_directory import ClassDirectory, describe_type
+from penstock.runtime.record.stable_names import OURS, home_of, name_in_data
 
 _PROTOCOL: Final = 5
+#: What the name of each of Penstock's modules begins with.
+_OUR_MODULES: Final = f"{OURS}.".encode()
 _TYPES_REMEMBERED: Final = 16
 
 
@@ -94,7 +100,9 @@ class PickleFallback:
 
     def _pickle(self, value: Any) -> bytes:
         if not self._given:
-            return pickle.dumps(value, _PROTOCOL)
+            data = pickle.dumps(value, _PROTOCOL)
+            if _OUR_MODULES not in data:
+                return data
         target = io.BytesIO()
         _DirectoryPickler(target, self._classes).dump(value)
         return target.getvalue()
@@ -114,7 +122,7 @@ class PickleFallback:
 
 
 class _DirectoryPickler(pickle.Pickler):
-    """Names classes that only the directory knows; plain pickle would refuse them."""
+    """Names classes as the directory does: plain pickle would refuse some, and name the modules of others."""
 
     def __init__(self, target: io.BytesIO, classes: ClassDirectory) -> None:
         super().__init__(target, _PROTOCOL)
@@ -122,7 +130,7 @@ class _DirectoryPickler(pickle.Pickler):
         self._given = classes.given
 
     def persistent_id(self, obj: Any) -> Any:
-        if isinstance(obj, type) and obj in self._given:
+        if isinstance(obj, type) and (obj in self._given or name_in_data(obj) is not None):
             return self._classes.name_of(obj)
         return None
 
@@ -135,3 +143,9 @@ class _DirectoryUnpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         module, qualname = pid
         return self._classes.find(module, qualname)
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A class or function by the name that plain pickle gave it; ours may have moved since."""
+        if home_of(module, name) is not None:
+            return self._classes.find(module, name)
+        return super().find_class(module, name)

@@ -51,7 +51,7 @@ class ValueCodec:
 
         Args:
             allow_pickle: Whether values without a kind of their own may be written and read as pickle.
-                Without it the data also can't make a module be imported.
+                Without it the data also can't make a user's module be imported.
             classes: Classes of records, enums and pickled objects that can't be found through their module in
                 this process, such as those of a job's `__main__`.
         """

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Any, Final
 
@@ -29,35 +28,6 @@ from penstock.runtime.state.state_types import DeclaredTypes, TypedValueState
 from penstock.runtime.state.unsaved_changes import UnsavedChanges
 
 _DEFAULT_POLICY: Final = CompactionPolicy()
-
-
-@dataclass(frozen=True, slots=True)
-class HeapBackendStatistics:
-    """What a backend holds.
-
-    Attributes:
-        tables: Number of tables.
-        keys: Entries over all tables.
-        changed_keys: Entries written or deleted since the last snapshot.
-        pending_deltas: Encoded changes that no barrier has confirmed.
-        pending_delta_bytes: About how many bytes they are.
-        chain_files: Files of the confirmed state that snapshots build on.
-        chain_bytes: Their bytes.
-        confirmed_id: The checkpoint that snapshots build on; -1 for none.
-        completed_id: The newest checkpoint that a notice called complete; -1 for none.
-        full_snapshots: Times everything had to be encoded because the confirmed checkpoint was unknown here.
-    """
-
-    tables: int
-    keys: int
-    changed_keys: int
-    pending_deltas: int
-    pending_delta_bytes: int
-    chain_files: int
-    chain_bytes: int
-    confirmed_id: int
-    completed_id: int
-    full_snapshots: int
 
 
 class HeapKeyedStateBackend:
@@ -103,8 +73,6 @@ class HeapKeyedStateBackend:
         self._types = DeclaredTypes()
         self._increments = Increments(codec)
         self._last_id = -1
-        self._completed_id = -1
-        self._full_snapshots = 0
 
     def table(self, name: str) -> StateTable:
         """The table of this name; always the same object."""
@@ -164,7 +132,6 @@ class HeapKeyedStateBackend:
             raise ValueError(msg)
         increments = self._increments
         if not increments.confirm(confirmed_id):
-            self._full_snapshots += 1
             self._mark_all_changed()
         increments.add(Delta.of(checkpoint_id, self._encode_changes()))
         for table in self._tables.values():
@@ -193,8 +160,7 @@ class HeapKeyedStateBackend:
         self._increments.finished(checkpoint_id, handle)
 
     def confirm(self, checkpoint_id: int) -> None:
-        """A notice says that this checkpoint is complete. Only counted: what decides is the next barrier."""
-        self._completed_id = max(self._completed_id, checkpoint_id)
+        """A checkpoint is complete. Nothing changes here: the next barrier says what to build on."""
 
     def forget(self, checkpoint_id: int) -> None:
         """The job gave a checkpoint up: nothing is built on its snapshot, its changes are written again."""
@@ -208,9 +174,10 @@ class HeapKeyedStateBackend:
     ) -> None:
         """Replace all state by what these handles hold for this subtask's key groups; blocks.
 
-        Args: handles: State of old subtasks, of any parallelism, each with keys of its own. files: Reads
-            them. restored_checkpoint_id: The checkpoint that they come from, when its files may be built on:
-            with a single
+        Args:
+            handles: State of old subtasks, of any parallelism. Each handle has keys of its own.
+            files: Reads the files of the handles.
+            restored_checkpoint_id: The checkpoint of the handles, if its files may be built on. With a single
                 handle of exactly this subtask's range, the next snapshots then hold only changes. Leave it
                 out for a savepoint.
 
@@ -232,24 +199,6 @@ class HeapKeyedStateBackend:
             self._increments.start_from(restored_checkpoint_id, handles[0])
         else:
             self._mark_all_changed()
-
-    def statistics(self) -> HeapBackendStatistics:
-        """What the backend holds."""
-        tables = self._tables.values()
-        increments = self._increments
-        chain = () if increments.base is None else increments.base.files
-        return HeapBackendStatistics(
-            tables=len(self._tables),
-            keys=sum(len(table.entries) for table in tables),
-            changed_keys=sum(len(table.changed) for table in tables),
-            pending_deltas=len(increments.deltas),
-            pending_delta_bytes=increments.pending_bytes,
-            chain_files=len(chain),
-            chain_bytes=sum(file.size for file in chain),
-            confirmed_id=increments.base_id,
-            completed_id=self._completed_id,
-            full_snapshots=self._full_snapshots,
-        )
 
     def _mark_all_changed(self) -> None:
         for table in self._tables.values():

@@ -75,8 +75,9 @@ class Increments:
     def confirm(self, confirmed_id: int) -> bool:
         """Build on this checkpoint from now on.
 
-        Returns: False when nothing is known of it: everything is forgotten, the next delta must hold all live
-            state.
+        Returns:
+            False when nothing is known of it. Everything is forgotten then, and the next delta must hold all
+            live state.
         """
         handle = self._finished.get(confirmed_id)
         if handle is not None:
@@ -128,8 +129,3 @@ class Increments:
         """The job gave this snapshot up, so no barrier will ever confirm it; its changes are kept."""
         self._in_flight.discard(checkpoint_id)
         self._finished.pop(checkpoint_id, None)
-
-    @property
-    def pending_bytes(self) -> int:
-        """About how many bytes the deltas are."""
-        return sum(delta.weight for delta in self.deltas)

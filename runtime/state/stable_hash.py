@@ -39,6 +39,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from penstock.runtime.errors import KeyTypeError
+from penstock.runtime.record.stable_names import name_in_hash
 from penstock.runtime.state.mix64 import MASK64, mix64
 
 _Hasher: TypeAlias = Callable[[Any], int]
@@ -152,19 +153,22 @@ def _hash_time(key: time) -> int:
     return _hash_ticks(seconds * 1_000_000 + key.microsecond, _TIME)
 
 
+@functools.lru_cache(maxsize=1024)
 def _name_of(kind: type) -> int:
-    return _hash_str(f"{kind.__module__}.{kind.__qualname__}")
+    return _hash_str(name_in_hash(kind))
 
 
 def _hash_enum(key: Enum) -> int:
     # A combination of flags has a value and not always a name.
     what = stable_hash(key._value_) if isinstance(key, Flag) else _hash_str(key._name_)
-    return _hash_parts((_name_of(type(key)), what), _ENUM)
+    kind: type = type(key)
+    return _hash_parts((_name_of(kind), what), _ENUM)
 
 
 def _hash_dataclass(key: Any) -> int:
     values = (getattr(key, field.name) for field in dataclasses.fields(key) if field.compare)
-    return _hash_parts((_name_of(type(key)), *map(stable_hash, values)), _DATACLASS)
+    kind: type = type(key)
+    return _hash_parts((_name_of(kind), *map(stable_hash, values)), _DATACLASS)
 
 
 _BY_TYPE: Final[dict[type, _Hasher]] = {

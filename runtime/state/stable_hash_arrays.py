@@ -40,8 +40,8 @@ def stable_hashes(keys: Sequence[Any]) -> HashArray:
 def stable_hash_array(values: NDArray[Any]) -> HashArray:
     """`stable_hash` of every element of a one-dimensional array.
 
-    Raises: KeyTypeError: An element can't be a key, or the array has more dimensions or holds times of
-        numpy's kind.
+    Raises:
+        KeyTypeError: An element can't be a key, or the array has several dimensions or holds numpy times.
 
     Example:
         >>> stable_hash_array(np.array([1, 2], dtype=np.int16)).tolist() == [stable_hash(1), stable_hash(2)]

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.runtime.errors import ConfigurationError, StateMismatchError
+from penstock.runtime.record.stable_names import OURS, name_in_data, without_former_module
 from penstock.runtime.snapshot.handles import KeyedStateHandle
 from penstock.runtime.state.state_table import HasCurrentKey, StateTable, ValueState
 
@@ -21,9 +22,13 @@ def type_name(of: type) -> str:
 
     Example:
         >>> from decimal import Decimal
-        >>> type_name(int), type_name(Decimal)
-        ('int', 'decimal.Decimal')
+        >>> from penstock.runtime.time.windows import TimeWindow
+        >>> type_name(int), type_name(Decimal), type_name(TimeWindow)
+        ('int', 'decimal.Decimal', 'penstock:TimeWindow')
     """
+    ours = name_in_data(of)
+    if ours is not None:
+        return f"{OURS}:{ours}"
     return of.__qualname__ if of.__module__ == "builtins" else f"{of.__module__}.{of.__qualname__}"
 
 
@@ -47,7 +52,7 @@ the values as they are used, or give the new state another name; the old one the
 
     def restore(self, handles: Iterable[KeyedStateHandle]) -> None:
         """Take over what was declared when these were saved."""
-        self._saved = dict(pair for handle in handles for pair in handle.types)
+        self._saved = {name: without_former_module(kind) for handle in handles for name, kind in handle.types}
 
     def declare(self, table: StateTable, of_type: type) -> None:
         """A function says of what type the values of a table are.

@@ -1,8 +1,8 @@
 """Tests without a cluster: the operator harness, and the simulation of whole jobs.
 
-Users import from here. `simulate` runs a job of theirs under a thousand courses of events; `OperatorHarness`
-drives one operator by hand. Both run the code that runs on a cluster. Time, processes, network and storage
-are simulated. Nothing in the runtime imports this package.
+Users import from here. `simulate` runs a job of theirs under a thousand courses of events. `OperatorHarness`
+and `SourceHarness` drive one operator by hand. All run the code that runs on a cluster; time, processes,
+network and storage are simulated. Nothing in the runtime imports this package.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.runtime.testing.simulation.user_graph.report import SimulationReport as SimulationReport
     from penstock.runtime.testing.simulation.user_graph.simulate import simulate as simulate
     from penstock.runtime.testing.simulation.user_graph.uncontrolled import Uncontrolled as Uncontrolled
+    from penstock.runtime.testing.source_harness import SourceHarness as SourceHarness
 
 _HOME: Final = {
     "Difference": "simulation.user_graph.comparison",
@@ -34,6 +35,7 @@ _HOME: Final = {
     "OperatorHarness": "harness",
     "SimulationFailedError": "simulation.user_graph.report",
     "SimulationReport": "simulation.user_graph.report",
+    "SourceHarness": "source_harness",
     "Uncontrolled": "simulation.user_graph.uncontrolled",
     "simulate": "simulation.user_graph.simulate",
 }

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgpack import unpackb
 from saved_jobs import JOBS, Placed, config_of, environment
 
+from penstock.runtime import JobConfig, StreamEnvironment
 from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
 from penstock.runtime.checkpoint.coordinator.finalize import finalize
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
@@ -102,14 +103,19 @@ def finish_from(folder: Path, parallelism: int | None = None, snapshot: Path | N
     """
     name = folder.name
     options = {} if parallelism is None else {"parallelism": parallelism}
-    graph = build_execution_graph(environment(name, Placed(folder), **options).build())
+    env = environment(name, Placed(folder), **options)
+    finish_job(env, config_of(JOBS[name]), opened_at(folder, snapshot))
+
+
+def finish_job(env: StreamEnvironment, config: JobConfig, opened: OpenedSnapshot) -> None:
+    """Start a job from a snapshot, kill it once, and let it come to its end."""
     restored = StepJob(
-        graph,
-        config_of(JOBS[name]),
+        build_execution_graph(env.build()),
+        config,
         MemoryStorage(),
         Random(1).randrange,
-        job_id=f"{name}-again",
-        restore=opened_at(folder, snapshot).checkpoint,
+        job_id=f"{env.name}-again",
+        restore=opened.checkpoint,
         open_location=open_location,
     )
     restored.run(50)

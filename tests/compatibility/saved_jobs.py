@@ -589,12 +589,13 @@ JOBS: Final[dict[str, SavedJob]] = {
 }
 
 
-def _with_text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+def in_json(rows: Iterable[Any]) -> Counter[str]:
+    """Rows as JSON, each with how often it is there."""
+    return Counter(json.dumps(row, sort_keys=True) for row in rows)
 
 
 def committed(folder: Path) -> Counter[str]:
-    """All rows that stand in committed files below a folder, as JSON."""
+    """All rows that stand in committed files below a folder."""
     rows: list[Any] = []
     for path in sorted(folder.rglob("part-*")):
         if path.suffix == ".parquet":
@@ -604,8 +605,9 @@ def committed(folder: Path) -> Counter[str]:
                 rows += list(csv.DictReader(file))
         else:
             rows += map(json.loads, path.read_text().splitlines())
-    return Counter(map(_with_text, rows))
+    return in_json(rows)
 
 
 def expected_of(name: str) -> Counter[str]:
-    return Counter(map(_with_text, JOBS[name].expected()))
+    """All rows that a job must have written in the end."""
+    return in_json(JOBS[name].expected())

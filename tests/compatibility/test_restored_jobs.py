@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from driving import (
     in_flight,
     list_state,
     opened_at,
+    take,
 )
 from saved_jobs import JOBS, ROOT, Order, committed, expected_of
 
@@ -61,6 +63,32 @@ def test_the_folder_of_a_savepoint_is_found_under_another_name(fixture: str, tmp
     finish_from(folder, snapshot=moved)
 
     assert committed(folder / "out") == expected_of(folder.name)
+
+
+# -- what is written now -------------------------------------------------------------------------------------
+
+#: Names of our classes in the snapshots of all jobs.
+WRITTEN = {
+    "CollectedRows",
+    "DeadLetter",
+    "FileSplit",
+    "IndexRange",
+    "JobStatus",
+    "PendingFile",
+    "RowGroupSplit",
+    "TimeWindow",
+}
+
+
+def test_snapshots_name_no_module_of_ours_but_classes_by_names_that_stay(tmp_path: Path) -> None:
+    data = []
+    for name in JOBS:
+        take(name, tmp_path / name)
+        kept = tmp_path / name / (SAVEPOINT if JOBS[name].savepoint else "checkpoints")
+        data += [path.read_bytes() for path in kept.rglob("*") if path.is_file()]
+    assert not any(b"penstock." in each for each in data)
+    named = {name for each in data for name in re.findall(rb"penstock[\xa0-\xbf]([A-Za-z]+)", each)}
+    assert {name.decode() for name in named} == WRITTEN
 
 
 # -- what is in the snapshots --------------------------------------------------------------------------------

@@ -13,8 +13,11 @@ from penstock.actors import start_local
 
 #: Tests import their helper modules as `jobs...`; the cluster's processes do too.
 _HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
+#: The jobs whose snapshots are kept run here, too.
+_KEPT = str(Path(__file__).parents[1] / "compatibility")
+for _folder in (_KEPT, _HERE):
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
@@ -37,5 +40,5 @@ def ray_cluster() -> None:
     """
     if not ray.is_initialized():
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", _HERE, prepend=os.pathsep)
+            patch.setenv("PYTHONPATH", os.pathsep.join((_HERE, _KEPT)), prepend=os.pathsep)
             start_local(num_cpus=4)

@@ -75,29 +75,24 @@ def test_a_job_master_killed_before_the_first_checkpoint_begins_again(tmp_path: 
     assert result.statistics.restarts == 1
 
 
-def test_a_job_master_and_a_subtask_that_die_together(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2)))
+def test_a_job_master_and_a_subtask_die_together_and_the_next_job_master_too(tmp_path: Path) -> None:
+    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=4)))
     after_checkpoints(job, 2)
     kill_subtask(job, "count")
     kill_master(job)
+    again = wait_until(
+        job, "records again", lambda r: r.statistics.attempt > 1 and r.status is JobStatus.RUNNING
+    )
+    together = again.statistics.restarts
+    assert 1 <= together <= 2
 
+    kill_master(job)
+    wait_until(job, "the next attempt", lambda r: r.statistics.restarts == together + 1)
+    kill_master(job)
     result = finish(job)
 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
-    assert 1 <= result.statistics.restarts <= 2
-
-
-def test_a_job_master_killed_twice(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=3)))
-    after_checkpoints(job, 1)
-    kill_master(job)
-    wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2)
-    kill_master(job)
-
-    result = finish(job)
-
-    assert_exactly_once(tmp_path / "out", lines(COUNT))
-    assert result.statistics.restarts == 2
+    assert result.statistics.restarts == together + 2
 
 
 def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> None:

@@ -1,34 +1,26 @@
-"""Who takes part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
+"""Which subtasks take part in a checkpoint (Flink's `CheckpointPlanCalculator`, FLIP-147).
 
-While everything runs, sources start a checkpoint and everybody acknowledges it and is told of its end. A
-finished subtask takes no part any more. A subtask whose senders have all sent their end gets no barrier
-from anybody, so it is told to start by itself. When that is so is known only there. So everybody who has
-reported the end of data is told, and starts by itself only when the ends of all its channels have been
-consumed and no barrier has come. Whoever reports it while a checkpoint runs is told then. What a finished
-subtask acknowledged last is carried from checkpoint to checkpoint: its state (an empty list of splits, its
-last transactions) must be found when the job restarts. The checkpoint also says who has finished
-(`finished_subtasks.py`).
+While all subtasks run, sources are triggered, and every subtask acknowledges and is notified of the end. A
+finished subtask takes no part. A subtask whose senders have all finished gets no barrier, so it has to be
+triggered itself. Only the subtask knows when that is so. Therefore every subtask that has reported the end of
+its data is triggered, and begins by itself only when the ends of all its channels have been consumed and no
+barrier has come. A subtask that reports the end while a checkpoint runs is triggered then.
 
-A subtask that had finished when the restored checkpoint was taken only sends its ends and leaves. Until it
-has left no checkpoint is taken: its ends are still on their way, and a receiver that is asked to begin a
+A subtask that had finished when the restored checkpoint was taken only sends its ends and leaves. No
+checkpoint is taken until it has left: its ends are still on their way, and a receiver that begins a
 checkpoint by itself must have everything that was sent to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from penstock.runtime.errors import StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.restore.finished_subtasks import finished_in_checkpoint, finished_on_restore
-from penstock.runtime.snapshot.handles import (
-    OperatorState,
-    OperatorSubtaskState,
-    StateHandle,
-    SubtaskSnapshot,
-)
+from penstock.runtime.restore.finished_subtasks import finished_on_restore
+from penstock.runtime.snapshot.handles import OperatorState
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
@@ -87,6 +79,11 @@ class CheckpointPlanner:
         self._data_ended: set[SubtaskId] = set()
         self._leaving: set[SubtaskId] = set()
         self.change_graph(graph)
+
+    @property
+    def graph(self) -> ExecutionGraph:
+        """The job at its current parallelism."""
+        return self._graph
 
     @property
     def status(self) -> Mapping[SubtaskId, SubtaskStatus]:
@@ -176,78 +173,3 @@ class CheckpointPlanner:
         gone = frozenset(finished)
         trigger = tuple(s for s in running if self._senders[s] <= gone or s in self._data_ended)
         return CheckpointPlan(trigger, tuple(running), tuple(running), tuple(finished))
-
-    def collect(
-        self,
-        snapshots: Mapping[SubtaskId, SubtaskSnapshot | None],
-        finished: Iterable[SubtaskId],
-        previous: Mapping[str, OperatorState],
-    ) -> dict[str, OperatorState]:
-        """Turn acknowledgements into the states of operators, the finished subtasks' last ones included.
-
-        Args:
-            snapshots: What the subtasks of the plan acknowledged.
-            finished: The plan's finished subtasks.
-            previous: The states of the newest completed checkpoint, or of the snapshot that the job began
-                with as long as there is none.
-        """
-        gone = tuple(finished)
-        ended = [
-            subtask for subtask, snapshot in snapshots.items() if snapshot is not None and snapshot.ended
-        ]
-        done: dict[str, set[int]] = {}
-        for subtask in finished_in_checkpoint(self._graph, [*gone, *ended]):
-            done.setdefault(subtask.vertex, set()).add(subtask.index)
-        parts: dict[str, dict[int, OperatorSubtaskState]] = {}
-        for subtask, snapshot in snapshots.items():
-            for operator, state in (snapshot.operators if snapshot is not None else {}).items():
-                parts.setdefault(operator, {})[subtask.index] = state
-        for operator, indices in self.carried(gone, previous).items():
-            # What was in flight at its last checkpoint has been consumed since, or it would not be finished.
-            kept = previous[operator].subtasks
-            parts.setdefault(operator, {}).update({i: replace(kept[i], channels=None) for i in indices})
-        return {
-            spec.id: OperatorState(
-                spec.id,
-                vertex.parallelism,
-                vertex.max_parallelism,
-                dict(sorted(parts.get(spec.id, {}).items())),
-                frozenset(done.get(vertex.id, ())),
-            )
-            for vertex in self._graph.job.vertices
-            for spec in vertex.operators
-            if spec.id in parts or vertex.id in done
-        }
-
-    def carried(
-        self, finished: Iterable[SubtaskId], previous: Mapping[str, OperatorState]
-    ) -> dict[str, tuple[int, ...]]:
-        """Of which finished subtasks the last state is carried forward: their indices by operator id.
-
-        Args:
-            finished: The plan's finished subtasks.
-            previous: As for `collect`.
-        """
-        carried: dict[str, list[int]] = {}
-        for subtask in finished:
-            vertex = self._graph.job.vertex(subtask.vertex)
-            for spec in vertex.operators:
-                before = previous.get(spec.id)
-                same = before is not None and before.parallelism == vertex.parallelism
-                if before is not None and same and subtask.index in before.subtasks:
-                    carried.setdefault(spec.id, []).append(subtask.index)
-        return {operator: tuple(indices) for operator, indices in carried.items()}
-
-    def with_coordinators(
-        self, operators: Mapping[str, OperatorState], coordinators: Mapping[str, StateHandle]
-    ) -> dict[str, OperatorState]:
-        """The states of operators with those of their coordinators added."""
-        states = dict(operators)
-        for vertex in self._graph.job.vertices:
-            for spec in vertex.operators:
-                if spec.id in coordinators:
-                    state = states.get(spec.id) or OperatorState(
-                        spec.id, vertex.parallelism, vertex.max_parallelism
-                    )
-                    states[spec.id] = replace(state, coordinator=coordinators[spec.id])
-        return states

@@ -90,19 +90,6 @@ class CollectSink(metaclass=NearestNames):
         return CollectWriter(self.target, context)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectStatistics:
-    """Counters of one writer.
-
-    Attributes:
-        records: Records written.
-        transactions: Transactions handed to the collector.
-    """
-
-    records: int
-    transactions: int
-
-
 class CollectWriter:
     """Gathers the rows of one subtask.
 
@@ -115,12 +102,11 @@ class CollectWriter:
         self._target = target
         self._of = (context.job_id, context.operator_id, context.subtask, context.attempt)
         self._open: list[Any] = []
-        self._number = self._records = self._handed_in = 0
+        self._number = 0
 
     def write(self, batch: Batch) -> None:
         """Add records to the open transaction."""
         self._open.extend(rows_of(batch))
-        self._records += len(batch)
 
     def prepare_commit(self) -> Sequence[CollectedRows]:
         """End the open transaction."""
@@ -135,14 +121,9 @@ class CollectWriter:
         """Hand transactions to the collector."""
         for each in committables:
             self._target.add(each.key, each.rows)
-            self._handed_in += 1
 
     def abort(self, committables: Sequence[CollectedRows]) -> None:
         """Nothing to remove: the rows are only in the committables."""
-
-    def statistics(self) -> CollectStatistics:
-        """The writer's counters."""
-        return CollectStatistics(self._records, self._handed_in)
 
     def close(self) -> None:
         """Drop what is open."""

@@ -1,4 +1,4 @@
-"""`DiscardSink`: counts records and drops them; for benchmarks."""
+"""`DiscardSink`: drops every record; for benchmarks."""
 
 from __future__ import annotations
 
@@ -21,29 +21,11 @@ class DiscardSink(metaclass=NearestNames):
         return DiscardWriter()
 
 
-@dataclass(frozen=True, slots=True)
-class DiscardStatistics:
-    """Counters of one writer.
-
-    Attributes:
-        records: Records dropped.
-        batches: Batches they came in.
-    """
-
-    records: int
-    batches: int
-
-
 class DiscardWriter:
-    """Counts the records of one subtask."""
-
-    def __init__(self) -> None:
-        self._records = self._batches = 0
+    """Drops the records of one subtask."""
 
     def write(self, batch: Batch) -> None:
-        """Count a batch."""
-        self._records += len(batch)
-        self._batches += 1
+        """Drop a batch."""
 
     def prepare_commit(self) -> Sequence[Any]:
         """Nothing to commit."""
@@ -54,10 +36,6 @@ class DiscardWriter:
 
     def abort(self, committables: Sequence[Any]) -> None:
         """Nothing to remove."""
-
-    def statistics(self) -> DiscardStatistics:
-        """The writer's counters."""
-        return DiscardStatistics(self._records, self._batches)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from penstock.runtime.io.connectors.filesystem import FileInfo, FileSystem
@@ -48,25 +48,6 @@ class FileFormat(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FileReaderStatistics:
-    """Counters of one reader.
-
-    Attributes:
-        splits_finished: Splits read to their end.
-        splits_left: Splits that are not.
-        records: Records given.
-        skipped: Bad records that were skipped.
-        dead_letters: Bad records that went to the dead letters.
-    """
-
-    splits_finished: int
-    splits_left: int
-    records: int
-    skipped: int
-    dead_letters: int
-
-
 class FileReader:
     """The reader of a `FileSource`; at most one file is open.
 
@@ -89,7 +70,6 @@ class FileReader:
         self._format = form
         self._filesystem = filesystem
         self._current: SplitReader | None = None
-        self._finished = self._records = self._skipped = self._dead_letters = 0
 
     def poll(self, max_rows: int) -> Polled[Any]:
         """Read the next records of the current split, or of the next one."""
@@ -102,10 +82,11 @@ class FileReader:
                 self._waiting.popleft()
             polled = self._current.read(max_rows)
             if not polled.finished:
-                return self._counted(polled)
+                return (
+                    polled if polled.batch is not None else replace(polled, ready_at=self._clock.monotonic())
+                )
             self._current.close()
             self._current = None
-            self._finished += 1
         return Polled(ready_at=self._clock.monotonic())
 
     def snapshot(self) -> Sequence[Any]:
@@ -113,21 +94,8 @@ class FileReader:
         current = () if self._current is None else (self._current.position(),)
         return [*current, *self._waiting]
 
-    def statistics(self) -> FileReaderStatistics:
-        """The reader's counters."""
-        left = len(self._waiting) + (self._current is not None)
-        return FileReaderStatistics(self._finished, left, self._records, self._skipped, self._dead_letters)
-
     def close(self) -> None:
         """Close the file that is open."""
         if self._current is not None:
             self._current.close()
             self._current = None
-
-    def _counted(self, polled: Polled[Any]) -> Polled[Any]:
-        self._skipped += polled.skipped
-        self._dead_letters += len(polled.dead_letters)
-        if polled.batch is None:
-            return replace(polled, ready_at=self._clock.monotonic())
-        self._records += len(polled.batch)
-        return polled

@@ -30,25 +30,6 @@ class PendingFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileSinkStatistics:
-    """Counters of one writer.
-
-    Attributes:
-        records: Records written.
-        bytes_written: Bytes of all files that were ended.
-        files_ended: Files that were ended.
-        files_committed: Files that got their final name by this writer.
-        files_removed: Files that were aborted or left behind by earlier attempts.
-    """
-
-    records: int
-    bytes_written: int
-    files_ended: int
-    files_committed: int
-    files_removed: int
-
-
 class FileSinkWriter:
     """Writes the files of one subtask.
 
@@ -82,7 +63,6 @@ class FileSinkWriter:
         self._output: OutputFile | None = None
         self._counting: CountingOutput | None = None
         self._ended: list[PendingFile] = []
-        self._records = self._bytes = self._files_ended = self._committed = self._removed = 0
 
     def write(self, batch: Batch) -> None:
         """Add records to the open file; one that has become large is ended.
@@ -96,7 +76,6 @@ class FileSinkWriter:
         try:
             counting = self._counting or self._begin()
             self._encoder.write(batch)
-            self._records += len(batch)
             if counting.size >= self._max_file_size:
                 self._end()
         except OSError as error:
@@ -135,19 +114,11 @@ class FileSinkWriter:
         """Delete pre-committed files that no checkpoint covers."""
         for pending in committables:
             self._system(pending.directory).delete(pending.directory, [pending.name])
-            self._removed += 1
 
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Delete what earlier attempts of this job's operator began and no checkpoint covers."""
         leftovers = self._names.leftovers(self._own_names(IN_PROGRESS))
         self._systems[self._directory].delete(self._directory, leftovers)
-        self._removed += len(leftovers)
-
-    def statistics(self) -> FileSinkStatistics:
-        """The writer's counters."""
-        return FileSinkStatistics(
-            self._records, self._bytes, self._files_ended, self._committed, self._removed
-        )
 
     def close(self) -> None:
         """Remove what was not pre-committed; pre-committed files stay for whoever restores."""
@@ -180,8 +151,6 @@ class FileSinkWriter:
         self._ended.append(pending)
         self._output = self._counting = None
         self._next_number += 1
-        self._files_ended += 1
-        self._bytes += pending.size
 
     def _judge(self, outcome: Publication, pending: PendingFile) -> None:
         final = f"{pending.directory}/{pending.final}"
@@ -198,7 +167,6 @@ class FileSinkWriter:
                 "bring it back, or restore an older checkpoint"
             )
             raise ConnectorError(msg)
-        self._committed += outcome is Publication.PUBLISHED
 
     def _own_names(self, word: str) -> list[str]:
         return list(self._systems[self._directory].names(self._directory, word + self._names.owner))

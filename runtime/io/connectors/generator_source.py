@@ -66,19 +66,6 @@ class GeneratorSource(Generic[T], metaclass=NearestNames):
         return GeneratorReader(self.function, self.rate, context.clock, splits)
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratorStatistics:
-    """Counters of one reader.
-
-    Attributes:
-        records: Records made.
-        waits: Polls that gave nothing because of the rate.
-    """
-
-    records: int
-    waits: int
-
-
 class GeneratorReader(Generic[T]):
     """Makes the records of some index ranges, the range that is furthest behind first.
 
@@ -99,7 +86,6 @@ class GeneratorReader(Generic[T]):
         self._function = function
         self._clock = clock
         self._lanes = [_Lane(split, None if rate is None else rate / split.step) for split in splits]
-        self._records = self._waits = 0
 
     def poll(self, max_rows: int) -> Polled[T]:
         """Make the next records that the rate allows."""
@@ -111,16 +97,11 @@ class GeneratorReader(Generic[T]):
             allowed = min(max_rows, lane.allowed(now))
             if allowed > 0:
                 return Polled(RowBatch(self._make(lane, allowed)))
-        self._waits += 1
         return Polled(ready_at=min(lane.ready_at() for lane in self._lanes))
 
     def snapshot(self) -> Sequence[IndexRange]:
         """The unfinished ranges."""
         return [lane.split for lane in self._lanes if not lane.split.finished]
-
-    def statistics(self) -> GeneratorStatistics:
-        """The reader's counters."""
-        return GeneratorStatistics(self._records, self._waits)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -135,7 +116,6 @@ class GeneratorReader(Generic[T]):
             msg = f"GeneratorSource: the function failed for index {indices[len(rows)]}: {error!r}"
             raise ConnectorError(msg) from error
         lane.take(indices)
-        self._records += len(rows)
         return rows
 
 

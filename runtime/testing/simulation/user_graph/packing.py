@@ -101,8 +101,7 @@ class _Packer(pickle.Pickler):
         if isinstance(obj, CodeType | ModuleType | type) or id(obj) in self._world:
             return True
         if isinstance(obj, FunctionType):
-            keeps = obj.__closure__ or obj.__defaults__ or obj.__kwdefaults__ or obj.__dict__
-            return not keeps or obj.__module__.startswith("penstock.")
+            return not (obj.__closure__ or obj.__defaults__ or obj.__kwdefaults__ or obj.__dict__)
         return _refuses_to_travel(obj)
 
 

@@ -121,7 +121,7 @@ def from_files_to_files() -> tuple[StreamEnvironment, tempfile.TemporaryDirector
             "".join(json.dumps({"n": n}) + "\n" for n in range(part, COUNT, 3))
         )
     env = environment()
-    read = env.from_source("read", FileSource.json_lines(f"{lines}/*.json"))
+    read = env.from_source("read", FileSource.json(f"{lines}/*.json"))
     squares = read.map(lambda row: {"n": row["n"], "square": row["n"] ** 2})
     squares.sink("write", FileSink.csv(f"{folder.name}/out"))
     return env, folder

@@ -1,4 +1,4 @@
-"""Connections between the processes of a hand-over break, and their calls come through; no row gets lost.
+"""Connections between the processes of a transfer break, and their calls come through; no row gets lost.
 
 The processes are real. Nothing here needs Spark: the rows are pushed as its tasks would do it.
 """
@@ -18,40 +18,40 @@ from jobs.driving import PATIENCE, eventually
 
 from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.actors.shared.repeated_call import RepeatedCall
-from penstock.bridge.dataframes_in.spark_source import Share, SparkReader, SparkSource
-from penstock.bridge.receive_buffer.actor_names import depot_name, desk_name
+from penstock.bridge.dataframes_in.spark_source import BufferSplit, SparkReader, SparkSource
+from penstock.bridge.receive_buffer.actor_names import buffer_name, rendezvous_name
 from penstock.bridge.receive_buffer.messages import Frame
+from penstock.bridge.transfer.job_buffers import JobBuffers
 from penstock.bridge.transfer.push_partition import encoded
-from penstock.bridge.transfer.rendezvous import Order, open_desk
-from penstock.bridge.transfer.transfer_service import Depots
+from penstock.bridge.transfer.rendezvous import TransferRequest, start_rendezvous
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.testing.manual_time import ManualClock
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-def test_a_reader_goes_on_behind_a_broken_connection_to_its_depot() -> None:
+def test_a_reader_goes_on_behind_a_broken_connection_to_its_buffer() -> None:
     job = mastered()
-    desk = open_desk("rows", one_job=False)
+    rendezvous = start_rendezvous("rows", one_job=False)
     context = ConnectorContext(job, "job", "rows", 0, 1, 1, ManualClock())
-    reader = SparkReader(SparkSource("rows", "rows"), context, [Share(0, 1)])
-    assert ray.get(desk.order.remote(0, 0.0)) == Order(job, (-1,))
-    assert not reader.poll(10).finished, "a read waits in the depot"
-    depot = actor(depot_name(job, "rows", 0))
-    waiting = depot.read.remote(0, -1, 1, 2.0)
+    reader = SparkReader(SparkSource("rows", "rows"), context, [BufferSplit(0, 1)])
+    assert ray.get(rendezvous.request.remote(0, 0.0)) == TransferRequest(job, (-1,))
+    assert not reader.poll(10).finished, "a read waits in the receive buffer"
+    buffer = actor(buffer_name(job, "rows", 0))
+    waiting = buffer.read.remote(0, -1, 1, 2.0)
 
-    assert broken_connections(depot, "DepotActor")
+    assert broken_connections(buffer, "ReceiveBufferActor")
 
     with pytest.raises(ray.exceptions.ActorUnavailableError):
         ray.get(waiting)
-    depots = Depots(job, (depot_name(job, "rows", 0),), (depot,), "", b"")
-    assert depots.are_there()
+    buffers = JobBuffers(job, (buffer_name(job, "rows", 0),), (buffer,), "", b"")
+    assert buffers.are_there()
     data = encoded([pa.record_batch({"n": range(3)})])
-    assert ray.get(depot.begin.remote(0, "run"))
-    assert ray.get(depot.push.remote(Frame(0, "run", 0, 0, 0, 3, data))) == "accepted"
-    assert ray.get(depot.prepare.remote(0, "run", {0: (1, 3)})) is None
-    assert ray.get(depot.close.remote(0)) is None
-    depots.finish()
+    assert ray.get(buffer.begin.remote(0, "run"))
+    assert ray.get(buffer.push.remote(Frame(0, "run", 0, 0, 0, 3, data))) == "accepted"
+    assert ray.get(buffer.prepare.remote(0, "run", {0: (1, 3)})) is None
+    assert ray.get(buffer.close.remote(0)) is None
+    buffers.finish()
     rows: list[Any] = []
 
     def is_read_to_its_end() -> bool:
@@ -64,18 +64,23 @@ def test_a_reader_goes_on_behind_a_broken_connection_to_its_depot() -> None:
     assert rows == [{"n": n} for n in range(3)]
 
 
-def test_an_order_comes_through_a_broken_connection_to_the_desk() -> None:
-    desk = open_desk("rows", one_job=False)
-    call = RepeatedCall[Order](lambda: desk.order.remote(0, PATIENCE), "the desk")
+def test_a_request_comes_through_a_broken_connection_to_the_rendezvous() -> None:
+    rendezvous = start_rendezvous("rows", one_job=False)
+    call = RepeatedCall[TransferRequest](lambda: rendezvous.request.remote(0, PATIENCE), "the rendezvous")
     assert not call.wait(0.0)
-    assert broken_connections(actor(desk_name("rows")), "HandOverDesk")
-    assert RepeatedCall[None](lambda: desk.announce.remote("a", 0, 1, "stamp"), "the desk").answer() is None
-    assert call.answer(PATIENCE) == Order("a", (-1,))
+    assert broken_connections(actor(rendezvous_name("rows")), "Rendezvous")
+    assert (
+        RepeatedCall[None](
+            lambda: rendezvous.register.remote("a", 0, 1, "instance"), "the rendezvous"
+        ).answer()
+        is None
+    )
+    assert call.answer(PATIENCE) == TransferRequest("a", (-1,))
 
 
 @ray.remote(num_cpus=0)
 class Master:
-    """Stands for the JobMaster, without which depots end."""
+    """Stands for the JobMaster, without which receive buffers end."""
 
 
 def mastered() -> str:

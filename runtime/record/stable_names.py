@@ -1,0 +1,266 @@
+"""Names under which data that is kept knows the package's own classes: they stay when a class moves.
+
+A record or an enum is written with the name of its class, so that a reader finds the class again. For a
+user's class that is its module and its qualified name. A class of Penstock has a short name instead, and
+`penstock` stands where the module of a user's class would stand. So snapshots name no module of Penstock, and
+a module can move without breaking them.
+
+* `HOMES` says where each class is now. An entry changes when its class moves or is renamed; the name never
+  does.
+* `FORMER_MODULES` says where the classes were in version 0.1, which wrote their modules into data. It is used
+  for reading, and for the hash of keys: the key groups of old state depend on the old names.
+
+A class of Penstock without a name here is refused when it is to be written. All public records and enums have
+one.
+Both tables are fixed, so data that names one of these classes decides nothing that it must not decide: the
+module of an entry is imported even where the data itself may not make modules be imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+#: Stands in data where the module of a user's class stands.
+OURS: Final = "penstock"
+
+#: Where the class of each name is now.
+HOMES: Final[dict[str, str]] = {
+    "AggregateFunction": "penstock.runtime.operators.window_contents.AggregateFunction",
+    "ArrowBatch": "penstock.runtime.record.elements.ArrowBatch",
+    "BadRecordError": "penstock.runtime.io.connectors.errors.BadRecordError",
+    "BlockSplit": "penstock.bridge.ray_data.dataset_source.BlockSplit",
+    "Checkpointing": "penstock.runtime.config.checkpointing.Checkpointing",
+    "CheckpointingMode": "penstock.runtime.config.checkpointing_mode.CheckpointingMode",
+    "CollectSink": "penstock.runtime.io.connectors.collect_sink.CollectSink",
+    "CollectedRows": "penstock.runtime.io.connectors.collect_sink.CollectedRows",
+    "CollectionSource": "penstock.runtime.graph.collection_source.CollectionSource",
+    "CommitPermit": "penstock.runtime.snapshot.permit.CommitPermit",
+    "ConfigurationError": "penstock.runtime.errors.ConfigurationError",
+    "ConnectorContext": "penstock.runtime.operators.protocols.ConnectorContext",
+    "ConnectorError": "penstock.runtime.io.connectors.errors.ConnectorError",
+    "DataStream": "penstock.runtime.graph.streams.data_stream.DataStream",
+    "DeadLetter": "penstock.runtime.operators.protocols.DeadLetter",
+    "DeploymentError": "penstock.runtime.errors.DeploymentError",
+    "DepotStatistics": "penstock.bridge.receive_buffer.messages.ReceiveBufferStatistics",
+    "DiscardSink": "penstock.runtime.io.connectors.discard_sink.DiscardSink",
+    "EnumeratesSplits": "penstock.runtime.operators.split_enumerator.EnumeratesSplits",
+    "Executor": "penstock.runtime.graph.executor.Executor",
+    "ExponentialBackoff": "penstock.runtime.config.restart.ExponentialBackoff",
+    "FailureRate": "penstock.runtime.config.restart.FailureRate",
+    "FileInfo": "penstock.runtime.io.connectors.filesystem.FileInfo",
+    "FileSink": "penstock.runtime.io.connectors.file_sink.FileSink",
+    "FileSource": "penstock.runtime.io.connectors.file_source.FileSource",
+    "FileSplit": "penstock.runtime.io.connectors.splitting.FileSplit",
+    "FixedDelay": "penstock.runtime.config.restart.FixedDelay",
+    "FollowsCheckpoints": "penstock.runtime.operators.protocols.FollowsCheckpoints",
+    "GeneratorSource": "penstock.runtime.io.connectors.generator_source.GeneratorSource",
+    "GraphError": "penstock.runtime.errors.GraphError",
+    "IndexRange": "penstock.runtime.io.connectors.index_range.IndexRange",
+    "JobCancelledError": "penstock.runtime.errors.JobCancelledError",
+    "JobConfig": "penstock.runtime.config.job_config.JobConfig",
+    "JobFailedError": "penstock.runtime.errors.JobFailedError",
+    "JobGraph": "penstock.runtime.graph.job_graph.JobGraph",
+    "JobHandle": "penstock.runtime.graph.job_handle.JobHandle",
+    "JobMasterProcess": "penstock.actors.shared.fault_injection.JobMasterProcess",
+    "JobReport": "penstock.actors.shared.job_report.JobReport",
+    "JobResult": "penstock.runtime.graph.job_handle.JobResult",
+    "JobStatistics": "penstock.runtime.graph.job_handle.JobStatistics",
+    "JobStatus": "penstock.runtime.graph.job_handle.JobStatus",
+    "JobTimeoutError": "penstock.runtime.errors.JobTimeoutError",
+    "KeepAfter": "penstock.runtime.config.checkpointing.KeepAfter",
+    "KeyedProcessFunction": "penstock.runtime.operators.process_function.KeyedProcessFunction",
+    "KeyedStream": "penstock.runtime.graph.streams.keyed_stream.KeyedStream",
+    "LogLine": "penstock.actors.client.logs.LogLine",
+    "LostInputError": "penstock.runtime.errors.LostInputError",
+    "LostOutputError": "penstock.runtime.errors.LostOutputError",
+    "NoRestart": "penstock.runtime.config.restart.NoRestart",
+    "OnRequest": "penstock.runtime.operators.on_request.OnRequest",
+    "OperatorError": "penstock.runtime.errors.OperatorError",
+    "OperatorInfo": "penstock.actors.shared.job_report.OperatorInfo",
+    "OperatorOptions": "penstock.runtime.graph.streams.operator_options.OperatorOptions",
+    "OperatorStatistics": "penstock.runtime.operators.protocols.OperatorStatistics",
+    "PendingFile": "penstock.runtime.io.connectors.file_sink_writer.PendingFile",
+    "PenstockError": "penstock.runtime.errors.PenstockError",
+    "Polled": "penstock.runtime.operators.protocols.Polled",
+    "RayCollector": "penstock.actors.client.collect.RayCollector",
+    "RayExecutor": "penstock.actors.client.executor.RayExecutor",
+    "RayJobHandle": "penstock.actors.client.job_handle.RayJobHandle",
+    "RemovesLeftovers": "penstock.runtime.operators.protocols.RemovesLeftovers",
+    "RescaleError": "penstock.runtime.errors.RescaleError",
+    "RestoreError": "penstock.runtime.errors.RestoreError",
+    "RowBatch": "penstock.runtime.record.elements.RowBatch",
+    "RowGroupSplit": "penstock.runtime.io.connectors.splitting.RowGroupSplit",
+    "RuntimeContext": "penstock.runtime.operators.process_function.RuntimeContext",
+    "SavepointError": "penstock.runtime.errors.SavepointError",
+    "SavepointStillNeededWarning": "penstock.runtime.errors.SavepointStillNeededWarning",
+    "Share": "penstock.bridge.dataframes_in.buffer_reader.BufferSplit",
+    "Sink": "penstock.runtime.operators.protocols.Sink",
+    "SinkWriter": "penstock.runtime.operators.protocols.SinkWriter",
+    "SlidingEventTimeWindows": "penstock.runtime.time.windows.SlidingEventTimeWindows",
+    "Source": "penstock.runtime.operators.protocols.Source",
+    "SourceReader": "penstock.runtime.operators.protocols.SourceReader",
+    "SparkResults": "penstock.bridge.results_out.spark_results.SparkResults",
+    "SparkTable": "penstock.bridge.tables.spark_table.SparkTable",
+    "SplitEnumerator": "penstock.runtime.operators.split_enumerator.SplitEnumerator",
+    "SplitEnumeratorContext": "penstock.runtime.operators.split_enumerator.SplitEnumeratorContext",
+    "StorageError": "penstock.runtime.errors.StorageError",
+    "StreamEnvironment": "penstock.runtime.graph.streams.stream_environment.StreamEnvironment",
+    "SubtaskProcess": "penstock.actors.shared.fault_injection.SubtaskProcess",
+    "SuppressRestartsError": "penstock.runtime.errors.SuppressRestartsError",
+    "TimeWindow": "penstock.runtime.time.windows.TimeWindow",
+    "TumblingEventTimeWindows": "penstock.runtime.time.windows.TumblingEventTimeWindows",
+    "ValueState": "penstock.runtime.state.state_table.ValueState",
+    "WatermarkStrategy": "penstock.runtime.time.watermark_strategy.WatermarkStrategy",
+    "WindowAssigner": "penstock.runtime.time.windows.WindowAssigner",
+    "WindowedStream": "penstock.runtime.graph.streams.windowed_stream.WindowedStream",
+}
+
+#: Where classes were in version 0.1, when they had the names that they have in data now.
+#:
+#: These are facts about old data and no references to code. They are written without the name of the package,
+#: so that no tool that renames modules takes them for such.
+FORMER_MODULES: Final[dict[str, str]] = {
+    "actors.collect": "RayCollector",
+    "actors.executor": "RayExecutor",
+    "actors.fault_injection": "JobMasterProcess SubtaskProcess",
+    "actors.job_handle": "RayJobHandle",
+    "actors.job_report": "JobReport OperatorInfo",
+    "actors.logs": "LogLine",
+    "bridge.dataset_source": "BlockSplit",
+    "bridge.depot_messages": "DepotStatistics",
+    "bridge.share_reader": "Share",
+    "bridge.spark_results": "SparkResults",
+    "bridge.spark_table": "SparkTable",
+    "runtime.checkpoint.config": "Checkpointing KeepAfter",
+    "runtime.checkpoint.mode": "CheckpointingMode",
+    "runtime.checkpoint.permit": "CommitPermit",
+    "runtime.errors": (
+        "ConfigurationError DeploymentError GraphError JobCancelledError JobFailedError "
+        "JobTimeoutError LostInputError LostOutputError OperatorError PenstockError RescaleError "
+        "RestoreError SavepointError SavepointStillNeededWarning StorageError SuppressRestartsError"
+    ),
+    "runtime.graph.collection_source": "CollectionSource",
+    "runtime.graph.data_stream": "DataStream",
+    "runtime.graph.executor": "Executor",
+    "runtime.graph.job_config": "JobConfig",
+    "runtime.graph.job_graph": "JobGraph",
+    "runtime.graph.job_handle": "JobHandle JobResult JobStatistics JobStatus",
+    "runtime.graph.keyed_stream": "KeyedStream",
+    "runtime.graph.operator_options": "OperatorOptions",
+    "runtime.graph.stream_environment": "StreamEnvironment",
+    "runtime.graph.windowed_stream": "WindowedStream",
+    "runtime.io.connectors.collect_sink": "CollectSink CollectedRows",
+    "runtime.io.connectors.discard_sink": "DiscardSink",
+    "runtime.io.connectors.errors": "BadRecordError ConnectorError",
+    "runtime.io.connectors.file_sink": "FileSink",
+    "runtime.io.connectors.file_sink_writer": "PendingFile",
+    "runtime.io.connectors.file_source": "FileSource",
+    "runtime.io.connectors.generator_source": "GeneratorSource",
+    "runtime.io.connectors.index_range": "IndexRange",
+    "runtime.io.connectors.splitting": "FileSplit RowGroupSplit",
+    "runtime.job.restart": "ExponentialBackoff FailureRate FixedDelay NoRestart",
+    "runtime.operators.on_request": "OnRequest",
+    "runtime.operators.process_function": "KeyedProcessFunction RuntimeContext",
+    "runtime.operators.protocols": (
+        "ConnectorContext DeadLetter FollowsCheckpoints OperatorStatistics Polled RemovesLeftovers "
+        "Sink SinkWriter Source SourceReader"
+    ),
+    "runtime.operators.split_enumerator": "EnumeratesSplits SplitEnumerator SplitEnumeratorContext",
+    "runtime.operators.window_contents": "AggregateFunction",
+    "runtime.record.elements": "ArrowBatch RowBatch",
+    "runtime.state.state_table": "ValueState",
+    "runtime.time.watermark_strategy": "WatermarkStrategy",
+    "runtime.time.windows": "SlidingEventTimeWindows TimeWindow TumblingEventTimeWindows WindowAssigner",
+}
+
+#: Fields that had another name in older data, by the name of their class in data: old name, and name now.
+FORMER_FIELDS: Final[dict[str, dict[str, str]]] = {
+    "Share": {"depot": "buffer"},
+}
+
+_NAMES: Final = {home: name for name, home in HOMES.items()}
+_FORMER: Final = {
+    (f"{OURS}.{module}", name): name for module, names in FORMER_MODULES.items() for name in names.split()
+}
+_FORMER_MODULE: Final = {name: module for module, name in _FORMER}
+#: Classes that tests of jobs are made of are in no data that is kept.
+_TESTING: Final = "penstock.runtime.testing."
+
+
+def name_in_data(cls: type) -> str | None:
+    """The name of a class of Penstock in data; `None` for every other class.
+
+    Example:
+        >>> from penstock.runtime.record.elements import RowBatch
+        >>> name_in_data(RowBatch), name_in_data(int)
+        ('RowBatch', None)
+    """
+    return _NAMES.get(f"{cls.__module__}.{cls.__qualname__}")
+
+
+def fields_now(cls: type, names: Iterable[str]) -> list[str]:
+    """What the fields of a class of Penstock are called now that have these names in data.
+
+    Example:
+        >>> from penstock.runtime.record.elements import RowBatch
+        >>> fields_now(RowBatch, ["rows"])
+        ['rows']
+    """
+    former = FORMER_FIELDS.get(name_in_data(cls) or "", {})
+    return [former.get(name, name) for name in names]
+
+
+def home_of(module: str, qualname: str) -> tuple[str, str] | None:
+    """Module and name that a class of Penstock has now; `None` for a class that is none of these.
+
+    Args:
+        module: `penstock`, or the module that the class was in when the data was written.
+        qualname: Its name in the data.
+
+    Example:
+        >>> home_of("penstock", "RowBatch")
+        ('penstock.runtime.record.elements', 'RowBatch')
+        >>> home_of("decimal", "Decimal") is None
+        True
+    """
+    home = HOMES.get(qualname if module == OURS else _FORMER.get((module, qualname), ""))
+    if home is None:
+        return None
+    now, _, name = home.rpartition(".")
+    return now, name
+
+
+def is_ours(module: str) -> bool:
+    """Whether a module is one of Penstock's; the testing package counts as a user's.
+
+    Example:
+        >>> is_ours("penstock.runtime.errors"), is_ours("penstocks.errors")
+        (True, False)
+    """
+    return f"{module}.".startswith(f"{OURS}.") and not module.startswith(_TESTING)
+
+
+def name_in_hash(cls: type) -> str:
+    """The name by which the hash of a key knows its class; it is never changed, as a hash is never changed.
+
+    Example:
+        >>> from fractions import Fraction
+        >>> name_in_hash(Fraction)
+        'fractions.Fraction'
+    """
+    name = name_in_data(cls)
+    if name is None:
+        return f"{cls.__module__}.{cls.__qualname__}"
+    return f"{_FORMER_MODULE.get(name, OURS)}.{name}"
+
+
+def without_former_module(dotted: str) -> str:
+    """The name of a type as it is written today, from what any version wrote.
+
+    Example:
+        >>> without_former_module("decimal.Decimal")
+        'decimal.Decimal'
+    """
+    module, _, qualname = dotted.rpartition(".")
+    return f"{OURS}:{qualname}" if (module, qualname) in _FORMER else dotted
