@@ -30,9 +30,9 @@ from penstock.runtime.errors import (
     SuppressRestartsError,
 )
 from penstock.runtime.io.connectors.errors import ConnectorError
-from penstock.runtime.io.connectors.file_sink import FileSink
-from penstock.runtime.io.connectors.file_sink_writer import FileSinkWriter, PendingFile
-from penstock.runtime.io.connectors.filesystem import absolute
+from penstock.runtime.io.connectors.files.file_sink import FileSink
+from penstock.runtime.io.connectors.files.file_sink_writer import FileSinkWriter, PendingFile
+from penstock.runtime.io.connectors.filesystems.filesystem import absolute
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def test_a_cancelled_job_leaves_what_it_has_committed(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0), parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0)))
     before = after_checkpoints(job, 2)
     job.cancel()
 
@@ -54,7 +54,7 @@ def test_a_cancelled_job_leaves_what_it_has_committed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", [JobStatus.CREATED, JobStatus.DEPLOYING])
 def test_a_job_cancelled_before_it_runs_leaves_nobody(tmp_path: Path, state: JobStatus) -> None:
     """Its actors may just be starting: they must not live on without a JobMaster."""
-    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0), parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0)))
     if state is JobStatus.DEPLOYING:
         wait_until(job, "an actor", lambda r: len(penstock_actors()) > 1)
     job.cancel()
