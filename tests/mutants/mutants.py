@@ -155,8 +155,8 @@ def table(tried: dict[str, list[Tried]], told: Sequence[Explanation]) -> str:
     lines = [
         "# Mutants",
         "",
-        "`make mutants` changes one thing at a time in these modules and runs tests against it, and",
-        "writes this table. A survivor is a fault that no test noticed: it is killed by a test, or explained.",
+        "`make mutants` changes one thing at a time in these modules, runs tests against it, and writes this",
+        "table. A survivor is a fault that no test noticed: it is killed by a new test, or explained.",
         "",
         "| module | mutants | killed | never ended | survived | not tried |",
         "| --- | --- | --- | --- | --- | --- |",
