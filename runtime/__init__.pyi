@@ -24,6 +24,8 @@ from .errors import StorageError as StorageError
 from .errors import SuppressRestartsError as SuppressRestartsError
 from .graph.collection_source import CollectionSource as CollectionSource
 from .graph.executor import Executor as Executor
+from .graph.graph_info import GraphInfo as GraphInfo
+from .graph.graph_info import OperatorInfo as OperatorInfo
 from .graph.job_graph import JobGraph as JobGraph
 from .graph.job_handle import JobHandle as JobHandle
 from .graph.job_handle import JobResult as JobResult

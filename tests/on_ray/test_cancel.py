@@ -114,7 +114,7 @@ def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(
     report = wait_until(job, "the cancellation", lambda r: r.status is JobStatus.CANCELLING)
     assert report.master is not None
     os.kill(report.master.pid, signal.SIGSTOP)
-    save_to_cluster(job.job_id, replace(report, status=JobStatus.DEPLOYING).to_record())
+    save_to_cluster(replace(report, status=JobStatus.DEPLOYING))
     os.kill(report.master.pid, signal.SIGKILL)
 
     with pytest.raises(JobCancelledError):
