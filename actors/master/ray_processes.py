@@ -6,6 +6,7 @@ the JobMaster's event loop.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -38,6 +39,8 @@ from penstock.runtime.execution.processes import (
 from penstock.runtime.execution.role import Role
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -95,8 +98,10 @@ class RayProcesses:
         self._handles[process] = actor.remote(self._job_id, self._config.lease_timeout, needs)
         return process
 
-    def end(self, process: ProcessId) -> None:
+    def end(self, process: ProcessId, why: str = "") -> None:
         """Kill a process."""
+        if why:
+            logger.warning("process %s of job %s is killed: %s", process, self._job_id, why)
         handle = self._handles.pop(process, None)
         if handle is not None:
             ray.kill(handle)

@@ -7,7 +7,6 @@ one at which a process dies. It is told once how it went, unless it was called o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
@@ -24,8 +23,6 @@ from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-
-logger = logging.getLogger(__name__)
 
 #: Makes the descriptors of an attempt; blocks. Takes the attempt, the graph, what to restore and the
 #: subtasks.
@@ -95,13 +92,12 @@ class Deployer:
     def _stopped(self, member: Member, answer: CallFailure | None, has_answered: bool) -> None:
         if answer is None:
             return
+        why = ""
         if not has_answered:
-            logger.warning(
-                "%s does not stop (stuck in a user's function?): its process is killed", member.role.subtask
-            )
+            why = f"{member.role.subtask} does not stop (stuck in a user's function?)"
         elif not isinstance(answer, Died):  # a process that is gone has stopped, too
-            logger.warning("%s can't be stopped, its process is killed: %s", member.role.subtask, answer)
-        self.fleet.lose_member(member)
+            why = f"{member.role.subtask} can't be stopped: {answer}"
+        self.fleet.lose_member(member, why)
 
 
 class Deployment:

@@ -12,7 +12,6 @@ subtask, because two JobMasters were at work, the one with the newer attempt sta
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -35,8 +34,6 @@ from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-
-logger = logging.getLogger(__name__)
 
 #: Seconds within which a process that was left behind must say what it holds.
 TAKE_OVER_TIMEOUT: Final = 10.0
@@ -112,9 +109,8 @@ class Fleet:
 
     def _take_over(self, process: ProcessId, answer: Held | CallFailure | None) -> None:
         if not isinstance(answer, Held):
-            if not isinstance(answer, Died):
-                logger.warning("%s of %s does not say what it holds: it is ended", process, self._job_id)
-            self._processes.end(process)
+            is_silent = not isinstance(answer, Died)
+            self._processes.end(process, "it does not say which role it holds" if is_silent else "")
             return
         held = answer.role
         if held is None:
@@ -152,16 +148,21 @@ class Fleet:
                 self.lose(subtask)
         self._graph = graph
 
-    def lose(self, subtask: SubtaskId) -> None:
-        """The process of this subtask is dead or useless: the next attempt gets another one."""
+    def lose(self, subtask: SubtaskId, why: str = "") -> None:
+        """The process of this subtask is dead or useless: the next attempt gets another one.
+
+        Args:
+            subtask: The subtask.
+            why: A warning for the log, if it is worth one.
+        """
         member = self.members.pop(subtask, None)
         if member is not None:
-            self._processes.end(member.process)
+            self._processes.end(member.process, why)
 
-    def lose_member(self, member: Member) -> None:
+    def lose_member(self, member: Member, why: str = "") -> None:
         """This process is dead or useless, unless it was replaced already."""
         if self.members.get(member.role.subtask) is member:
-            self.lose(member.role.subtask)
+            self.lose(member.role.subtask, why)
 
     def forget(self, member: Member) -> None:
         """This process holds another role now: it is not ours to end."""

@@ -163,8 +163,8 @@ class Processes(Protocol):
         """Start a process; calls wait until it is there."""
         ...
 
-    def end(self, process: ProcessId) -> None:
-        """End a process at once, whatever it does."""
+    def end(self, process: ProcessId, why: str = "") -> None:
+        """End a process at once, whatever it does; `why` is a warning for the log, if it is worth one."""
         ...
 
     def room(self) -> Room:

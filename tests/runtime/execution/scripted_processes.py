@@ -44,6 +44,7 @@ class ScriptedProcesses:
         self.left = left or {}
         self.started: list[tuple[str, Needs]] = []
         self.ended: list[str] = []
+        self.warnings: list[str] = []
         self.calls: list[Call] = []
         #: Answers at once, by method; what is not in here waits.
         self.answers: dict[str, Callable[[Call], Any]] = {"take": lambda call: Place(7, "node-of-the-test")}
@@ -55,8 +56,9 @@ class ScriptedProcesses:
         self.started.append((f"new-{len(self.started) + 1}", needs))
         return self.started[-1][0]
 
-    def end(self, process: str) -> None:
+    def end(self, process: str, why: str = "") -> None:
         self.ended.append(process)
+        self.warnings.append(why)
 
     def room(self) -> Room:
         return Room(4.0, 1.0, 0.0, 0.0)

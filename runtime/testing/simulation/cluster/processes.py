@@ -117,10 +117,10 @@ class MasterProcesses:
         """Start a process."""
         return self._table.start(needs).id
 
-    def end(self, process: ProcessId) -> None:
+    def end(self, process: ProcessId, why: str = "") -> None:
         """End a process, after a while."""
         ended = self._table.get(process)
-        self._world.send(Happening.OPERATION, ended.end, self._master, "ends", ended)
+        self._world.send(Happening.OPERATION, ended.end, self._master, "ends", ended, why)
 
     def room(self) -> Room:
         """Nothing has a size here."""
