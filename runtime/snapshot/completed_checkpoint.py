@@ -30,9 +30,7 @@ class CompletedCheckpoint:
     It exists for the job once its record stands in the log of decisions.
 
     Attributes:
-        checkpoint_id: Its id.
         attempt: The attempt that took it.
-        kind: Checkpoint or savepoint.
         operators: State by operator id.
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.

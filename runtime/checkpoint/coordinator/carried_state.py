@@ -32,8 +32,6 @@ def bring_along(
 
     Args:
         checkpoint: What was acknowledged, and what is `carried`.
-        storage: Of the job's checkpoints.
-        paths: Of the job.
         open_location: Opens places of snapshots that are not in `storage`.
 
     Raises:

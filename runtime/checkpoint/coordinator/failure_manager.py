@@ -76,7 +76,6 @@ class CheckpointFailureManager:
         """A checkpoint failed; returns whether the job must fail, and then counts anew.
 
         Args:
-            reason: Why.
             checkpoint_id: Which; -1 when it got no id.
             is_savepoint: Whether it was a savepoint.
         """

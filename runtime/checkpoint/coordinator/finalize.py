@@ -61,7 +61,6 @@ class CheckpointFinalizer:
 
     Args:
         finalize: Writes the metadata and the record; blocks.
-        runner: Runs it.
     """
 
     def __init__(self, finalize: Finalize, runner: AsyncRunner) -> None:
@@ -86,7 +85,6 @@ class CheckpointFinalizer:
         """Finalize a checkpoint when its turn comes.
 
         Args:
-            checkpoint_id: Its id.
             begin: Called when its turn has come, in the caller's thread; returns what to write.
             on_outcome: Called with the outcome.
             on_error: Called with the error; whether the record is in the log depends on it.
@@ -146,8 +144,6 @@ def finalize(
     """Make a checkpoint exist, unless a newer attempt owns the job; blocks.
 
     Args:
-        storage: Where snapshots are.
-        paths: Of the job.
         log: Of the attempt that took the checkpoint.
         checkpoint: What was acknowledged; its `metadata` and `size` are filled in here, and what is
             `carried` is brought along.

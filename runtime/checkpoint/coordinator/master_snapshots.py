@@ -46,7 +46,6 @@ class MasterSnapshots:
         """Ask everybody; each answer is noted in `pending`.
 
         Args:
-            pending: The checkpoint.
             on_taken: Called once everybody has answered; `barriers_injected` is to follow.
             on_failed: Called with the cause, in words, once somebody could not do its part; `stop` is to
                 follow.
@@ -130,8 +129,6 @@ def restore_masters(
     """Give master hooks and operator coordinators the state back that they gave for a checkpoint.
 
     Args:
-        hooks: The hooks.
-        coordinators: The coordinators.
         checkpoint: What the job starts from; `None` when it starts from nothing.
         allow_non_restored: Whether state of a hook or coordinator that is gone may be left behind.
 

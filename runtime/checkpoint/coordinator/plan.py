@@ -68,7 +68,6 @@ class CheckpointPlanner:
     """Knows the subtasks of the current attempt and plans checkpoints.
 
     Args:
-        graph: The job.
         checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished (Flink
             1.11: they do not).
     """
@@ -127,7 +126,6 @@ class CheckpointPlanner:
         """Subtasks start from these states: whoever has finished in them only leaves.
 
         Args:
-            operators: The checkpoint's states.
             region: Which subtasks; `None` for all.
         """
         try:

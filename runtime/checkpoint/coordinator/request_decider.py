@@ -28,7 +28,6 @@ class CheckpointRequest:
 
     Attributes:
         number: Unique; requests are numbered as they come.
-        kind: Checkpoint or savepoint.
         periodic: The periodic timer asked.
         forced: Neither the limit of concurrent checkpoints nor the pause holds it back.
         urgent: The pause does not hold it back, the limit does.
@@ -83,7 +82,6 @@ class RefusedRequest:
 
     Attributes:
         request: The request.
-        reason: Why.
     """
 
     request: CheckpointRequest

@@ -45,7 +45,6 @@ class CheckpointFailed:
     """The answer to a request that was refused or whose checkpoint failed.
 
     Attributes:
-        reason: Why.
         detail: The cause in words.
         checkpoint_id: `None` when no checkpoint was started.
     """

@@ -53,7 +53,6 @@ class BackgroundHook:
 
     Args:
         hook: The user's.
-        runner: Runs its calls.
     """
 
     def __init__(self, hook: BlockingHook, runner: AsyncRunner) -> None:

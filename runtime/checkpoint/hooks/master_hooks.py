@@ -53,7 +53,6 @@ class MasterTriggerRestoreHook(Protocol):
         """Do the hook's part of a checkpoint that was triggered at `timestamp` (wall-clock seconds).
 
         Args:
-            checkpoint_id: The checkpoint.
             timestamp: When it was triggered, wall-clock seconds.
             answer: Takes the hook's state, now or later, or its failure.
         """
@@ -92,11 +91,7 @@ class _Answer:
 
 
 class MasterHooks:
-    """The hooks of one job.
-
-    Args:
-        codec: Encodes their states.
-    """
+    """The hooks of one job."""
 
     def __init__(self, codec: ValueCodec | None = None) -> None:
         self._codec = codec or ValueCodec()
@@ -137,8 +132,6 @@ class MasterHooks:
         """Ask a hook for its part.
 
         Args:
-            identifier: Which hook.
-            checkpoint_id: Of which checkpoint.
             timestamp: When it was triggered, wall-clock seconds.
             on_state: Told its state, `None` if it has none.
             on_failed: Told why it can't do its part.
@@ -164,7 +157,6 @@ class MasterHooks:
         """Give every hook what it gave for this checkpoint, or nothing.
 
         Args:
-            checkpoint_id: The checkpoint.
             states: What the hooks gave for it.
             allow_non_restored: Whether state of a hook that is gone may be left behind.
 

@@ -72,7 +72,6 @@ class DecisionLog:
 
     Args:
         storage: Where it is; it must have an atomic put-if-absent.
-        paths: Of the job.
         compact_every: After how many records the log is compacted; at least 2.
 
     Raises:

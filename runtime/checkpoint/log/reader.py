@@ -16,12 +16,7 @@ REPLAY_TRIES: Final = 5
 
 
 class DecisionLogReader:
-    """Reads one job's log; every call blocks.
-
-    Args:
-        storage: Where it is.
-        paths: Of the job.
-    """
+    """Reads one job's log; every call blocks."""
 
     def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths) -> None:
         self._storage = storage

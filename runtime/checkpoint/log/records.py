@@ -35,9 +35,7 @@ class CheckpointCompleted:
     """A checkpoint or savepoint exists from now on.
 
     Attributes:
-        checkpoint_id: Its id.
         attempt: The attempt that took it.
-        kind: Checkpoint or savepoint.
         metadata: Where it is described.
         at: Wall-clock seconds.
         subsumes: Checkpoints that the job lets go in the same step.
@@ -56,7 +54,6 @@ class CheckpointsDropped:
     """The job is not restored from these checkpoints any more; their files may go.
 
     Attributes:
-        checkpoint_ids: Which.
         attempt: The attempt that decided it.
         at: Wall-clock seconds.
     """
@@ -142,7 +139,6 @@ def decode_record(data: bytes, path: str) -> LogRecord:
     """The record in a file.
 
     Args:
-        data: The file's content.
         path: Its path, for messages.
 
     Raises:

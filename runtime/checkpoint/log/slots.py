@@ -24,7 +24,6 @@ class LogSlots:
 
     Args:
         storage: Where it is; it must have an atomic put-if-absent.
-        paths: Of the job.
         reader: Reads slots that are taken.
 
     Attributes:

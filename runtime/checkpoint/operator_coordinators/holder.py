@@ -47,11 +47,9 @@ class OperatorCoordinatorHolder:
     """Holds one operator coordinator; see the module's text. It is the coordinator's context.
 
     Args:
-        operator_id: Of which operator.
         parallelism: How many subtasks it has.
         make: Makes the coordinator.
         sender: Carries events to subtasks.
-        runner: Runs what blocks.
         fail_job: Told when the coordinator can't go on.
     """
 
@@ -168,7 +166,6 @@ class OperatorCoordinatorHolder:
         """Take a snapshot of the coordinator.
 
         Args:
-            checkpoint_id: For which checkpoint.
             on_state: Told the state when the valve is shut behind it and nothing is on its way.
             on_error: Told why there is none.
         """

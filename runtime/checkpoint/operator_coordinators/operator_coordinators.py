@@ -39,8 +39,6 @@ class OperatorCoordinators:
         """Ask a coordinator for its snapshot.
 
         Args:
-            operator_id: Whose.
-            checkpoint_id: For which checkpoint.
             on_state: Told its state, `None` if it has none.
             on_failed: Told why there is none.
         """
@@ -75,7 +73,6 @@ class OperatorCoordinators:
 
         Args:
             checkpoint_id: The checkpoint; `None` for none.
-            operators: Its states.
             allow_non_restored: Whether the state of a coordinator that is gone may be left behind.
 
         Raises:

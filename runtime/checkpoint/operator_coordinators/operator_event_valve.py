@@ -37,8 +37,6 @@ class EventSender(Protocol):
         """Send an event; `answer` is told at once or later, in the coordinator's thread.
 
         Args:
-            subtask: Index of the receiver.
-            event: The event.
             answer: Told what became of it.
         """
         ...
@@ -49,7 +47,6 @@ class HeldEvent:
     """An event that waits behind the valve.
 
     Attributes:
-        event: The event.
         answer: Told what becomes of it.
     """
 
@@ -98,7 +95,6 @@ class OperatorEventValve:
 
         Args:
             subtask: Index of the subtask, from 0.
-            event: What to send.
             answer: Told what became of it.
         """
         if self._is_shut:

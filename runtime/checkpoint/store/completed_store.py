@@ -193,7 +193,6 @@ class CompletedCheckpointStore:
         """Fill the empty store from the log.
 
         Args:
-            view: The log.
             read: Reads one checkpoint; blocks.
 
         Returns:

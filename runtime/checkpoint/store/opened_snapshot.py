@@ -42,7 +42,6 @@ class OpenedSnapshot:
 
     Attributes:
         checkpoint: Its metadata; its `location` is the storage that its files are named from.
-        storage: That storage.
     """
 
     checkpoint: CompletedCheckpoint

@@ -25,7 +25,6 @@ class LoadedCheckpoint:
     """What a job starts from.
 
     Attributes:
-        checkpoint: The checkpoint.
         damaged: Ids of newer ones that are damaged; drop them from the log.
         warning: What the user has to be told; `None` when the newest one was in order.
     """
@@ -63,8 +62,6 @@ def load_latest(
     Metadata is read and all files are looked up; what is in them is checked when they are read.
 
     Args:
-        storage: Where snapshots are.
-        view: The log.
         allow_older: Whether an older checkpoint will do when the newest one is damaged.
         open_location: Opens the place of a savepoint that is elsewhere; without it that is not looked at.
         known_damage: Damage that showed when a checkpoint was restored, by its id.
@@ -116,10 +113,7 @@ def rebuild_store(
     """Fill a store from the log, and find what can be swept; blocks.
 
     Args:
-        storage: Where snapshots are.
-        paths: Of the job.
         view: The log behind the record that began the attempt.
-        attempt: The attempt that begins.
         retained: How many checkpoints the job keeps.
 
     Raises:
