@@ -27,7 +27,7 @@ class CarriedState:
 class CompletedCheckpoint:
     """A checkpoint to which every subtask has given its part.
 
-    It exists for the job once its record stands in the log of decisions.
+    It exists for the job once its record stands in the decision log.
 
     Attributes:
         attempt: The attempt that took it.

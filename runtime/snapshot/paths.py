@@ -133,7 +133,7 @@ class SnapshotPaths:
 
     @property
     def log(self) -> str:
-        """Folder of the log of decisions, with a slash at its end."""
+        """Folder of the decision log, with a slash at its end."""
         return f"{self.job_id}/log/"
 
     def log_slot(self, slot: int) -> str:

@@ -33,7 +33,7 @@ class CheckpointFiles:
 
     Args:
         paths: Tells which checkpoint a file belongs to.
-        open_location: Opens the folders of savepoints outside `storage`.
+        open_location: Opens folders of savepoints outside `storage`.
 
     Attributes:
         deleted: Files that were deleted.

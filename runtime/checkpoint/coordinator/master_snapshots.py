@@ -106,11 +106,11 @@ class MasterSnapshots:
         self._hooks.trigger(identifier, pending.checkpoint_id, pending.triggered_at, answered, failed)
 
     def _goes_on(self, current: _Round) -> bool:
-        """Whether an answer still counts; fails a round that is open although its checkpoint was given up."""
+        """Whether an answer still counts; fails a round that is open although its checkpoint was aborted."""
         if current is not self._round:
             return False
         if current.pending.is_disposed:
-            current.on_failed("it was given up meanwhile")
+            current.on_failed("it was aborted meanwhile")
             return False
         return True
 

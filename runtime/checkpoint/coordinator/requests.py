@@ -23,7 +23,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
-#: Seconds until a checkpoint is tried again that a finishing subtask broke: others finish at the same time.
+#: Seconds until a checkpoint is tried again that a finishing subtask aborted: others finish at the same time.
 RETRY_DELAY: Final = 0.1
 
 

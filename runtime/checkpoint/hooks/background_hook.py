@@ -1,11 +1,11 @@
 """`BackgroundHook`: a master hook of calls that block.
 
-What a user writes talks to a system outside and waits for it. So all its calls run in the background, one
-after the other: the next one begins when the one before it has come back, also across attempts of the job.
-Answers come back to the coordinator's thread. A restore is over later than its call, see `when_restored`.
+Users' hooks talk to systems outside and wait for them. So all calls run in the background, one after the
+other: the next one begins when the one before has returned, also across attempts of the job. Answers come
+back to the coordinator's thread. A restore ends later than its call; `when_restored` tells when.
 
-A call that never comes back holds the hook back and nothing else: of what waits behind it only the newest
-stays, because whoever asked for the older ones has given up by then.
+A call that never returns holds back this hook and nothing else. Of the calls that wait behind it only the
+newest is kept: the checkpoints of the older ones have been aborted by then.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class HookAnswer(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """The hook can't do its part: the checkpoint is given up."""
+        """The hook can't do its part: the checkpoint is aborted."""
         ...
 
 

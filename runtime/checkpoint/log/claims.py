@@ -1,4 +1,4 @@
-"""What a writer of the log of decisions is told, and what it counts."""
+"""What a writer of the decision log is told, and what it counts."""
 
 from __future__ import annotations
 

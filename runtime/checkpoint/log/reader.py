@@ -1,4 +1,4 @@
-"""Reads the log of decisions: backwards to the newest compaction, then forwards from there."""
+"""Reads the decision log: backwards to the newest compaction, then forwards from there."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DecisionLogReader:
                 return found
             absent = found
         msg = (
-            f"{self._storage.url}/{self._paths.log_slot(absent)} is missing from the log of decisions; "
+            f"{self._storage.url}/{self._paths.log_slot(absent)} is missing from the decision log; "
             "put it back, and see that nothing but Penstock deletes files there"
         )
         raise CorruptSnapshotError(msg)

@@ -1,4 +1,4 @@
-"""The records of the log of decisions, and their form in storage."""
+"""The records of the decision log, and their form in storage."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped |
 
 _MAGIC: Final = b"PENSTKLG"
 _VERSION: Final = 1
-_WHAT: Final = "a record of the log of decisions"
+_WHAT: Final = "a record of the decision log"
 
 
 def encode_record(record: LogRecord) -> bytes:

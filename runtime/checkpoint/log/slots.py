@@ -1,4 +1,4 @@
-"""`LogSlots`: claims slots of the log of decisions, each by put-if-absent, asked until there is an answer.
+"""`LogSlots`: claims slots of the decision log, each by put-if-absent, asked until there is an answer.
 
 A put may have happened although it looks failed, or may happen later. So the same bytes are put again, and a
 slot that is taken then is read: what is in it may be one's own.

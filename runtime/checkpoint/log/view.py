@@ -1,4 +1,4 @@
-"""`LogView`: what the records of the log of decisions come to."""
+"""`LogView`: what the records of the decision log come to."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ its reader before the barrier, would be read by the reader and handed out again 
 is shut from the coordinator's snapshot until the sources have their barriers. What is sent in between waits
 and goes out behind the barriers, in the order in which it was sent.
 
-Its life in one checkpoint: it is *marked* for the checkpoint when the coordinator is asked for its snapshot,
-*shut* when the coordinator has given it, and *opened* when the barriers are injected or the start was given
-up. A mark that is older than the last one, or a snapshot for another mark, is a bug and refused.
+In one checkpoint it is *marked* when the coordinator is asked for its snapshot, *shut* when the coordinator
+has given it, and *opened* when the barriers are injected or the start was aborted. A mark that is older than
+the last one, or a snapshot for another mark, is a bug and refused.
 
 What it must never do: send an event while it is shut, change the order of two events of one subtask, or send
 an event that was held for a subtask that is gone.
@@ -130,7 +130,7 @@ class OperatorEventValve:
         self._is_shut = True
 
     def open_and_unmark(self) -> None:
-        """The barriers are injected, or the start was given up: send what waits."""
+        """The barriers are injected, or the start was aborted: send what waits."""
         self._marked = _NONE
         if not self._is_shut:
             return

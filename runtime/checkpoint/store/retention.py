@@ -1,6 +1,6 @@
 """Which completed checkpoints a job keeps, while it runs and when it has ended.
 
-One rule serves the log of decisions and the store in memory, so that both let go of the same checkpoints.
+One rule serves the decision log and the store in memory, so that both let go of the same checkpoints.
 """
 
 from __future__ import annotations
