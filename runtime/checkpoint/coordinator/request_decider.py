@@ -5,8 +5,8 @@ after the last one is not over. The queue has a total order: savepoints first, t
 those that a person or the runtime itself asked for, then periodic ones; older before newer.
 
 Three rules keep it fair. A forced request ignores limit and pause. A periodic request that comes too early is
-refused, and the periodic timer moves to the end of the pause. When the queue is full and its last request is
-periodic, that one is refused to make room; otherwise the new one is refused.
+refused, and the periodic timer moves to the end of the pause. When the queue is full, the request
+at its end is refused if it is periodic; otherwise the new one is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`BackgroundHook`: a master hook of calls that block.
+"""`BackgroundHook`: a master hook whose calls may block.
 
 Users' hooks talk to systems outside and wait for them. So all calls run in the background, one after the
 other: the next one begins when the one before has returned, also across attempts of the job. Answers come
@@ -21,7 +21,7 @@ from penstock.runtime.ports import AsyncRunner
 
 
 class HookOvertakenError(PenstockError):
-    """A hook was not asked: an earlier call of it has not come back, and a newer one follows."""
+    """A call was dropped: an earlier call of the hook has not returned, and a newer one waits."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class BackgroundHook:
         return self._hook.identifier
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
-        """Let the hook do its part; `answer` is given in the coordinator's thread."""
+        """Trigger the hook in the background; `answer` is called in the coordinator's thread."""
         self._put(
             _Call(
                 lambda: self._hook.trigger_checkpoint(checkpoint_id, timestamp), answer.complete, answer.fail
@@ -76,11 +76,11 @@ class BackgroundHook:
         )
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        """Hand the state on; `when_restored` tells when the hook has it."""
+        """Restore the hook in the background; `when_restored` tells when it is done."""
         self._bring_back(lambda: self._hook.restore_checkpoint(checkpoint_id, state))
 
     def reset(self) -> None:
-        """Hand it on; `when_restored` tells when the hook has heard it."""
+        """Reset the hook in the background; `when_restored` tells when it is done."""
         self._bring_back(self._hook.reset)
 
     @property
@@ -89,9 +89,9 @@ class BackgroundHook:
         return self._restore.is_over
 
     def when_restored(self, tell: Callable[[BaseException | None], None]) -> None:
-        """Tell when the last restore or reset is over, at once if it is, and what it failed with.
+        """Call `tell` with the error or `None` when the last restore or reset is over; at once if it is.
 
-        A restore that another one has overtaken fails with `HookOvertakenError`.
+        A restore that a newer one has overtaken fails with `HookOvertakenError`.
         """
         if self._restore.is_over:
             tell(self._restore.error)
@@ -99,7 +99,7 @@ class BackgroundHook:
             self._restore.told.append(tell)
 
     def close(self) -> None:
-        """Let the hook close, when its last call has come back."""
+        """Close the hook after its last call has returned."""
         self._put(_Call(self._hook.close, lambda _: None, _raise))
 
     def _bring_back(self, work: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
-#: How often a replay is made because a slot was not there: somebody may have compacted meanwhile.
+#: Number of replays when a slot is missing: another writer may have compacted meanwhile.
 REPLAY_TRIES: Final = 5
 
 
@@ -23,7 +23,7 @@ class DecisionLogReader:
         self._paths = paths
 
     def replay(self) -> LogView:
-        """What all records come to.
+        """The state of the job after all records.
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing.
@@ -42,9 +42,9 @@ class DecisionLogReader:
         raise CorruptSnapshotError(msg)
 
     def require_no_loss(self, found: LogView, known: LogView, known_attempt: int) -> None:
-        """See that a log still holds what is known of it.
+        """Check that a log still holds what is known of it.
 
-        A log that was deleted looks like that of a new job. To begin such a job again from nothing would
+        A log that was deleted looks like that of a new job. Such a job would begin again from nothing and
         write everything a second time.
 
         Raises:
@@ -87,7 +87,7 @@ class DecisionLogReader:
         return sorted(slot for slot in found if slot is not None)
 
     def _try_replay(self) -> LogView | int:
-        """The view, or the slot that was not there."""
+        """The view, or the slot that is missing."""
         slots = self._slots()
         if not slots:
             return LogView()
