@@ -19,6 +19,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -40,9 +41,8 @@ from penstock.actors.shared.archive import (
     save_to_cluster,
 )
 from penstock.actors.shared.cycle_collector import spare_long_lived_objects
-from penstock.actors.shared.fault_injection import JobMasterProcess
 from penstock.actors.shared.graph_shipping import unpack_job
-from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.messages import SubtaskReport
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
@@ -58,6 +58,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds for which an ended job still answers, so that nobody who waits is cut off.
 _FAREWELL = 5.0
+#: Seconds that a wait for the end takes longer so that the job's report is kept when it returns.
+_KEEPING: Final = 10.0
 #: Seconds between tries of a JobMaster that came back and can't read its storage; ten minutes together.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 
@@ -103,12 +105,19 @@ class JobLife:
         return self._reporter.report()
 
     async def wait_end(self, seconds: float) -> JobReport:
-        """Wait for the job to end, at most so long; its report then."""
-        try:
+        """Wait for the job to end, at most so long; its report then.
+
+        Of a job that has ended the report is kept, too, unless its storage does not answer: a program may end
+        after that, and its cluster with it.
+        """
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
-        except TimeoutError:
-            await self._look()
-        return self._reporter.report()
+        await self._look()
+        report = self._reporter.report()
+        if report.status.is_terminal:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _KEEPING)
+        return report
 
     async def cancel(self) -> None:
         """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
@@ -195,8 +204,7 @@ class JobLife:
         await self._prepare(chunks)
 
     async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
-        record = load_from_cluster(self._job_id)
-        earlier = None if record is None else JobReport.from_record(record)
+        earlier = load_from_cluster(self._job_id)
         if earlier is not None:
             self._reporter.carry_on(earlier)
         job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
@@ -240,8 +248,8 @@ class JobLife:
 
     async def _end_again(self) -> None:
         """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""
-        record = load_from_cluster(self._job_id)
-        if record is None or not JobReport.from_record(record).status.is_terminal:
+        last = load_from_cluster(self._job_id)
+        if last is None or not last.status.is_terminal:
             msg = (
                 "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is "
                 "not known. Look at what its sinks have written, then submit it again; with "
@@ -266,18 +274,18 @@ class JobLife:
             await self._look()
             if self._fleet is not None:
                 await self._fleet.leave()
-            await self._keep_record()
+            await self._keep_report()
         finally:
             self._ended.set()
             self._guarded.spawn(self._leave_later())
 
-    async def _keep_record(self) -> None:
-        record = self._reporter.report().to_record()
+    async def _keep_report(self) -> None:
+        report = self._reporter.report()
         try:
-            save_to_cluster(self._job_id, record)
+            save_to_cluster(report)
         finally:
             if self._reporter.has_storage:
-                keep = partial(keep_beside_checkpoints, self._storage, self._job_id, record)
+                keep = partial(keep_beside_checkpoints, self._storage, report)
                 await self._loop.run_in_executor(self._pool, keep)
 
     async def _leave_later(self) -> None:

@@ -48,7 +48,7 @@ class SubtaskWatch:
             await self.look()
             report = self._reporter.report()
             metrics.publish(report.statistics)
-            save_to_cluster(self._job_id, report.to_record())
+            save_to_cluster(report)
             try:
                 await asyncio.wait_for(self._ended.wait(), self._interval)
             except TimeoutError:

@@ -48,8 +48,8 @@ def test_killed_subtasks_cost_nothing(tmp_path: Path) -> None:
     assert hidden_files(tmp_path / "out") == []
     assert (result.statistics.restarts, result.statistics.attempt) == (3, 4)
     assert result.statistics.completed_checkpoints > completed
-    history = job.report().history
-    assert [any(f"pid {pid}" in step for step in history) for pid in killed] == [True] * 3
+    transitions = job.report().transitions
+    assert [any(f"pid {pid}" in step.cause for step in transitions) for pid in killed] == [True] * 3
 
 
 def test_a_kill_before_the_first_checkpoint_starts_from_the_beginning(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     assert result.statistics.completed_checkpoints >= 2
     report = job.report()
     assert report.failure is None, "it has recovered"
-    assert ["no luck with" in failure for failure in report.failures] == [True]
-    history = "\n".join(report.history)
+    assert ["no luck with" in str(failure.root) for failure in report.failures] == [True]
+    history = "\n".join(step.cause for step in report.transitions)
     assert "no luck with" in history
     assert "test_recovery.py" in history
 

@@ -24,7 +24,6 @@ ALLOWED = frozenset(
 #: Files that need more, each with its reason.
 ALSO_ALLOWED = {
     "runtime/graph/executor.py": {"importlib.metadata"},  # finds the installed executor
-    "runtime/lazy_names.py": {"importlib", "sys"},  # loads public names when they are asked for
     "runtime/misspelt_names.py": {"lazy_loader"},  # loads public names when they are asked for
     "runtime/operators/failure.py": {"traceback"},  # puts the user's traceback into the error
     "runtime/record/class_directory.py": {"importlib", "sys"},  # finds the user's class of a decoded value

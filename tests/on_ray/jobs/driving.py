@@ -10,6 +10,7 @@ import ray
 from ray.util import list_named_actors
 
 from penstock.actors import JobReport, RayJobHandle, kill_process
+from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.names import NAMESPACE, parse_subtask_name, subtask_prefix
 from penstock.runtime import JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -96,9 +97,10 @@ def failure_of(job: RayJobHandle) -> str:
     report = job.report()
     assert report.status is JobStatus.FAILED
     assert report.failure is not None
-    assert report.failure in str(caught.value)
+    message = failure_text(report.failure.root)
+    assert message in str(caught.value)
     assert_no_subtasks(job)
-    return report.failure
+    return message
 
 
 def assert_no_subtasks(job: RayJobHandle, patience: float = 5.0) -> None:
