@@ -1,7 +1,7 @@
 """`JobLife`: a job from its first attempt to its end, in the process of its JobMaster.
 
 Ray restarts that process whenever it dies. All that it must not forget is in the checkpoint storage: coming
-back means reading the log of decisions there, beginning a new attempt (which fences the old one) and taking
+back means reading the decision log there, beginning a new attempt (which fences the old one) and taking
 the living subtask actors over.
 
 Without checkpoints nothing is in storage: what the job had done is not known, nor which attempt its subtasks
