@@ -30,10 +30,8 @@ class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
     A barrier without `aligned_timeout` stays aligned until an unaligned copy of it arrives.
 
     Args:
-        channels: Number of channels.
         inputs: Blocks channels, and shows what waits in them.
         writer: Takes what is captured.
-        clock: Time.
         timers: Ends an alignment that takes too long, in the task's thread, between two pieces of work.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.

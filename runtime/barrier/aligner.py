@@ -36,9 +36,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
     """Aligns barriers over several channels; see the module's text.
 
     Args:
-        channels: Number of channels.
         inputs: Blocks and unblocks channels.
-        clock: Time.
         end_of_partition: What the end of a channel means to the running alignment.
     """
 

@@ -37,8 +37,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
     """Hands savepoint barriers to one handler and checkpoint barriers to another; see the module's text.
 
     Args:
-        channels: Number of channels.
-        clock: Time.
         savepoints: Handles savepoints; made for the same channels.
         checkpoints: Handles checkpoints; made for the same channels.
     """

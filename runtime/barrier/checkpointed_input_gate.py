@@ -31,12 +31,7 @@ from penstock.runtime.record.elements import (
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedInputGateStatistics:
-    """Counters of a subtask's input.
-
-    Attributes:
-        gate: The channels.
-        barriers: The barrier handler.
-    """
+    """Counters of a subtask's input."""
 
     gate: InputGateStatistics
     barriers: BarrierHandlerStatistics
@@ -46,7 +41,6 @@ class CheckpointedInputGate:
     """Polls a gate and deals with barriers; see the module's text.
 
     Args:
-        gate: The channels.
         handler: Decides when checkpoints begin; made for this gate (see `create_barrier_handler`).
     """
 
@@ -69,11 +63,6 @@ class CheckpointedInputGate:
 
         An unaligned checkpoint may begin here, so the listener may be called: whoever calls this must be at a
         point at which the task can take a snapshot.
-
-        Args:
-            channel: Its number.
-            first_sequence_number: Number of the first element.
-            elements: Encoded, in order.
 
         Raises:
             StreamCorruptError: There is no such channel, or the frame breaks the protocol.

@@ -167,8 +167,6 @@ def create_input_gate(
 
     Args:
         settings: How barriers are dealt with.
-        gate: The channels.
-        clock: Time.
         capture: For unaligned checkpoints.
         storage: Keeps what comes from blocked channels that have no credits.
 
@@ -204,7 +202,6 @@ def create_barrier_handler(
         mode: What checkpoints promise: `EXACTLY_ONCE` aligns, `AT_LEAST_ONCE` only counts.
         channels: Number of channels, over all inputs of the subtask.
         inputs: The subtask's input gate.
-        clock: Time.
         end_of_partition: What the end of a channel means to a waiting checkpoint.
 
     Raises:

@@ -116,7 +116,6 @@ class CheckpointBarrierHandler(ABC):
 
     Args:
         channels: Number of channels, over all inputs of the subtask.
-        clock: Time.
         end_of_partition: What the end of a channel means to a waiting checkpoint.
 
     Raises:

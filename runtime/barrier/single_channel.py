@@ -19,7 +19,6 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
     The end of the channel never has anything to do with a checkpoint here: none is ever pending.
 
     Args:
-        clock: Time.
         ignores_old: Whether ids that are not newer than the newest one seen do nothing.
         end_of_partition: Kept for symmetry with handlers of several channels; both policies do the same.
     """

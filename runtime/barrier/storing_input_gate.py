@@ -40,7 +40,6 @@ class StoredChannels:
     """Which channels are blocked, while all of them are read.
 
     Attributes:
-        blocked: The blocked channels.
         was_released: Whether a channel was unblocked since this was reset: an alignment has ended.
     """
 
@@ -62,7 +61,6 @@ class StoringInputGate(CheckpointedInputGate):
     """Reads blocked channels on and stores what comes from them; see the module's text.
 
     Args:
-        gate: The channels.
         handler: Aligns barriers; made for `channels`.
         channels: Which channels are blocked.
         storage: Keeps what comes from them.

@@ -37,8 +37,6 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
     triggers.
 
     Args:
-        channels: Number of channels.
-        clock: Time.
         end_of_partition: What the end of a channel means to pending checkpoints.
     """
 

@@ -107,7 +107,6 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
     """Aligned: the checkpoint begins when every channel has consumed its barrier, or turns unaligned.
 
     Args:
-        checkpoint: The checkpoint.
         inputs: Blocks channels.
         timer: Turns it unaligned when it runs out; `None` when only a sender can.
     """

@@ -63,11 +63,9 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     It decides which checkpoint an event belongs to; its state decides what the event leads to.
 
     Args:
-        channels: Number of channels.
         inputs: Blocks channels, and shows what waits in them.
         writer: Takes what is captured. The handler starts and finishes the input part of a checkpoint; the
             task aborts what it is told to abort.
-        clock: Time.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.
     """

@@ -28,7 +28,6 @@ class StoredElement:
 
     Attributes:
         channel: Where it came from.
-        element: What it is.
         size: Bytes that it counts for, unless the storage counts pages.
     """
 

@@ -40,7 +40,6 @@ class ChannelStateWriter(Protocol):
         """These arrived in front of a channel's barrier, and were not consumed before the snapshot.
 
         Args:
-            checkpoint_id: The checkpoint.
             channel: Number of the input channel.
             elements: What arrived, in order.
         """
@@ -51,13 +50,7 @@ class ChannelStateWriter(Protocol):
         ...
 
     def add_output(self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
-        """The barrier has overtaken these encoded elements, which wait to be sent.
-
-        Args:
-            checkpoint_id: The checkpoint.
-            channel: The outgoing channel.
-            elements: Encoded, in order.
-        """
+        """The barrier has overtaken these encoded elements, which wait to be sent."""
         ...
 
     def finish_output(self, checkpoint_id: int) -> None:

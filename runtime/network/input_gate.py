@@ -91,7 +91,6 @@ class InputGate:
 
         Args:
             specs: The channels, by their numbers.
-            clock: Time.
             gap_timeout: Seconds that a missing frame is waited for.
         """
         return cls((InputChannel(spec.index, clock, str(spec.sender)) for spec in specs), gap_timeout)
@@ -135,11 +134,6 @@ class InputGate:
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
         """Take a frame that arrived on a channel; calls the watcher, if there is one.
-
-        Args:
-            channel: Its number.
-            first_sequence_number: Number of the first element.
-            elements: Encoded, in order.
 
         Raises:
             StreamCorruptError: There is no such channel, or the frame breaks the protocol.

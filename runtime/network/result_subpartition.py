@@ -72,7 +72,6 @@ class ResultSubpartition:
     """Outgoing side of one channel; driven by the task thread alone.
 
     Args:
-        codec: Encodes batches.
         send: Hands a frame over; must not block.
         credits: How many buffers may be outstanding.
         budget: When an open buffer is full.

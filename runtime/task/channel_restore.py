@@ -52,8 +52,6 @@ def restore_channels(
         subtask: Whose channels.
         storage: Where the files are.
         codec: Decodes buffers, to deal their records out.
-        network: The subtask's input.
-        outputs: Its outputs.
 
     Raises:
         CorruptSnapshotError: A file is damaged, or names a channel that is not there.

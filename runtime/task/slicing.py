@@ -83,9 +83,6 @@ class SliceSizer:
 class BatchRemainder:
     """A batch that is worked off slice by slice; what is left can be seen at every slice boundary.
 
-    Args:
-        batch: The whole batch.
-
     Example:
         >>> remainder = BatchRemainder(RowBatch([1, 2, 3]))
         >>> remainder.take(2).rows, remainder.is_empty

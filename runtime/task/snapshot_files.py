@@ -84,9 +84,7 @@ class SnapshotFiles:
     """Makes the places for the files of one subtask.
 
     Args:
-        paths: Of the job.
         subtask: Whose files.
-        attempt: Its attempt.
         storage: The job's checkpoint storage.
         open_location: Opens other places.
     """

@@ -73,7 +73,6 @@ class Subtask:
         parts: Operators, input and outputs, opened and restored (see `build_subtask`).
         gateway: What the subtask tells the world.
         runner: Runs asynchronous halves of checkpoints.
-        clock: Time.
     """
 
     def __init__(

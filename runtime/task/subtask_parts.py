@@ -35,7 +35,6 @@ class SubtaskParts:
     Attributes:
         descriptor: What was deployed.
         chain: The operators behind the source or the channels.
-        outputs: The result partitions.
         source: The source at the head of the chain, if there is one.
         network: The input channels, if there are any.
         backends: Keyed state by operator id.

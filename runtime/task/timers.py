@@ -24,9 +24,6 @@ class _Timer:
 class TaskTimers:
     """A `TimerService` that whoever steps the subtask drives: it fires nothing by itself.
 
-    Args:
-        clock: Time.
-
     Example:
         >>> from penstock.runtime.testing.manual_time import ManualClock
         >>> clock = ManualClock()

@@ -39,7 +39,6 @@ class WorkInProgress:
     Args:
         chain: Processes batches.
         outputs: Work stops while one of them has no credit.
-        clock: Time.
         duration: Intended seconds of a slice.
         whole_batches: `settle` works off the whole batch: a source can't give the rest of one back.
     """

@@ -160,7 +160,6 @@ class AsyncChannelStateWriter:
         """Be told, once, when the in-flight data of a checkpoint is durable; may be told at once.
 
         Args:
-            checkpoint_id: The checkpoint.
             on_state: Told where the data is; `None` when nothing was in flight.
             on_error: Told that it could not be written, or that the checkpoint is not there (any more).
         """

@@ -71,7 +71,6 @@ class SubtaskSnapshotTask:
     """The asynchronous half of one snapshot of one subtask.
 
     Args:
-        checkpoint_id: The checkpoint.
         operators: What the synchronous half left, by operator id.
         backends: Keyed state by operator id, told in `apply` what was written.
         files: Makes the place for the files of one operator.

@@ -104,7 +104,6 @@ class SubtaskCheckpointCoordinator:
         """Take a checkpoint; whether it was taken (not old, not aborted).
 
         Args:
-            barrier: As it goes out.
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
             alignment_duration: Seconds from the first barrier to the last.
             is_input_empty: No barrier handler finishes the input part: nothing is in flight there.
@@ -162,7 +161,6 @@ class SubtaskCheckpointCoordinator:
         """A checkpoint is complete: operators commit, and its files may be named again.
 
         Args:
-            checkpoint_id: Which.
             is_running: Whether the task runs; if not, its operators are not told.
 
         Raises:
@@ -176,7 +174,6 @@ class SubtaskCheckpointCoordinator:
         """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
 
         Args:
-            checkpoint_id: Which.
             is_running: Whether the task runs; if not, nothing of it can come any more.
 
         Raises:
