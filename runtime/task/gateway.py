@@ -1,4 +1,4 @@
-"""The ports of a subtask: what it tells the network and the JobMaster."""
+"""The port of a subtask to the network and the JobMaster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 
 class SubtaskGateway(Protocol):
-    """What a subtask says to the world. No call blocks; every call is made by the task thread."""
+    """What a subtask sends. No call blocks; every call is made by the task thread."""
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
         """Deliver a frame; `Subtask.frame_consumed` is called when the receiver has consumed it."""
