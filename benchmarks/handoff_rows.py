@@ -1,4 +1,4 @@
-"""The rows of the hand-over's benchmark, and what makes, pushes and counts them in other processes."""
+"""The rows of the transfer's benchmark, and what makes, pushes and counts them in other processes."""
 
 from __future__ import annotations
 

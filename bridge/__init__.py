@@ -1,4 +1,4 @@
-"""Spark DataFrames in and out of job graphs: the only part that knows Spark.
+"""Spark DataFrames and Ray Data in and out of job graphs: the only part that knows Spark.
 
     from penstock import bridge
 
@@ -6,64 +6,23 @@
         stream = bridge.from_spark(env, spark.read.parquet("orders"))
         counts = bridge.to_spark(stream.map(...), spark)
 
-PySpark is imported when it is needed, so this module can be imported without it. Every name is loaded when it
-is first asked for: depots and Spark's Python workers need none of them.
+Each folder serves one purpose; its `__init__.py` says what it may import. Words that all of them use:
+
+* transfer: the way of a DataFrame's rows, or of a streaming query's micro-batches, to the readers of a job.
+* receive buffer: an actor that holds the rows of one reader until a checkpoint covers them.
+* frame: some Arrow batches of one Spark partition, the unit of a transfer.
+* epoch: what Spark commits at once, as in its sinks: one micro-batch, or a whole DataFrame.
+* rendezvous: the actor at which a job's receive buffers register, so that the program with the session serves
+  them.
+* partition assignment: which receive buffer takes a partition; decided when its Spark task begins.
+* block: an Arrow IPC stream of a job's results in Ray's object store.
+
+PySpark is imported when it is needed, so this package can be imported without it. `__init__.pyi` lists the
+public names. Each is loaded when it is first asked for: receive buffers and Spark's Python workers need none.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from penstock.runtime.misspelt_names import public_names
 
-from penstock.runtime.lazy_names import lazy_names
-
-if TYPE_CHECKING:
-    from penstock.bridge.dataframes_in.from_spark import from_spark as from_spark
-    from penstock.bridge.dataframes_in.transfer_status import hand_over_statistics as hand_over_statistics
-    from penstock.bridge.dataframes_in.transfer_status import wait_for_hand_over as wait_for_hand_over
-    from penstock.bridge.ray_data.datasets import from_ray_dataset as from_ray_dataset
-    from penstock.bridge.ray_data.datasets import to_ray_dataset as to_ray_dataset
-    from penstock.bridge.receive_buffer.messages import DepotStatistics as DepotStatistics
-    from penstock.bridge.results_out.spark_results import SparkResults as SparkResults
-    from penstock.bridge.results_out.to_spark import to_spark as to_spark
-    from penstock.bridge.session.session import spark_session as spark_session
-    from penstock.bridge.state.state_frames import read_state as read_state
-    from penstock.bridge.state.state_frames import write_state as write_state
-    from penstock.bridge.streaming.from_structured_streaming import (
-        from_structured_streaming as from_structured_streaming,
-    )
-    from penstock.bridge.tables.spark_table import SparkTable as SparkTable
-
-#: Where each public name is; the imports above say the same to type checkers.
-_HOME: Final = {
-    "DepotStatistics": "receive_buffer.messages",
-    "SparkResults": "results_out.spark_results",
-    "SparkTable": "tables.spark_table",
-    "from_ray_dataset": "ray_data.datasets",
-    "from_spark": "dataframes_in.from_spark",
-    "from_structured_streaming": "streaming.from_structured_streaming",
-    "hand_over_statistics": "dataframes_in.transfer_status",
-    "read_state": "state.state_frames",
-    "spark_session": "session.session",
-    "to_ray_dataset": "ray_data.datasets",
-    "to_spark": "results_out.to_spark",
-    "wait_for_hand_over": "dataframes_in.transfer_status",
-    "write_state": "state.state_frames",
-}
-
-__all__ = [
-    "DepotStatistics",
-    "SparkResults",
-    "SparkTable",
-    "from_ray_dataset",
-    "from_spark",
-    "from_structured_streaming",
-    "hand_over_statistics",
-    "read_state",
-    "spark_session",
-    "to_ray_dataset",
-    "to_spark",
-    "wait_for_hand_over",
-    "write_state",
-]
-
-__getattr__, __dir__ = lazy_names(__name__, _HOME)
+__getattr__, __dir__, __all__ = public_names(__name__, __file__)

@@ -16,7 +16,6 @@ import ray
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.script_modules import ship_script_modules
-from penstock.actors.client.urls import absolute_url
 from penstock.actors.master.job_master import JobMaster
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
@@ -24,6 +23,7 @@ from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.io.storage import absolute_location
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def with_storage(config: JobConfig) -> JobConfig:
     if checkpointing is None:
         return config
     url = checkpointing.storage or str(Path.home() / ".penstock" / "checkpoints")
-    return replace(config, checkpointing=replace(checkpointing, storage=absolute_url(url)))
+    return replace(config, checkpointing=replace(checkpointing, storage=absolute_location(url)))
 
 
 def with_restore(config: JobConfig) -> JobConfig:
@@ -94,12 +94,12 @@ def with_restore(config: JobConfig) -> JobConfig:
     A program that says nothing itself starts from what `penstock restore` has put into its environment.
     """
     if config.restore_from is not None:
-        return replace(config, restore_from=absolute_url(config.restore_from))
+        return replace(config, restore_from=absolute_location(config.restore_from))
     given = os.environ.get(RESTORE_FROM)
     if not given:
         return config
     allow = os.environ.get(ALLOW_NON_RESTORED_STATE) == "1"
-    return replace(config, restore_from=absolute_url(given), allow_non_restored_state=allow)
+    return replace(config, restore_from=absolute_location(given), allow_non_restored_state=allow)
 
 
 def make_job_id(name: str) -> str:

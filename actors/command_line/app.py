@@ -12,25 +12,25 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import ray
 import typer
 
-from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.jobs import known_jobs
 from penstock.actors.client.logs import LogReader
 from penstock.actors.command_line.common import (
     AddressOption,
     JobArgument,
     JsonOption,
+    StorageOption,
     console,
     find,
+    join,
     print_json,
 )
 from penstock.actors.command_line.snapshots import register
 from penstock.actors.command_line.views import jobs_table, status_view
-from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.errors import PenstockError
 
 #: The group of entry points of further commands; each names a function without arguments.
@@ -50,12 +50,16 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """All jobs that the cluster has seen, oldest first."""
-    join_existing(address)
-    known = known_jobs()
+def list_jobs(
+    address: AddressOption = None, storage: StorageOption = None, as_json: JsonOption = False
+) -> None:
+    """All jobs that the cluster has seen, oldest first; with --storage also those that have ended there."""
+    alone = join(address, storage)
+    if alone is not None:
+        print(f"penstock: {alone}. These are the ended jobs in {storage}", file=sys.stderr)
+    known = known_jobs(storage)
     if as_json:
-        print_json([{**each.report.to_record(), "state": each.state} for each in known])
+        print_json([{**each.report.to_dict(), "state": each.state} for each in known])
     elif known:
         console().print(jobs_table(known))
     else:
@@ -63,11 +67,16 @@ def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> Non
 
 
 @app.command()
-def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+def status(
+    job: JobArgument,
+    address: AddressOption = None,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """What is known of a job: its state and how it came to it, its operators, its checkpoints."""
-    report = find(job, address).report()
+    report = find(job, address, storage).report()
     if as_json:
-        print_json(_with_processes(report))
+        print_json(report.to_dict())
         return
     shown = console()
     for part in status_view(report):
@@ -169,17 +178,6 @@ def _print_lines(reader: LogReader, tail: int | None = None) -> None:
     if reader.silent_nodes:
         nodes = ", ".join(reader.silent_nodes)
         print(f"penstock: node(s) {nodes} did not answer; their lines are missing", file=sys.stderr)
-
-
-def _with_processes(report: JobReport) -> dict[str, Any]:
-    record = report.to_record()
-    record["processes"] = [
-        {"vertex": p.subtask.vertex, "subtask": p.subtask.index, "pid": p.pid, "node_id": p.node_id}
-        for p in report.processes
-    ]
-    if (master := report.master) is not None:
-        record["master"] = {"pid": master.pid, "node_id": master.node_id}
-    return record
 
 
 def _first_line(error: BaseException) -> str:

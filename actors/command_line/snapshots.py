@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from penstock.actors.client.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FROM
-from penstock.actors.client.urls import absolute_url
 from penstock.actors.command_line.common import (
     AddressOption,
     JobArgument,
     JsonOption,
+    StorageOption,
     TimeoutOption,
     console,
     find,
@@ -24,7 +24,7 @@ from penstock.actors.command_line.common import (
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.storage import open_location
+from penstock.runtime.io.storage import absolute_location, open_location
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state_processor.inspection import inspect_snapshot
@@ -73,9 +73,14 @@ def stop(
     print(find(job, address).stop(target, drain=drain, timeout=timeout))
 
 
-def checkpoints(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
+def checkpoints(
+    job: JobArgument,
+    address: AddressOption = None,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """The last checkpoints and savepoints: sizes, durations, and how long each subtask aligned."""
-    details = find(job, address).checkpoints()
+    details = find(job, address, storage).checkpoints()
     if as_json:
         print_json([each.to_dict() for each in details])
     elif details:
@@ -115,7 +120,7 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """What a checkpoint or savepoint contains, and how long its subtasks took for it. Runs no job."""
-    opened = open_snapshot(absolute_url(snapshot), open_location)
+    opened = open_snapshot(absolute_location(snapshot), open_location)
     codec = ValueCodec(allow_pickle=allow_pickle)
     summary = inspect_snapshot(opened.checkpoint, lambda handle: read_state(opened.storage, handle), codec)
     if as_json:
@@ -140,7 +145,7 @@ def restore(
 
     In `ray job submit` it stands in front of the program: `-- penstock restore SNAPSHOT python job.py`.
     """
-    url = absolute_url(snapshot)
+    url = absolute_location(snapshot)
     open_snapshot(url, open_location)
     environment = {**os.environ, RESTORE_FROM: url}
     environment[ALLOW_NON_RESTORED_STATE] = "1" if allow_non_restored_state else "0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from rich.console import RenderableType
@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.actors.client.jobs import KnownJob
-from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.failure_text import failure_text
+from penstock.actors.shared.job_report import HistoryEntry, JobReport, Takeover
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -55,17 +57,43 @@ def status_view(report: JobReport) -> Iterator[RenderableType]:
     yield _head(report)
     for warning in report.warnings:
         yield Text(f"warning: {warning}", style="yellow")
-    cause = report.failure or (report.failures[-1] if report.failures else None)
-    if cause is not None:
+    failure = report.failure or (report.failures[-1] if report.failures else None)
+    if failure is not None:
         what = "failed because of" if report.status.value == "failed" else "last failure"
         yield Text(f"\n{what}", style="bold")
-        yield _indented(Text(cause, style="red"))
+        yield _indented(Text(failure_text(failure.root), style="red"))
     yield Text("\nhistory (UTC)", style="bold")
-    yield _indented(Text("\n".join(report.history) or "none yet"))
+    yield _indented(Text("\n".join(map(_history_line, report.history)) or "none yet"))
+    if report.rescales:
+        yield Text("\nrescales (UTC)", style="bold")
+        yield _indented(Text("\n".join(map(_rescale_line, report.rescales))))
     yield Text("\noperators (counters of this attempt)", style="bold")
     yield _indented(operators_table(report))
     yield Text("\ncheckpoints", style="bold")
     yield _indented(_checkpoints(report))
+
+
+def _history_line(entry: HistoryEntry) -> str:
+    """One thing that happened to a job."""
+    if isinstance(entry, Takeover):
+        return f"{_time_of_day(entry.at)} the JobMaster died, another process took over"
+    cause = f": {entry.cause}" if entry.cause else ""
+    return f"{_time_of_day(entry.at)} {entry.source.value} -> {entry.target.value}{cause}"
+
+
+def _rescale_line(rescale: RescaleRecord) -> str:
+    """One change of the parallelism, and what became of it."""
+    changes = ", ".join(f"{each} {rescale.before[each]} -> {n}" for each, n in rescale.after.items())
+    line = f"{_time_of_day(rescale.requested_at)} {changes}"
+    if rescale.failure:
+        return f"{line}: not done, {rescale.failure}"
+    if rescale.ended_at is None:
+        return f"{line}: under way"
+    return f"{line}: deployed anew after {_duration(rescale.ended_at - rescale.requested_at)}"
+
+
+def _time_of_day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
 def operators_table(report: JobReport) -> Table:

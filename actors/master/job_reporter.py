@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from penstock.actors.master.failure_text import failure_text
-from penstock.actors.master.subtask_fleet import SubtaskFleet
-from penstock.actors.shared.fault_injection import JobMasterProcess, SubtaskProcess
-from penstock.actors.shared.job_report import JobReport, OperatorInfo, operators_of
+from penstock.actors.shared.failure_text import bounded
+from penstock.actors.shared.job_report import (
+    HistoryEntry,
+    JobMasterProcess,
+    JobReport,
+    SubtaskInfo,
+    SubtaskProcess,
+    Takeover,
+)
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.describe import describe
-from penstock.runtime.graph.graph_info import graph_info
+from penstock.runtime.execution.fleet import Fleet
+from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
-from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -38,8 +45,11 @@ _CHECKPOINTS_SHOWN = 20
 #: Failures whose causes a report tells.
 _FAILURES_SHOWN = 16
 
-#: Lines of history of earlier JobMasters that are kept.
+#: Entries of the history of earlier JobMasters that are kept.
 _EARLIER_HISTORY = 100
+
+#: Rescales that a report tells.
+_RESCALES_SHOWN = 32
 
 #: Warnings that a report tells, the newest.
 _WARNINGS_KEPT = 16
@@ -78,19 +88,19 @@ class JobReporter:
         self._process = process
         self._name = name
         self._submitted_at = submitted_at
-        self._graph = ""
+        self._graph = GraphInfo()
         self._described: JobGraph | None = None
-        self._operators_of_job: tuple[OperatorInfo, ...] = ()
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
-        self._fleet: SubtaskFleet | None = None
+        self._fleet: Fleet | None = None
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
         self._counted_attempt = 0
-        self._begin_failure: str | None = None
+        self._begin_failure: FailureRecord | None = None
         self._warnings: dict[str, None] = {}
         self._ended_at: float | None = None
-        self._cause_of_end: str | None = None
+        self._cause_of_end = ""
         self._earlier: JobReport | None = None
+        self._taken_over_at = 0.0
 
     @property
     def has_storage(self) -> bool:
@@ -106,8 +116,7 @@ class JobReporter:
 
     def _describe_graph(self, job: JobGraph) -> None:
         self._described = job
-        self._graph = describe(graph_info(job))
-        self._operators_of_job = operators_of(job)
+        self._graph = graph_info(job)
 
     def carry_on(self, earlier: JobReport) -> None:
         """Another process was the JobMaster before: this is the last that it is known to have said.
@@ -115,21 +124,24 @@ class JobReporter:
         When that was the end of the job there is nothing to add to it.
         """
         self._earlier = earlier
+        self._taken_over_at = time.time()
         for warning in earlier.warnings:
             self._warn(warning)
 
-    def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
+    def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:
         """The job has been taken up."""
         self._scheduler = scheduler
         self._fleet = fleet
 
     def failed_to_begin(self, error: Exception) -> None:
         """The job could not be taken up."""
-        self._begin_failure = f"{type(error).__name__}: {error}"
+        cause = FailureCause(f"{type(error).__name__}: {error}", recoverable=False)
+        self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
     def ended(self, cause: str) -> None:
         """The job has reached its last state; the cause matters when it has failed."""
         self._cause_of_end = cause
+        self._ended_at = self._ended_at or time.time()
 
     def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
         """A subtask has told its counters; those of an older attempt say nothing about this one."""
@@ -160,13 +172,13 @@ class JobReporter:
             self._statistics(status),
             self._graph,
             failure,
-            self._history(() if seen is None else seen.transitions),
-            self._storage,
-            self._processes(),
+            history=self._history(seen),
+            failures=self._failures(seen),
+            rescales=self._rescales(seen),
+            subtasks=self._subtasks(seen),
+            storage=self._storage,
             master=self._process,
             warnings=tuple(self._warnings),
-            failures=self._failures(seen),
-            operators=self._operators_of_job,
             checkpoints=None if seen is None else seen.checkpoints,
             checkpoint_history=self._checkpoints(seen),
             savepoint=self._savepoint(seen),
@@ -183,20 +195,35 @@ class JobReporter:
             self._warn(seen.warning)
         return seen
 
-    def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, str | None]:
+    def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, FailureRecord | None]:
         """Where the job is, and because of which failure."""
         if self._begin_failure is not None:
             return JobStatus.FAILED, self._begin_failure
         status = JobStatus.CREATED if seen is None else _STATUS[seen.state]
         if seen is None or status not in _TROUBLED:
             return status, None
-        # Without a failure of its own it failed in the life of an earlier JobMaster.
-        return status, failure_text(seen.failures[-1].root) if seen.failures else self._cause_of_end
+        if seen.failures:
+            return status, bounded(seen.failures[-1])
+        # It failed in the life of an earlier JobMaster.
+        at = self._ended_at or time.time()
+        return status, bounded(FailureRecord(seen.attempt, at, FailureCause(self._cause_of_end)))
 
-    def _failures(self, seen: SchedulerStatistics | None) -> tuple[str, ...]:
+    def _failures(self, seen: SchedulerStatistics | None) -> tuple[FailureRecord, ...]:
         earlier = () if self._earlier is None else self._earlier.failures
-        own = () if seen is None else tuple(failure_text(each.root) for each in seen.failures)
+        own = () if seen is None else tuple(map(bounded, seen.failures))
         return (*earlier, *own)[-_FAILURES_SHOWN:]
+
+    def _rescales(self, seen: SchedulerStatistics | None) -> tuple[RescaleRecord, ...]:
+        earlier = () if self._earlier is None else self._earlier.rescales
+        own = () if seen is None else seen.rescales
+        return (*map(self._settled, earlier), *own)[-_RESCALES_SHOWN:]
+
+    def _settled(self, rescale: RescaleRecord) -> RescaleRecord:
+        """A rescale of an earlier JobMaster; no answer to one that was under way will come."""
+        if rescale.ended_at is not None:
+            return rescale
+        died = "the JobMaster died meanwhile; the job goes on at the parallelism that its log holds"
+        return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
         """The last checkpoints; the scheduler goes on with those of earlier JobMasters."""
@@ -216,19 +243,16 @@ class JobReporter:
             status=restarting,
             duration=max(0.0, time.time() - self._submitted_at),
             statistics=replace(earlier.statistics, status=restarting),
-            processes=(),
+            subtasks=tuple(replace(subtask, process=None) for subtask in earlier.subtasks),
             master=self._process,
         )
 
-    def _history(self, transitions: tuple[Transition, ...]) -> tuple[str, ...]:
-        own = tuple(map(_describe_transition, transitions))
+    def _history(self, seen: SchedulerStatistics | None) -> tuple[HistoryEntry, ...]:
+        own = () if seen is None else seen.transitions
         if self._earlier is None:
             return own
-        return (
-            *self._earlier.history[-_EARLIER_HISTORY:],
-            "the JobMaster died, another process took over",
-            *own,
-        )
+        earlier = self._earlier.history[-_EARLIER_HISTORY:]
+        return (*earlier, Takeover(self._taken_over_at, self._process), *own)
 
     def _warn(self, warning: str) -> None:
         if warning not in self._warnings:
@@ -237,13 +261,29 @@ class JobReporter:
                 del self._warnings[next(iter(self._warnings))]
             logger.warning("job %s: %s", self._job_id, warning)
 
-    def _processes(self) -> tuple[SubtaskProcess, ...]:
-        if self._fleet is None:
+    def _subtasks(self, seen: SchedulerStatistics | None) -> tuple[SubtaskInfo, ...]:
+        scheduler = self._scheduler
+        if scheduler is None or seen is None:
             return ()
+        processes, counters = self._processes(), self._counters_of_attempt()
         return tuple(
-            SubtaskProcess(subtask, member.pid, member.node_id)
-            for subtask, member in sorted(self._fleet.members.items())
+            SubtaskInfo(
+                subtask,
+                scheduler.attempt_of(subtask),
+                status,
+                processes.get(subtask),
+                counters.get(subtask),
+            )
+            for subtask, status in sorted(seen.subtasks.items())
         )
+
+    def _processes(self) -> dict[SubtaskId, SubtaskProcess]:
+        if self._fleet is None:
+            return {}
+        return {
+            subtask: SubtaskProcess(subtask, member.place.pid, member.place.node_id)
+            for subtask, member in self._fleet.members.items()
+        }
 
     def _statistics(self, status: JobStatus) -> JobStatistics:
         earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
@@ -265,12 +305,15 @@ class JobReporter:
 
     def _operators(self) -> dict[str, OperatorStatistics]:
         summed: dict[str, OperatorStatistics] = {}
-        if self._scheduler is None or self._counted_attempt != self._scheduler.attempt:
-            return summed
-        for statistics in self._counters.values():
+        for statistics in self._counters_of_attempt().values():
             for operator, counters in statistics.operators.items():
                 summed[operator] = _sum(summed.get(operator, OperatorStatistics()), counters)
         return summed
+
+    def _counters_of_attempt(self) -> Mapping[SubtaskId, SubtaskStatistics]:
+        if self._scheduler is None or self._counted_attempt != self._scheduler.attempt:
+            return {}
+        return self._counters
 
 
 def _known_id(checkpoints: CoordinatorStatistics | None) -> int | None:
@@ -290,9 +333,3 @@ def _sum(a: OperatorStatistics, b: OperatorStatistics) -> OperatorStatistics:
         a.dead_letters + b.dead_letters,
         extra,
     )
-
-
-def _describe_transition(step: Transition) -> str:
-    at = datetime.fromtimestamp(step.at, UTC).strftime("%H:%M:%S.%f")[:-3]
-    cause = f": {step.cause}" if step.cause else ""
-    return f"{at} {step.source.value} -> {step.target.value}{cause}"

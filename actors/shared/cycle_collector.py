@@ -17,8 +17,12 @@ def spare_long_lived_objects() -> None:
     several collections, and now and then a walk over every module and all state (measured: half of the time
     of a chain of cheap operators; a third of what a checkpoint of 5,000 subtasks costs their JobMaster). What
     exists now is not looked at again; cycles made later are still found.
+
+    Called again for another attempt, it collects what the attempt before has left. A new process has nothing
+    to collect, and walking its 80,000 objects takes 65 ms of its start.
     """
-    gc.unfreeze()
-    gc.collect()
+    if gc.get_freeze_count():
+        gc.unfreeze()
+        gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
@@ -64,7 +65,7 @@ def answer_of_report(report: JobReport) -> SavepointAnswer:
     if report.savepoint is not None:
         why += f"; the savepoint {report.savepoint} is complete, but sinks may not have committed all of it"
     if report.failure is not None:
-        why += f"; {report.failure}"
+        why += f"; {failure_text(report.failure.root)}"
     return SavepointRefused(why)
 
 

@@ -1,7 +1,7 @@
 """Which Spark SQL types travel, and as what Arrow types.
 
 The types are those that Spark itself makes of its columns when it hands them to Python workers. What it can't
-hand over is refused when the graph is built, by the name of the column, and does not fail in the middle of a
+transfer is refused when the graph is built, by the name of the column, and does not fail in the middle of a
 job.
 """
 
@@ -49,7 +49,7 @@ def arrow_schema(schema: StructType, time_zone: str) -> pa.Schema:
         UnsupportedTypeError: A column can't travel; the message names it and says what to do.
     """
     if not len(schema):
-        msg = "the DataFrame has no columns, so there is nothing to hand over"
+        msg = "the DataFrame has no columns, so there is nothing to transfer"
         raise UnsupportedTypeError(msg)
     _refuse_doubles(schema, "the DataFrame")
     return pa.schema([_field(field, field.name, time_zone) for field in schema])

@@ -1,7 +1,7 @@
-"""Reading the share of a reader: one depot, from a position on.
+"""Reads one receive buffer from a position on.
 
-The depot is asked again as long as Ray can't reach it (`repeated_call.py`): it holds every frame until a
-checkpoint covers it, so what was asked before can be asked again. Only its death loses rows.
+A read is repeated as long as Ray can't reach the receive buffer: it holds every frame until a checkpoint
+covers it, so every question may be asked again. Only its death loses rows.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ import ray
 
 from penstock.actors.shared.answers import NoAnswerError
 from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
-from penstock.bridge.receive_buffer.failure_texts import DIED, UNREACHABLE
+from penstock.bridge.receive_buffer.errors import DIED, UNREACHABLE
 from penstock.bridge.receive_buffer.messages import Chunk, ReadFrame
 from penstock.runtime.errors import LostInputError
 
-#: Bytes that one read of a depot asks for.
+#: Bytes that one read of a receive buffer asks for.
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
-#: Seconds that a read waits in the depot for frames.
+#: Seconds that a read waits in the receive buffer for frames.
 _READ_PATIENCE: Final = 2.0
-#: Seconds for the depots to start.
+#: Seconds for the receive buffers to start.
 _START: Final = 120.0
-#: Seconds for Ray to reach a depot again.
+#: Seconds for Ray to reach a receive buffer again.
 _AWAY: Final = 60.0
 _WHO: Final = "the process that holds the rows between Spark and the job"
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """The partitions of one depot, and how far they were read.
+class BufferSplit:
+    """The split of a reader: one receive buffer, and how far it was read.
 
     Attributes:
-        index: Which depot.
-        of: How many depots there are.
-        depot: Stamp of the depot that the position is in; empty when nothing was read.
-        frame: How many frames were read to their end.
-        row: Rows that were read of the next one.
-        rows: Rows read of each partition so far.
-        epoch: The newest micro-batch that was read to its end; -1 for none.
-        is_whole: Nothing was read behind the end of that.
+        index: Index of the receive buffer.
+        of: Number of receive buffers.
+        buffer: Incarnation that the position belongs to; empty when nothing was read.
+        frame: Frames that were read completely.
+        row: Rows read of the next frame.
+        rows: Rows read so far, by partition.
+        epoch: The newest micro-batch that was read completely; -1 for none.
+        is_whole: Nothing was read after the end of that micro-batch.
     """
 
     index: int
     of: int
-    depot: str = ""
+    buffer: str = ""
     frame: int = 0
     row: int = 0
     rows: Mapping[int, int] = field(default_factory=dict)
@@ -56,52 +56,52 @@ class Share:
     is_whole: bool = True
 
 
-class ShareReader:
-    """Reads one depot, asking for the next frames while those at hand are worked off.
+class BufferReader:
+    """Reads one receive buffer; requests the next frames while earlier ones are processed.
 
     Args:
-        depot: The handle of the depot.
-        share: How far it was read.
+        buffer: Handle of the receive buffer.
+        split: How far it was read.
         staged: Rows come in micro-batches.
 
     Attributes:
         position: How far it is read now.
     """
 
-    def __init__(self, depot: Any, share: Share, *, staged: bool) -> None:
-        self.position = share
-        self._rows = dict(share.rows)
-        self._depot = depot
-        epoch = share.epoch if share.is_whole else None
-        self._hello = RepeatedCall[str](lambda: depot.hello.remote(share.depot, epoch), _WHO)
-        self._asked = share.frame
+    def __init__(self, buffer: Any, split: BufferSplit, *, staged: bool) -> None:
+        self.position = split
+        self._rows = dict(split.rows)
+        self._buffer = buffer
+        epoch = split.epoch if split.is_whole else None
+        self._attached = RepeatedCall[str](lambda: buffer.attach.remote(split.buffer, epoch), _WHO)
+        self._asked = split.frame
         self._frames: deque[ReadFrame] = deque()
         self._batches: deque[pa.RecordBatch] = deque()
         self._partition = -1
-        self._skip = share.row
+        self._skip = split.row
         self._last = False
         self._staged = staged
-        #: The epoch that the depot was told last.
-        self._told = share.epoch
-        self._telling: RepeatedCall[None] | None = None
-        #: The newest epoch whose end the depot has shown.
-        self._known = share.epoch
-        #: The epoch that ends behind the frame that is being read.
+        #: The epoch that was reported last.
+        self._reported = split.epoch
+        self._report: RepeatedCall[None] | None = None
+        #: The newest epoch whose end the receive buffer has shown.
+        self._known = split.epoch
+        #: The epoch that ends after the frame that is being read.
         self._ends: int | None = None
 
     @property
     def is_finished(self) -> bool:
-        """Everything has been read."""
+        """Whether everything has been read."""
         return self._last and not self._frames and not self._batches
 
     def wait_until_there(self) -> None:
-        """Wait until the depot has started.
+        """Wait until the receive buffer has started.
 
         Raises:
-            LostInputError: It has not, or it has died.
+            LostInputError: It has not started, or it has died.
         """
         try:
-            stamp = self._hello.answer(_START)
+            instance = self._attached.answer(_START)
         except NoAnswerError as error:
             msg = (
                 f"the process for the rows between Spark and the job did not start within {_START:g} s; look "
@@ -110,39 +110,38 @@ class ShareReader:
             raise LostInputError(msg) from error
         except ray.exceptions.RayActorError as error:
             raise LostInputError(DIED) from error
-        if self.position.depot != stamp:
-            # It begins, or goes on behind a micro-batch: the first frame here is its next one.
-            self.position = replace(self.position, depot=stamp, frame=0, row=0)
+        if self.position.buffer != instance:
+            # It begins, or continues after a micro-batch: the first frame here is its next one.
+            self.position = replace(self.position, buffer=instance, frame=0, row=0)
             self._asked = self._skip = 0
         # What it was restored with is covered by a completed checkpoint.
         self.confirm(self.position)
         self._ask()
 
-    def snapshot(self) -> Share:
-        """The position, with the rows of each partition: too many to be copied at every batch."""
+    def snapshot(self) -> BufferSplit:
+        """The position with the rows of each partition; too many to copy at every batch."""
         return replace(self.position, rows=dict(self._rows))
 
-    def confirm(self, position: Share) -> None:
+    def confirm(self, position: BufferSplit) -> None:
         """A completed checkpoint covers all that is before this position."""
-        self._depot.confirm.remote(position.frame, position.epoch)
+        self._buffer.confirm.remote(position.frame, position.epoch)
 
-    def tell_passed(self) -> None:
-        """Nothing is at hand: the end of a micro-batch may be reached, and a checkpoint worth while.
+    def report_emitted(self) -> None:
+        """Report the end of a micro-batch; called at every poll without rows.
 
-        Called at every poll without rows, and looks then whether the last word has arrived: without it nobody
-        induces the checkpoint that Spark waits for.
+        Repeats the report until it arrives: without it nobody induces the checkpoint that Spark waits for.
         """
-        if self._staged and self.position.is_whole and self._told != self.position.epoch:
-            self._told = epoch = self.position.epoch
-            self._telling = RepeatedCall(lambda: self._depot.passed.remote(epoch), _WHO)
-        elif self._telling is not None and self._telling.is_done():
-            self._telling = None
+        if self._staged and self.position.is_whole and self._reported != self.position.epoch:
+            self._reported = epoch = self.position.epoch
+            self._report = RepeatedCall(lambda: self._buffer.emitted.remote(epoch), _WHO)
+        elif self._report is not None and self._report.is_done():
+            self._report = None
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | None:
         """The next rows, at most `max_rows`; `None` when there are none right now.
 
         Raises:
-            LostInputError: The hand-over has failed; the message says why and what to do.
+            LostInputError: The transfer has failed; the message says why and what to do.
         """
         if not self._batches and not self._open_frame():
             return None
@@ -164,7 +163,7 @@ class ShareReader:
         self.position = replace(old, frame=frame, row=row, epoch=epoch, is_whole=is_whole)
 
     def _open_frame(self) -> bool:
-        """Decode the next frame; false when none is at hand."""
+        """Decode the next frame; false when there is none right now."""
         if not self._frames:
             self._take_answer()
         if not self._frames:
@@ -181,10 +180,10 @@ class ShareReader:
         return True
 
     def _ask(self) -> None:
-        # A future costs nothing to look at; `ray.wait` in every poll took a fifth of a waiting reader's time.
+        # Looking at a future is free; `ray.wait` in every poll took a fifth of a waiting reader's time.
         first, known = self._asked, self._known
         self._call = RepeatedCall[Chunk | str](
-            lambda: self._depot.read.remote(first, known, _CHUNK_BYTES, _READ_PATIENCE),
+            lambda: self._buffer.read.remote(first, known, _CHUNK_BYTES, _READ_PATIENCE),
             _WHO,
             while_unavailable(_AWAY),
         )

@@ -2,8 +2,8 @@
 
 `receive_buffer` decides (no Ray, no threads), with `open_epoch`, `closed_epochs`, `frame_store` and
 `partition_assignment`; `messages` is what it exchanges. `actor` is the process around it, with
-`registration`, `backlogs`, `liveness` and `actor_handle`; `actor_names` are the names of the bridge's actors,
-`failure_texts` says what a job is told when rows are lost.
+`registration`, `backlogs` and `liveness`. `actor_names` are the names of the bridge's actors, `errors` says
+what a job is told when rows are lost.
 
-Touches Ray and temporary files; knows nothing of PySpark. May import nothing of the bridge but `arrow`.
+Touches Ray and temporary files; knows nothing of PySpark. May import `arrow`.
 """

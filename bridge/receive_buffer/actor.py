@@ -1,9 +1,9 @@
-"""The actor around a `Depot`: Spark tasks and the reader call it at the same time, and some of them wait.
+"""The actor around a `ReceiveBuffer`: Spark tasks and the reader call it concurrently, and some calls wait.
 
-It is detached, because it must outlive the subtask whose frames it holds, and named after the job, the
-hand-over and the subtask, so that every attempt finds the same one. It ends with its job: it looks for the
-job's JobMaster every few seconds, and ends itself when there is none any more. While the hand-over is not
-complete it also looks for the desk of the program that has the DataFrame (`hand_over_desk.py`).
+The actor is detached, because it must outlive the subtask whose frames it holds. Its name contains the job,
+the transfer and the subtask, so that every attempt finds the same actor. It looks for the job's JobMaster
+every few seconds and ends itself when the JobMaster is gone. Until the transfer is complete it also looks for
+the rendezvous of the program that has the DataFrame (`transfer/rendezvous.py`).
 """
 
 from __future__ import annotations
@@ -21,199 +21,202 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.shared.names import NAMESPACE, master_name
-from penstock.bridge.receive_buffer.actor_names import depot_name, desk_name
-from penstock.bridge.receive_buffer.backlogs import DepotLoads
-from penstock.bridge.receive_buffer.failure_texts import (
-    LOST,
+from penstock.bridge.receive_buffer.actor_names import buffer_name, rendezvous_name
+from penstock.bridge.receive_buffer.backlogs import BufferBacklogs
+from penstock.bridge.receive_buffer.errors import (
+    DIED,
     NO_PROGRAM,
-    OTHER_DEPOT,
-    HandOverFailedError,
+    OTHER_BUFFER,
+    TransferError,
     different_rows,
 )
 from penstock.bridge.receive_buffer.frame_store import FrameStore
 from penstock.bridge.receive_buffer.liveness import OtherReaders, is_there
 from penstock.bridge.receive_buffer.messages import Chunk, Frame, NoLongerHeldError, PushOutcome
-from penstock.bridge.receive_buffer.partition_assignment import PartitionDealer
-from penstock.bridge.receive_buffer.receive_buffer import Depot
-from penstock.bridge.receive_buffer.registration import announced
+from penstock.bridge.receive_buffer.partition_assignment import PartitionAssignment
+from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
+from penstock.bridge.receive_buffer.registration import registered
 
 logger = logging.getLogger(__name__)
 
 _WATCH: Final = 2.0
-#: Looks in a row that find no JobMaster before the job counts as ended.
+#: Consecutive looks that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
+#: Calls that may wait at the same time. Each Spark task has up to four under way; if the waiting pushes used
+#: up the limit, the reader's calls, which make room, would never run.
+MAX_PENDING_CALLS: Final = 100_000
 
 
-class DepotActor:
-    """A depot that can be called from everywhere.
+class ReceiveBufferActor:
+    """A receive buffer that can be called from every process of the cluster.
 
     Args:
         job_id: The job that reads it.
-        hand_over: Id of the hand-over.
-        index: Which reader's depot.
-        of: How many depots this hand-over has.
+        transfer: Id of the transfer.
+        index: Index of the reader.
+        of: Number of readers.
         window: Bytes that may wait for the reader, and that are held in memory.
         staged: Rows come in micro-batches.
     """
 
-    def __init__(self, job_id: str, hand_over: str, index: int, of: int, window: int, staged: bool) -> None:
+    def __init__(self, job_id: str, transfer: str, index: int, of: int, window: int, staged: bool) -> None:
         self._job_id = job_id
-        self._hand_over = hand_over
+        self._transfer = transfer
         self._index = index
         self._of = of
-        self._depot = Depot(index, FrameStore(memory=window), window, staged=staged)
+        self._buffer = ReceiveBuffer(index, FrameStore(memory=window), window, staged=staged)
         self._staged = staged
-        #: Which depot this is: a position in another one of the same name is none in this one.
-        self._stamp = secrets.token_hex(6)
-        #: The depot of another job whose position a reader has gone on from here.
+        #: Incarnation of this receive buffer; positions in another incarnation mean nothing here.
+        self._instance = secrets.token_hex(6)
+        #: The other incarnation, mostly of another job, from whose position a reader has gone on here.
         self._resumed = ""
-        self._dealer = PartitionDealer(of)
-        self._loads = DepotLoads(tuple(depot_name(job_id, hand_over, i) for i in range(of)))
+        self._assignment = PartitionAssignment(of)
+        self._backlogs = BufferBacklogs(tuple(buffer_name(job_id, transfer, i) for i in range(of)))
         self._changed = asyncio.Event()
-        #: For those who wait for room only: a push would wake all of them for nothing.
+        #: Wakes pushes that wait for room; `_changed` would wake them for every frame.
         self._room = asyncio.Event()
-        self._announced = False
+        self._registered = False
         self._watch = asyncio.get_running_loop().create_task(self._watch_others())
 
-    async def hello(self, stamp: str, epoch: int | None) -> str:
-        """A reader has come: tell the desk that frames are wanted.
+    async def attach(self, instance: str, epoch: int | None) -> str:
+        """Attach a reader, and register at the rendezvous so that Spark begins to push.
 
-        Its position is one in the depot with this stamp, and in no other: one that is gone had its frames in
-        another order. So with another stamp the reader can go on only behind the end of a micro-batch, with
-        the first frame that this depot gets; otherwise the hand-over fails.
+        The reader's position belongs to one incarnation of the receive buffer: another one had its frames in
+        another order. A reader of another incarnation can go on only at the end of a micro-batch, with the
+        first frame that this buffer gets. Otherwise the transfer fails.
 
         Args:
-            stamp: Of the depot that the position is in; empty for a reader that begins.
-            epoch: The micro-batch at whose end the reader goes on, -1 for none; `None` when it is amidst one.
+            instance: Incarnation that the position belongs to; empty for a reader that begins.
+            epoch: The micro-batch at whose end the reader goes on; -1 for none, `None` inside of one.
 
         Returns:
-            The stamp of this depot.
+            The incarnation of this receive buffer.
         """
-        passed = -1 if epoch is None else epoch
-        if stamp not in ("", self._stamp, self._resumed):
-            if not self._staged or epoch is None or self._announced:
-                await self.fail(OTHER_DEPOT)
+        emitted = -1 if epoch is None else epoch
+        if instance not in ("", self._instance, self._resumed):
+            if not self._staged or epoch is None or self._registered:
+                await self.fail(OTHER_BUFFER)
             else:
-                self._resumed = stamp
-                self._depot.epochs.resume(epoch)
-        self._depot.epochs.passed = passed
-        if not self._announced and self._depot.failure is None:
-            self._announced = True
-            await self._announce(passed)
-        return self._stamp
+                self._resumed = instance
+                self._buffer.epochs.resume(epoch)
+        self._buffer.epochs.emitted = emitted
+        if not self._registered and self._buffer.failure is None:
+            self._registered = True
+            await self._register(emitted)
+        return self._instance
 
-    async def _announce(self, epoch: int) -> None:
+    async def _register(self, epoch: int) -> None:
         def call() -> Any:
-            desk = ray.get_actor(desk_name(self._hand_over), namespace=NAMESPACE)
-            return desk.announce.remote(self._job_id, self._index, self._of, self._stamp, epoch)
+            rendezvous = ray.get_actor(rendezvous_name(self._transfer), namespace=NAMESPACE)
+            return rendezvous.register.remote(self._job_id, self._index, self._of, self._instance, epoch)
 
-        refused = await announced(call)
+        refused = await registered(call)
         if refused is not None:
             await self.fail(refused)
 
     async def begin(self, epoch: int, run: str) -> bool:
-        """Begin to hand an epoch over; see `Depot.begin`."""
-        wanted = self._depot.begin(epoch, run)
+        """Begin to receive an epoch; see `ReceiveBuffer.begin`."""
+        wanted = self._buffer.begin(epoch, run)
         self._notify()
         return wanted
 
-    async def deal(self, epoch: int, partition: int) -> int:
-        """Which depot takes a partition; asked of the first one only. See `PartitionDealer`."""
-        known = self._dealer.dealt(epoch, partition)
+    async def assign(self, epoch: int, partition: int) -> int:
+        """Choose the receive buffer of a partition; only buffer 0 is asked. See `PartitionAssignment`."""
+        known = self._assignment.assigned(epoch, partition)
         if known is not None:
             return known
-        loads = await self._loads.ask(self._index, self._depot.unread_bytes)
-        return self._dealer.deal(epoch, partition, loads)
+        backlogs = await self._backlogs.ask(self._index, self._buffer.unread_bytes)
+        return self._assignment.assign(epoch, partition, backlogs)
 
-    async def dealt_is_done(self, epoch: int, partition: int) -> None:
-        """An attempt of a partition has pushed all of it; see `PartitionDealer`."""
-        self._dealer.done(epoch, partition)
+    async def partition_done(self, epoch: int, partition: int) -> None:
+        """An attempt of a partition has pushed all of it; see `PartitionAssignment`."""
+        self._assignment.done(epoch, partition)
 
-    async def load(self) -> int:
+    async def backlog(self) -> int:
         """Bytes that wait for the reader."""
-        return self._depot.unread_bytes
+        return self._buffer.unread_bytes
 
     async def push(self, frame: Frame) -> str:
         """Take a frame; returns when it is stored and there is room for more.
 
         Returns:
-            The name of the `PushOutcome`, or "failed" when the hand-over has failed.
+            The name of the `PushOutcome`, or "failed" when the transfer has failed.
         """
-        while (outcome := self._depot.push(frame)) is PushOutcome.EARLY:
+        while (outcome := self._buffer.push(frame)) is PushOutcome.EARLY:
             await _wait_for(self._changed)
-            if self._depot.failure is not None:
+            if self._buffer.failure is not None:
                 return "failed"
         if outcome is PushOutcome.DIFFERENT:
             if not self._staged:
                 await self.fail(different_rows(frame.partition))
             return str(outcome.value)
         self._notify()
-        while not self._depot.has_room:
-            if self._depot.failure is not None:
+        while not self._buffer.has_room:
+            if self._buffer.failure is not None:
                 return "failed"
             await _wait_for(self._room)
         return str(outcome.value)
 
     async def read(self, position: int, epoch: int, max_bytes: int, patience: float) -> Chunk | str:
-        """Frames from a position on; waits up to `patience` seconds for one, or for the end of an epoch.
+        """Read frames; waits up to `patience` seconds for a frame or the end of an epoch.
 
         Args:
             position: The first frame that is wanted.
             epoch: The newest epoch whose end the reader knows.
-            max_bytes: More only if the first frame has more.
+            max_bytes: Limit, exceeded only by a larger first frame.
             patience: Seconds.
 
         Returns:
-            The frames, or why there are none: the reason of a failure.
+            The frames, or the reason why the transfer has failed.
         """
         deadline = time.monotonic() + patience
-        depot = self._depot
+        buffer = self._buffer
         while (
-            depot.end <= position
-            and depot.epochs.at(position) <= epoch
-            and not depot.is_complete
-            and depot.failure is None
+            buffer.end <= position
+            and buffer.epochs.at(position) <= epoch
+            and not buffer.is_complete
+            and buffer.failure is None
         ):
             left = deadline - time.monotonic()
             if left <= 0:
                 break
             await _wait_for(self._changed, left)
-        if depot.failure is not None:
-            return depot.failure
+        if buffer.failure is not None:
+            return buffer.failure
         try:
-            chunk = depot.read(position, max_bytes)
+            chunk = buffer.read(position, max_bytes)
         except NoLongerHeldError as error:
-            return f"{error}: {LOST}"
+            return f"{error}: {DIED}"
         if chunk.frames:
             self._notify()
         buffers = [replace(frame, data=pa.py_buffer(frame.data)) for frame in chunk.frames]
         return replace(chunk, frames=buffers)
 
-    async def passed(self, epoch: int) -> None:
-        """The reader has given all of an epoch on to the job."""
-        self._depot.epochs.passed = epoch
+    async def emitted(self, epoch: int) -> None:
+        """The reader has emitted all rows of an epoch."""
+        self._buffer.epochs.emitted = epoch
         self._notify()
 
     async def confirm(self, position: int, epoch: int) -> None:
         """A completed checkpoint covers everything before this position, and the end of this epoch."""
-        self._depot.confirm(position, epoch)
+        self._buffer.confirm(position, epoch)
         self._notify()
 
     async def stage(self, epoch: int) -> str:
         """The value of an `EpochStage`."""
-        return str(self._depot.stage(epoch).value)
+        return str(self._buffer.stage(epoch).value)
 
     async def newest(self) -> int:
-        """The newest epoch that is closed; -1 for none."""
-        return self._depot.epochs.newest
+        """The newest closed epoch; -1 for none."""
+        return self._buffer.epochs.newest
 
     async def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Spark has computed an epoch; see `Depot.prepare`."""
-        return self._depot.prepare(epoch, run, expected)
+        """Compare an epoch with what Spark counted; see `ReceiveBuffer.prepare`."""
+        return self._buffer.prepare(epoch, run, expected)
 
     async def close(self, epoch: int) -> str | None:
-        """All depots have prepared an epoch; see `Depot.close`."""
-        problem = self._depot.close(epoch)
+        """Make the rows of an epoch readable; see `ReceiveBuffer.close`."""
+        problem = self._buffer.close(epoch)
         self._notify()
         return problem
 
@@ -221,23 +224,23 @@ class DepotActor:
         """Whether a completed checkpoint covers an epoch, within so many seconds.
 
         Raises:
-            HandOverFailedError: It never will.
+            TransferError: It never will.
         """
-        return await self._within(patience, lambda: epoch <= self._depot.epochs.covered)
+        return await self._within(patience, lambda: epoch <= self._buffer.epochs.covered)
 
-    async def wait_until_passed(self, epoch: int, patience: float) -> bool:
-        """Whether the reader has given all rows of an epoch on to the job, within so many seconds.
+    async def wait_until_emitted(self, epoch: int, patience: float) -> bool:
+        """Whether the reader has emitted all rows of an epoch, within so many seconds.
 
         Raises:
-            HandOverFailedError: It never will.
+            TransferError: It never will.
         """
-        return await self._within(patience, lambda: self._depot.epochs.is_passed(epoch))
+        return await self._within(patience, lambda: self._buffer.epochs.is_emitted(epoch))
 
     async def _within(self, patience: float, condition: Callable[[], bool]) -> bool:
         deadline = time.monotonic() + patience
         while not condition():
-            if self._depot.failure is not None:
-                raise HandOverFailedError(self._depot.failure)
+            if self._buffer.failure is not None:
+                raise TransferError(self._buffer.failure)
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
@@ -246,46 +249,64 @@ class DepotActor:
 
     async def finish(self) -> None:
         """No rows follow."""
-        self._depot.finish()
+        self._buffer.finish()
         self._notify()
 
     async def fail(self, reason: str) -> None:
-        """The hand-over can't be finished."""
-        self._depot.fail(reason)
+        """Record that the transfer has failed, and wake everyone who waits."""
+        self._buffer.fail(reason)
         self._notify()
 
     async def statistics(self) -> dict[str, Any]:
-        """The fields of `DepotStatistics`."""
-        return asdict(self._depot.statistics())
+        """The fields of `ReceiveBufferStatistics`."""
+        return asdict(self._buffer.statistics())
 
     async def leave(self) -> None:
-        """End, with all frames."""
+        """End this actor, with all its frames."""
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-        if self._depot.has_room or self._depot.failure is not None:
+        if self._buffer.has_room or self._buffer.failure is not None:
             self._room.set()
             self._room = asyncio.Event()
 
     async def _watch_others(self) -> None:
-        misses, others = 0, OtherReaders(self._hand_over, self._job_id, self._of)
+        misses, others = 0, OtherReaders(self._transfer, self._job_id, self._of)
         while True:
             await asyncio.sleep(_WATCH)
             misses = 0 if await is_there(master_name(self._job_id)) else misses + 1
             if misses >= _MISSES:
                 logger.info("job %s has ended: leaving", self._job_id)
-                # Only a call may end an actor in peace.
+                # An actor can only end itself inside a call.
                 ray.get_runtime_context().current_actor.leave.remote()
                 return
-            waiting = self._announced and not self._depot.is_complete and self._depot.failure is None
-            if waiting and not await is_there(desk_name(self._hand_over)):
+            waiting = self._registered and not self._buffer.is_complete and self._buffer.failure is None
+            if waiting and not await is_there(rendezvous_name(self._transfer)):
                 await self.fail(NO_PROGRAM)
             if waiting and await others.are_missing():
-                await self.fail(OTHER_DEPOT)
+                await self.fail(OTHER_BUFFER)
 
 
 async def _wait_for(event: asyncio.Event, seconds: float = _WATCH) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
+
+
+def receive_buffer_actor(job_id: str, transfer: str, index: int, of: int, window: int, staged: bool) -> Any:
+    """Find a receive buffer, or start it.
+
+    Raises:
+        ray.exceptions.RayError: It can't be started.
+    """
+    actor: Any = ray.remote(ReceiveBufferActor)
+    return actor.options(
+        name=buffer_name(job_id, transfer, index),
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=0,
+        max_concurrency=MAX_PENDING_CALLS,
+    ).remote(job_id, transfer, index, of, window, staged)

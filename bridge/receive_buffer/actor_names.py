@@ -1,4 +1,4 @@
-"""Under which names depots, and the desk they take rows from, are found in the cluster."""
+"""Names of receive buffers and rendezvous among the cluster's actors."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import ray
 
 from penstock.actors.shared.names import NAMESPACE
 
-_PREFIX: Final = "depot:"
+_PREFIX: Final = "receive-buffer:"
 
 
-def depot_name(job_id: str, hand_over: str, index: int) -> str:
-    """Name of a depot.
+def buffer_name(job_id: str, transfer: str, index: int) -> str:
+    """Name of a receive buffer.
 
     Example:
-        >>> depot_name("words-1a2b", "3c4d", 0)
-        'depot:words-1a2b:3c4d:0'
+        >>> buffer_name("words-1a2b", "3c4d", 0)
+        'receive-buffer:words-1a2b:3c4d:0'
     """
-    return f"{_PREFIX}{job_id}:{hand_over}:{index}"
+    return f"{_PREFIX}{job_id}:{transfer}:{index}"
 
 
-def depot_prefix(job_id: str) -> str:
-    """How the names of all depots of a job begin."""
+def buffer_prefix(job_id: str) -> str:
+    """Prefix of the names of all receive buffers of a job."""
     return f"{_PREFIX}{job_id}:"
 
 
-def desk_name(hand_over: str) -> str:
-    """Name of the desk of a hand-over.
+def rendezvous_name(transfer: str) -> str:
+    """Name of the rendezvous of a transfer.
 
     Example:
-        >>> desk_name("3c4d")
-        'hand-over:3c4d'
+        >>> rendezvous_name("3c4d")
+        'rendezvous:3c4d'
     """
-    return f"hand-over:{hand_over}"
+    return f"rendezvous:{transfer}"
 
 
 def actor_exists(name: str) -> bool:
-    """Whether an actor of this name lives."""
-    # A handle would bring the class of the actor, and all that it imports, into this process.
+    """Whether an actor of this name is alive."""
+    # A handle would load the actor's class, and all that it imports, into this process.
     named: list[dict[str, str]] = ray.util.list_named_actors(all_namespaces=True)
     return {"name": name, "namespace": NAMESPACE} in named

@@ -1,4 +1,4 @@
-"""`ClosedEpochs`: which epochs of a depot are closed, and how far its reader and checkpoints have come."""
+"""`ClosedEpochs`: the closed epochs of a receive buffer, and how far its reader and checkpoints have come."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ class ClosedEpochs:
 
     Attributes:
         newest: The newest closed epoch; -1 for none.
-        covered: The newest epoch of which a completed checkpoint covers all rows; -1 for none.
-        passed: The newest epoch of which the reader has given all rows on to the job; an earlier one again
-            after a restore.
-        begins: It has no epoch, and goes on behind none.
+        covered: The newest epoch whose rows are all covered by a completed checkpoint; -1 for none.
+        emitted: The newest epoch whose rows the reader has all emitted; goes back after a restore.
+        begins: There is no epoch yet, and the reader does not continue behind one.
 
     Example:
         >>> epochs = ClosedEpochs()
@@ -27,39 +26,39 @@ class ClosedEpochs:
     """
 
     def __init__(self) -> None:
-        self.newest = self.covered = self.passed = -1
+        self.newest = self.covered = self.emitted = -1
         self.begins = True
-        #: Those that no checkpoint covers.
+        #: Epochs that no checkpoint covers, with the number of frames up to their ends.
         self._ends: deque[tuple[int, int]] = deque()
 
     def resume(self, epoch: int) -> None:
-        """A snapshot of another job covers all up to this epoch; -1 when it was taken before the first."""
-        self.newest = self.covered = self.passed = epoch
+        """Continue behind another job's snapshot, which covers all up to this epoch; -1 for none."""
+        self.newest = self.covered = self.emitted = epoch
         self.begins = False
 
     def add(self, epoch: int, end: int) -> None:
-        """An epoch is closed, and ends behind so many frames."""
+        """Add a closed epoch that ends after this many frames."""
         self.newest = epoch
         self.begins = False
         self._ends.append((epoch, end))
 
     def confirm(self, position: int, epoch: int) -> None:
-        """A completed checkpoint covers all frames before this position, and knows of ends up to this epoch.
+        """Note that a completed checkpoint covers all frames before `position`, and ends up to `epoch`.
 
-        A reader may have all frames of an epoch, or there are none, and not know yet that it has ended. Who
-        starts from such a snapshot would go on before that end, and Spark must not have gone on behind it.
+        A reader may have all frames of an epoch before it knows that the epoch has ended. A job that is
+        restored from such a snapshot continues before that end, so Spark must not commit the epoch.
         """
         while self._ends and self._ends[0][1] <= position and self._ends[0][0] <= epoch:
             self.covered, _ = self._ends.popleft()
 
     def at(self, position: int) -> int:
-        """The newest epoch all of whose frames are before this position; -1 for none."""
+        """The newest epoch whose frames are all before this position; -1 for none."""
         return max((epoch for epoch, end in self._ends if end <= position), default=self.covered)
 
     def ending_at(self, position: int) -> int | None:
-        """The newest epoch that ends right before this position, and is not covered; `None` for none."""
+        """The newest epoch that ends exactly before this position and is not covered; `None` for none."""
         return max((epoch for epoch, end in self._ends if end == position), default=None)
 
-    def is_passed(self, epoch: int) -> bool:
-        """Whether a checkpoint that starts now covers an epoch, and knows of its end."""
-        return epoch <= self.passed
+    def is_emitted(self, epoch: int) -> bool:
+        """Whether a checkpoint that starts now covers an epoch and knows its end."""
+        return epoch <= self.emitted

@@ -1,11 +1,12 @@
-"""Frames until they are released: in memory as long as there is room, then in files without a name.
+"""`FrameStore`: holds frames in memory while there is room, then in nameless files, until they are released.
 
-Writing a frame to a file takes longer than all else that is done to it, and a job that keeps up with Spark
-lets its frames go at the next checkpoint. What comes while the memory is full goes to files, and stays there:
-so a disk is spared as long as no more than `memory` comes between two checkpoints.
+Writing a frame to a file costs more than everything else that happens to it, and a job that keeps up with
+Spark releases its frames at the next checkpoint. A frame that finds the memory full goes to a file and stays
+there. So the disk is not touched while at most `memory` bytes arrive between two checkpoints.
 
-A file is unlinked as soon as it is made, so whatever ends the process leaves nothing behind. Frames are
-appended; a file goes when all of its frames are released, so what is held is never much more on disk.
+A file is unlinked as soon as it is created, so nothing is left behind however the process ends. Frames are
+appended. A file is closed when all its frames are released, so the files hold little more than what is
+needed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from penstock.bridge.receive_buffer.messages import FrameData
 
 #: Bytes after which the next file is begun.
 FILE_SIZE: Final = 64 * 1024 * 1024
-#: The number that stands for the memory where files have theirs.
+#: The number of the memory; files begin at 1.
 _MEMORY: Final = 0
 
 
@@ -29,7 +30,7 @@ class Place:
 
     Attributes:
         file: Number of the file, from 1; 0 for the memory.
-        offset: First byte; in memory which frame.
+        offset: Offset of the first byte; in memory the number of the frame.
         size: Bytes.
     """
 
@@ -46,11 +47,11 @@ class _Segment:
 
 
 class FrameStore:
-    """Takes frames, reads them and lets them go.
+    """Stores frames, reads them and releases them.
 
     Args:
         memory: Bytes that are held in memory; what does not fit goes to files.
-        folder: Where the files are made; by default where temporary files belong.
+        folder: Folder of the files; the system's temporary folder by default.
         file_size: Bytes after which the next file is begun.
 
     Example:
@@ -79,11 +80,11 @@ class FrameStore:
 
     @property
     def open_files(self) -> int:
-        """How many files there are."""
+        """Number of open files."""
         return len(self._segments)
 
     def append(self, data: FrameData) -> Place:
-        """Store a frame; keeps nothing of what it was given."""
+        """Store a copy of a frame."""
         if self.memory_bytes + len(data) <= self._memory:
             return self._keep(data)
         segment = self._segments.get(self._newest)
@@ -94,7 +95,7 @@ class FrameStore:
             segment = _Segment(file)
             self._segments[self._newest] = segment
         place = Place(self._newest, segment.size, len(data))
-        # At the offset: after a write that failed half-way the file's own position is elsewhere.
+        # Write at the offset: after a failed write the file's own position is wrong.
         view, done = memoryview(data), 0
         while done < len(data):
             done += os.pwrite(segment.file.fileno(), view[done:], place.offset + done)
@@ -104,7 +105,7 @@ class FrameStore:
 
     def _keep(self, data: FrameData) -> Place:
         place = Place(_MEMORY, self._next, len(data))
-        # Ray's buffer is in shared memory, which others need.
+        # Ray's buffer is in shared memory, which other processes need.
         self._kept[self._next] = bytes(data)
         self._next += 1
         self.memory_bytes += len(data)
@@ -127,7 +128,7 @@ class FrameStore:
             self._drop_if_empty(place.file)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget all frames and close the files."""
         self._kept.clear()
         self.memory_bytes = 0
         for segment in self._segments.values():

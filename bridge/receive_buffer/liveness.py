@@ -1,4 +1,4 @@
-"""What a depot looks for again and again: the actors that it needs, and the other readers of its job."""
+"""Watches the actors that a receive buffer needs, and whether the other readers of its job have come."""
 
 from __future__ import annotations
 
@@ -9,56 +9,60 @@ from typing import Final
 import ray
 
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.receive_buffer.actor_names import actor_exists, desk_name
+from penstock.bridge.receive_buffer.actor_names import actor_exists, rendezvous_name
 
 logger = logging.getLogger(__name__)
 
-#: Looks of a waiting reader until all readers of its job must have come.
+#: Watch rounds until all readers of a job must have registered.
 LOOKS: Final = 150
-#: Seconds for the desk to answer.
+#: Seconds for the rendezvous to answer.
 _PATIENCE: Final = 60.0
 
 
 async def is_there(name: str) -> bool:
-    """Whether an actor of this name lives; when that can't be found out it counts as alive."""
+    """Whether an actor of this name is alive; true when that can't be found out."""
     try:
         return await asyncio.to_thread(actor_exists, name)
-    except Exception as error:  # whatever it is, it says nothing about that actor; the next look may
+    except Exception as error:  # says nothing about that actor; the next look may
         logger.warning("can't look for %s: %s", name, error)
         return True
 
 
 class OtherReaders:
-    """Whether all readers of a job have come to the desk of a hand-over.
+    """Whether all readers of a job have registered at the rendezvous of a transfer.
 
-    Readers that had ended in a snapshot do not come again, and without them nothing is handed over.
+    Readers that were finished in a snapshot do not come again, and without them nothing is transferred.
 
     Args:
-        hand_over: Id of the hand-over.
+        transfer: Id of the transfer.
         job_id: The job.
-        of: How many readers it has.
+        of: Number of readers.
     """
 
-    def __init__(self, hand_over: str, job_id: str, of: int) -> None:
-        self._desk = desk_name(hand_over)
+    def __init__(self, transfer: str, job_id: str, of: int) -> None:
+        self._rendezvous = rendezvous_name(transfer)
         self._job_id = job_id
         self._of = of
         self._looks = 0
         self._have_come = False
 
     async def are_missing(self) -> bool:
-        """A look of a reader that waits: whether others that must have come by now have not.
+        """Whether other readers that must have registered by now have not; called in every watch round.
 
-        The desk is asked at one look of many, until it has said once that all are there. A desk that gives no
-        answer says nothing: it is asked again, as many looks later.
+        The rendezvous is asked in one round of many, until it has once said that all are there. An unanswered
+        question is repeated as many rounds later.
         """
         self._looks += 1
         if self._have_come or self._looks % LOOKS:
             return False
         try:
-            desk = ray.get_actor(self._desk, namespace=NAMESPACE)
-            self._have_come = await asyncio.wait_for(desk.has_all.remote(self._job_id, self._of), _PATIENCE)
+            rendezvous = ray.get_actor(self._rendezvous, namespace=NAMESPACE)
+            self._have_come = await asyncio.wait_for(
+                rendezvous.has_all.remote(self._job_id, self._of), _PATIENCE
+            )
         except (TimeoutError, ValueError, ray.exceptions.RayActorError) as error:
-            logger.warning("can't ask %s for the readers of job %s: %r", self._desk, self._job_id, error)
+            logger.warning(
+                "can't ask %s for the readers of job %s: %r", self._rendezvous, self._job_id, error
+            )
             return False
         return not self._have_come

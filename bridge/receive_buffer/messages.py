@@ -1,4 +1,4 @@
-"""What a depot is handed, what it answers, and its counters."""
+"""The messages of a receive buffer: what it accepts, what it answers, and its counters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-#: An Arrow IPC stream. Ray carries a `pa.Buffer` without a copy of its own.
+#: An Arrow IPC stream. Ray sends a `pa.Buffer` without copying it.
 FrameData: TypeAlias = bytes | pa.Buffer
 
 
@@ -18,12 +18,12 @@ class Frame:
     """Some Arrow batches of one partition, as an Arrow IPC stream.
 
     Attributes:
-        epoch: Number of the epoch, 0 for the only one.
-        run: Names one try to hand the epoch over.
+        epoch: Number of the epoch; 0 for a DataFrame.
+        run: Names one try to transfer the epoch.
         partition: Index of the Spark partition.
         attempt: Spark's id of the task attempt that computed it.
-        number: Its place within the partition, from 0.
-        rows: Rows in it.
+        number: Its number within the partition, from 0.
+        rows: Number of rows.
         data: The IPC stream.
     """
 
@@ -43,28 +43,28 @@ class PushOutcome(Enum):
     DUPLICATE = "duplicate"
     #: Frames before it are missing; push it again when they are there.
     EARLY = "early"
-    #: It was accepted before with another content.
+    #: A frame of this number was accepted with other content.
     DIFFERENT = "different"
     #: The partition has ended with fewer frames.
     SURPLUS = "surplus"
-    #: It belongs to a try that was given up.
+    #: It belongs to a run that was abandoned.
     STALE = "stale"
 
 
 class EpochStage(Enum):
-    """How far an epoch is in one depot."""
+    """How far an epoch has come in one receive buffer."""
 
-    #: It has not begun, or its frames come.
+    #: It has not begun, or its frames are arriving.
     OPEN = "open"
-    #: All of it is there, and the other depots are asked.
+    #: All of it is there; the other receive buffers may lack some.
     PREPARED = "prepared"
     #: Its rows may be read.
     CLOSED = "closed"
     #: A later one is closed.
     PAST = "past"
-    #: One between the newest closed one and it is missing.
+    #: An epoch before it is missing.
     GAP = "gap"
-    #: It has not begun, and would be the first one here, though it is not number 0.
+    #: It would be the first epoch here, although its number is not 0.
     AHEAD = "ahead"
 
 
@@ -75,7 +75,7 @@ class ReadFrame:
     Attributes:
         partition: Index of the Spark partition.
         data: The IPC stream.
-        ends: The epoch that has its end behind this frame, the newest if others are empty; `None` for none.
+        ends: The newest epoch that ends after this frame; `None` if none does.
     """
 
     partition: int
@@ -85,12 +85,12 @@ class ReadFrame:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one read of a depot gave.
+    """The result of one read.
 
     Attributes:
-        frames: The frames from the asked position on.
-        complete: These are the last ones: all partitions are handed over.
-        epoch: The newest epoch that has its end at or before the end of these frames; -1 for none.
+        frames: The frames from the requested position on.
+        complete: These are the last frames: all partitions have been transferred.
+        epoch: The newest epoch that ends at or before the end of these frames; -1 for none.
     """
 
     frames: Sequence[ReadFrame]
@@ -99,27 +99,27 @@ class Chunk:
 
 
 class NoLongerHeldError(Exception):
-    """A position was asked for whose frames were let go, or never came."""
+    """The frames at a position were released, or never came."""
 
 
 @dataclass(frozen=True, slots=True)
-class DepotStatistics:
-    """Counters of one depot.
+class ReceiveBufferStatistics:
+    """Counters of one receive buffer.
 
     Attributes:
-        index: Which reader's depot.
-        epochs: Epochs that were closed: 1 when a DataFrame is handed over, else micro-batches.
-        partitions: Partitions of which something has come, over all epochs.
-        frames: Frames accepted.
+        index: Index of the reader.
+        epochs: Closed epochs: 1 for a DataFrame, else the number of micro-batches.
+        partitions: Partitions with at least one pushed frame, over all epochs.
+        frames: Accepted frames.
         rows: Rows in them.
         bytes: Bytes in them.
-        duplicates: Frames that came again, with the same content, and were dropped.
-        attempts: Task attempts that have pushed frames; as many as partitions when nothing was retried.
+        duplicates: Frames that came again with the same content and were dropped.
+        attempts: Task attempts that have pushed frames; equals `partitions` when nothing was retried.
         unread_bytes: Bytes that wait for the reader.
-        most_unread_bytes: The most that ever waited.
+        most_unread_bytes: The highest value of `unread_bytes`.
         held_bytes: Bytes that no completed checkpoint covers yet.
-        complete: All partitions are handed over.
-        failure: Why the hand-over has failed, if it has.
+        complete: All partitions have been transferred.
+        failure: Why the transfer has failed, if it has.
     """
 
     index: int

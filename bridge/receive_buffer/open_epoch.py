@@ -1,4 +1,4 @@
-"""The epoch whose partitions are being pushed: what has come of each, and whether Spark computed that."""
+"""The epoch that is being transferred: what has come of each partition, and whether that is all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class PushedPartition:
     """The accepted frames of one partition.
 
     Attributes:
-        digests: Of the frames, by number.
+        digests: Digests of the frames, by number.
         rows: Rows in them.
         attempts: Spark's ids of the task attempts that have pushed.
     """
@@ -23,14 +23,14 @@ class PushedPartition:
 
 @dataclass(slots=True)
 class OpenEpoch:
-    """The epoch that is being handed over.
+    """The epoch that is being transferred.
 
     Attributes:
-        number: Of the epoch.
-        run: Names this try to hand it over.
-        begin: How many frames the depot had accepted before it.
+        number: Its number.
+        run: Names this try to transfer it.
+        begin: Frames that the receive buffer had accepted before it.
         partitions: What has come, by partition.
-        is_prepared: All of it has come, and nothing more is taken.
+        is_prepared: All of it has come, and nothing more is accepted.
     """
 
     number: int
@@ -40,14 +40,14 @@ class OpenEpoch:
     is_prepared: bool = False
 
     def difference(self, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """What does not fit to what Spark says of each partition, frames and rows; `None` when all does."""
+        """Compare with the frames and rows that Spark counted in each partition; `None` if all match."""
         there = self.partitions
         for index, (frames, rows) in sorted(expected.items()):
             partition = there.get(index, PushedPartition())
             if (len(partition.digests), partition.rows) != (frames, rows):
                 return (
                     f"partition {index} ended with {frames} frame(s) of {rows} row(s) in the attempt that "
-                    f"Spark took, and {len(partition.digests)} of {partition.rows} row(s) were handed over"
+                    f"Spark took, and {len(partition.digests)} of {partition.rows} row(s) were transferred"
                 )
         unexpected = sorted(i for i, partition in there.items() if partition.digests and i not in expected)
         if unexpected:
@@ -56,5 +56,5 @@ class OpenEpoch:
 
 
 def given_up(epoch: int) -> str:
-    """What is said of an epoch that another try has taken the place of."""
-    return f"epoch {epoch} was given up meanwhile"
+    """The message about an epoch that another run has replaced."""
+    return f"epoch {epoch} has been abandoned"

@@ -1,12 +1,12 @@
-"""`PartitionDealer`: hands the partitions of a DataFrame out to the readers, each when its Spark task begins.
+"""`PartitionAssignment`: assigns the partitions of a DataFrame to readers, each when its Spark task begins.
 
-A partition goes to the reader that has the least to do then, so a skewed partition or a slow reader does not
-hold the others up. A partition is a split, and this is its coordinator. It lives in the first depot and not
-in the JobMaster, because what it knows must last exactly as long as the rows: a new JobMaster that had
-forgotten where half of a partition lies would hand the other half to another reader.
+A partition goes to the reader with the least to do, so neither a skewed partition nor a slow reader holds the
+others up. This is the split enumerator of a transfer. It lives in the first receive buffer and not in the
+JobMaster, because it must live exactly as long as the rows: a new JobMaster that had forgotten where half of
+a partition lies would send the other half to another reader.
 
-It must answer the same for every attempt of a partition, also when Spark runs a micro-batch again of which
-some depots have closed their part already. So an epoch's answers are kept until the next epoch begins.
+Every attempt of a partition must get the same answer, also when Spark runs a micro-batch again that some
+receive buffers have closed. So an epoch's answers are kept until the next epoch begins.
 
 Threads: none of its own.
 """
@@ -16,63 +16,63 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-class PartitionDealer:
-    """Knows which depot each partition of the newest epoch goes to.
+class PartitionAssignment:
+    """Knows the receive buffer of each partition of the newest epoch.
 
     Args:
-        depots: How many depots there are.
+        buffers: Number of receive buffers.
 
     Example:
-        >>> dealer = PartitionDealer(2)
-        >>> [dealer.deal(0, partition, [0, 0]) for partition in (0, 1, 0)]
+        >>> assignment = PartitionAssignment(2)
+        >>> [assignment.assign(0, partition, [0, 0]) for partition in (0, 1, 0)]
         [0, 1, 0]
-        >>> dealer.done(0, 1)
-        >>> dealer.deal(0, 2, [0, 0])
+        >>> assignment.done(0, 1)
+        >>> assignment.assign(0, 2, [0, 0])
         1
     """
 
-    def __init__(self, depots: int) -> None:
+    def __init__(self, buffers: int) -> None:
         self._epoch = -1
-        self._depot_of: dict[int, int] = {}
-        self._dealt = [0] * depots
-        #: Partitions whose tasks push, for each depot.
-        self._pushing: list[set[int]] = [set() for _ in range(depots)]
+        self._buffer_of: dict[int, int] = {}
+        self._counts = [0] * buffers
+        #: Partitions whose tasks are pushing, by receive buffer.
+        self._pushing: list[set[int]] = [set() for _ in range(buffers)]
 
-    def deal(self, epoch: int, partition: int, loads: Sequence[int]) -> int:
-        """Which depot takes this partition.
+    def assign(self, epoch: int, partition: int, backlogs: Sequence[int]) -> int:
+        """The index of the receive buffer that takes this partition.
 
         Args:
-            epoch: Number of the epoch; epochs are dealt one after the other.
+            epoch: Number of the epoch; epochs are assigned one after the other.
             partition: Index of the Spark partition.
-            loads: Bytes that wait in each depot.
+            backlogs: Bytes that wait in each receive buffer.
         """
         if epoch < self._epoch:
-            # A slow copy of a task whose epoch is closed everywhere; each depot drops what it brings.
-            return partition % len(self._dealt)
+            # A slow copy of a task whose epoch is closed everywhere; the receive buffers drop its frames.
+            return partition % len(self._counts)
         if epoch > self._epoch:
             self._begin(epoch)
-        depot = self._depot_of.get(partition)
-        if depot is None:
-            depot = min(
-                range(len(self._dealt)),
-                key=lambda i: (len(self._pushing[i]), loads[i], self._dealt[i], i),
+        buffer = self._buffer_of.get(partition)
+        if buffer is None:
+            buffer = min(
+                range(len(self._counts)),
+                key=lambda i: (len(self._pushing[i]), backlogs[i], self._counts[i], i),
             )
-            self._depot_of[partition] = depot
-            self._dealt[depot] += 1
-            self._pushing[depot].add(partition)
-        return depot
+            self._buffer_of[partition] = buffer
+            self._counts[buffer] += 1
+            self._pushing[buffer].add(partition)
+        return buffer
 
-    def dealt(self, epoch: int, partition: int) -> int | None:
-        """Which depot takes a partition that was dealt before; `None` for another one."""
-        return self._depot_of.get(partition) if epoch == self._epoch else None
+    def assigned(self, epoch: int, partition: int) -> int | None:
+        """The receive buffer of a partition that was assigned before; `None` if it was not."""
+        return self._buffer_of.get(partition) if epoch == self._epoch else None
 
     def done(self, epoch: int, partition: int) -> None:
-        """An attempt of this partition has pushed all of it."""
-        if epoch == self._epoch and partition in self._depot_of:
-            self._pushing[self._depot_of[partition]].discard(partition)
+        """An attempt of this partition has pushed all its frames."""
+        if epoch == self._epoch and partition in self._buffer_of:
+            self._pushing[self._buffer_of[partition]].discard(partition)
 
     def _begin(self, epoch: int) -> None:
         self._epoch = epoch
-        self._depot_of.clear()
+        self._buffer_of.clear()
         for pushing in self._pushing:
             pushing.clear()

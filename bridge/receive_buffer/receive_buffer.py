@@ -1,37 +1,35 @@
-"""`Depot`: where the partitions of one reader subtask wait between Spark and the job.
+"""`ReceiveBuffer`: holds the rows of one reader subtask between Spark and the job.
 
-Spark tasks push *frames* (some Arrow batches, as bytes) of their partition into it; the reader takes them out
-in the order in which they were accepted, and tells it which of them are covered by a completed checkpoint.
-This is the decision part: no Ray, no threads; `depot_actor.py` is the actor around it.
+Spark tasks push *frames* (some Arrow batches, as bytes) of their partitions into it. The reader takes frames
+out in the order of acceptance, and tells the buffer which of them a completed checkpoint covers. This
+module decides, without Ray or threads; `actor.py` is the actor around it.
 
 Why every row comes out exactly once:
 
-* A frame has a number within its partition, from 0. The depot accepts a partition's frames in that order and
-  each number once. A Spark task that is retried, or run twice at the same time, pushes the same frames again
-  under another attempt; they are recognised by their number and dropped.
-* That is right only if every attempt computes the same frames, and Spark does not promise it (a shuffle may
-  bring rows in another order, `rand()` gives others). So the depot keeps a digest of every frame, and a frame
-  that comes again with another content is refused: the hand-over fails with a clear error, and never mixes
-  two computations of a partition.
-* Frames stay in the depot until a checkpoint covers them. A reader that is restored asks from its position
-  on, and gets the very same frames; Spark is not asked again, and may be gone by then.
-* The depot is complete when Spark has reported for each partition how many frames it has, and they are all
-  there.
-* An epoch ends in two steps, as the depots must agree on it: it is *prepared* when what has come is what
-  Spark counted, and *closed* when all depots have prepared it. Whoever finds one of them closed closes the
-  others, and never lets Spark compute the epoch again: its partitions might be cut differently then.
+* Frames are numbered within their partition, from 0. The buffer accepts a partition's frames in that order,
+  each number once. A Spark task that is retried or speculated pushes the same frames again under another
+  attempt. The buffer recognises them by their numbers and drops them.
+* This is right only if every attempt computes the same frames, which Spark does not promise: a shuffle may
+  change the order of rows, and `rand()` gives other values. So the buffer keeps a digest of every frame. A
+  frame that comes again with other content fails the transfer; two computations are never mixed.
+* Frames stay in the buffer until a checkpoint covers them. A restored reader asks from its position on and
+  gets the same frames. Spark is not asked again, and may be gone.
+* The buffer is complete when it has every frame that Spark counted in each partition.
+* An epoch ends in two steps, because all buffers must agree. A buffer has *prepared* an epoch when it has
+  what Spark counted. The epoch is *closed* when all buffers have prepared it. If one buffer has closed it,
+  the others are closed too, and Spark never computes the epoch again: its partitions might differ then.
 
-Rows come in *epochs*. A DataFrame is one epoch, and its frames can be read as soon as they are accepted. Each
-micro-batch of a streaming query is an epoch of its own, and its frames can be read only when it is closed. So
-a micro-batch that Spark gives up and runs again has never reached the job: its frames are dropped when the
-next run begins. A closed one is never taken again; that its batch id stands for the same rows is Spark's
-promise.
+A DataFrame is one epoch, whose frames can be read as soon as they are accepted. Each micro-batch of a
+streaming query is an epoch of its own, whose frames can be read once it is closed. So a micro-batch that
+Spark abandons and runs again has never reached the job: its frames are dropped when the next run begins. A
+closed epoch is never taken again; Spark promises that its batch id stands for the same rows.
 
-Credits: an accepted frame is acknowledged only when no more than `window` bytes wait for the reader. A Spark
-task has a few unacknowledged frames at most, so it waits when the job is slow. Frames that were read and are
-not yet covered are no part of this window; what the memory does not hold lies in files (`frame_store.py`).
+Flow control: an accepted frame is acknowledged only while at most `window` bytes wait for the reader. A Spark
+task has few unacknowledged frames, so it waits when the job is slow. Frames that were read but are not yet
+covered do not count; those that do not fit in memory lie in files (`frame_store.py`).
 
-It must never acknowledge a frame that it has not stored, and never drop one that no checkpoint covers.
+The buffer must never acknowledge a frame that it has not stored, and never drop a frame that no checkpoint
+covers.
 """
 
 from __future__ import annotations
@@ -47,12 +45,12 @@ from penstock.bridge.receive_buffer.closed_epochs import ClosedEpochs
 from penstock.bridge.receive_buffer.frame_store import FrameStore, Place
 from penstock.bridge.receive_buffer.messages import (
     Chunk,
-    DepotStatistics,
     EpochStage,
     Frame,
     NoLongerHeldError,
     PushOutcome,
     ReadFrame,
+    ReceiveBufferStatistics,
 )
 from penstock.bridge.receive_buffer.open_epoch import OpenEpoch, PushedPartition, given_up
 
@@ -67,19 +65,19 @@ class _Held:
     place: Place
 
 
-class Depot:
+class ReceiveBuffer:
     """Holds the frames of one reader's partitions; see the module's text.
 
     Args:
-        index: Which reader's depot.
+        index: Index of the reader.
         store: Where the frames lie.
         window: Bytes that may wait for the reader.
-        staged: The frames of an epoch can be read only when it is closed.
+        staged: Frames of an epoch can be read only after it is closed.
 
     Attributes:
-        is_complete: All partitions are handed over.
-        failure: Why the hand-over has failed, if it has.
-        epochs: Which epochs are closed, and which of them the reader and checkpoints have got.
+        is_complete: All partitions have been transferred.
+        failure: Why the transfer has failed, if it has.
+        epochs: The closed epochs, and how far the reader and the checkpoints have come.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class Depot:
         self.epochs = ClosedEpochs()
         self._visible = 0
         self._epochs = self._partitions = self._attempts = self._rows = 0
-        #: Frames that are held; the first of them is number `_first` in the order of acceptance.
+        #: Frames that are held; the first one is number `_first` in the order of acceptance.
         self._held: deque[_Held] = deque()
         self._first = 0
         self._read = 0
@@ -105,7 +103,7 @@ class Depot:
     def has_room(self) -> bool:
         """Whether accepted frames may be acknowledged.
 
-        Those of an epoch that can't be read yet are: waiting for a reader would be waiting for ever.
+        Frames of a staged epoch always are: no reader can take them yet, so waiting would never end.
         """
         return self._staged or self._unread_bytes <= self._window
 
@@ -116,14 +114,14 @@ class Depot:
 
     @property
     def end(self) -> int:
-        """How many frames have been accepted so far that can be read."""
+        """Number of frames that were accepted and can be read."""
         return self._visible if self._staged else self._accepted
 
     def begin(self, epoch: int, run: str) -> bool:
-        """Begin to hand an epoch over; what another try of it has brought is dropped.
+        """Begin to receive an epoch; drops the frames of an earlier run of the same epoch.
 
         Returns:
-            Whether its rows are wanted: false when it was closed before.
+            False if the epoch is closed already, so that its rows are not wanted.
         """
         if epoch <= self.epochs.newest or self.is_complete:
             return False
@@ -161,10 +159,10 @@ class Depot:
         return PushOutcome.ACCEPTED
 
     def read(self, position: int, max_bytes: int) -> Chunk:
-        """Frames from the `position`-th on: at least one if there is one, then up to `max_bytes`.
+        """Read frames from `position` on: at least one if there is one, then up to `max_bytes`.
 
         Raises:
-            NoLongerHeldError: They are not here any more, or have never been.
+            NoLongerHeldError: These frames were released, or never came.
         """
         if not self._first <= position <= self.end:
             msg = f"frame {position} was asked for, and frames {self._first} to {self.end} are held"
@@ -183,20 +181,20 @@ class Depot:
         return Chunk(frames, self.is_complete and behind == self.end, self.epochs.at(behind))
 
     def _note_read(self, position: int) -> None:
-        """Everything before `position` has been read; what is read again after a restore counts once."""
+        """Note that everything before `position` has been read; repeated reads count once."""
         for number in range(self._read, position):
             self._unread_bytes -= self._held[number - self._first].place.size
         self._read = max(self._read, position)
 
     def confirm(self, position: int, epoch: int) -> None:
-        """A completed checkpoint covers all frames before `position`, and the end of `epoch`: let them go."""
+        """Release what a completed checkpoint covers: frames before `position`, and the end of `epoch`."""
         while self._first < min(position, self._read):
             self._store.release(self._held.popleft().place)
             self._first += 1
         self.epochs.confirm(self._first, epoch)
 
     def stage(self, epoch: int) -> EpochStage:
-        """How far an epoch is."""
+        """How far an epoch has come."""
         if epoch <= self.epochs.newest:
             return EpochStage.CLOSED if epoch == self.epochs.newest else EpochStage.PAST
         opened = self._epoch
@@ -207,7 +205,7 @@ class Depot:
         return EpochStage.AHEAD if self.epochs.begins else EpochStage.GAP
 
     def prepare(self, epoch: int, run: str, expected: Mapping[int, tuple[int, int]]) -> str | None:
-        """Spark has computed an epoch: for each partition, how many frames and rows it has.
+        """Compare what has come of an epoch with what Spark counted.
 
         Args:
             epoch: The epoch.
@@ -215,7 +213,7 @@ class Depot:
             expected: Frames and rows of each partition, as Spark counted them.
 
         Returns:
-            What does not fit, or `None`; then the epoch can be closed, and takes nothing more.
+            What does not match, or `None`; then the epoch can be closed and accepts nothing more.
         """
         if epoch <= self.epochs.newest:
             return None
@@ -227,7 +225,7 @@ class Depot:
         return problem
 
     def close(self, epoch: int) -> str | None:
-        """All depots have prepared an epoch: its rows may be read, and none of it is taken again.
+        """Make the rows of an epoch readable, after all buffers have prepared it.
 
         Returns:
             Why it can't be closed, or `None`.
@@ -244,7 +242,7 @@ class Depot:
         return None
 
     def finish(self) -> None:
-        """No epoch follows; one that was not closed is dropped."""
+        """No epoch follows; an epoch that is not closed is dropped."""
         if self._epoch is not None and self._epoch.number > self.epochs.newest:
             self._drop_open_epoch()
         self.is_complete = True
@@ -265,15 +263,15 @@ class Depot:
         return self._first + len(self._held)
 
     def fail(self, reason: str) -> None:
-        """The hand-over can't be finished; the first reason counts, and none counts once it is complete."""
+        """Record why the transfer has failed; the first reason counts, and none after completion."""
         if not self.is_complete and self.failure is None:
             self.failure = reason
 
-    def statistics(self) -> DepotStatistics:
+    def statistics(self) -> ReceiveBufferStatistics:
         """Counters."""
         opened = self._epoch
         pending = {} if opened is None or opened.number <= self.epochs.newest else opened.partitions
-        return DepotStatistics(
+        return ReceiveBufferStatistics(
             index=self._index,
             epochs=self._epochs,
             partitions=self._partitions + len(pending),

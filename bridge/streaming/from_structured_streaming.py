@@ -1,7 +1,7 @@
 """`from_structured_streaming`: the micro-batches of a streaming query as an unbounded source of a job.
 
 Spark gives every micro-batch a number, commits it when `foreachBatch` returns, and after a failure gives the
-same number to the same rows. So a micro-batch is an epoch of the depots (`depot.py`):
+same number to the same rows. So a micro-batch is an epoch of the receive buffers (`buffer.py`):
 
 * Its rows can be read when all of them are there. A micro-batch that Spark gives up half-way has not reached
   the job; one that is there already is not taken again.
@@ -10,8 +10,8 @@ same number to the same rows. So a micro-batch is an epoch of the depots (`depot
   micro-batch induces that checkpoint (`induced_checkpoint.py`).
 
 The number of a micro-batch is the replayable offset. A snapshot of the job that was taken behind the end of
-one has its number, so a job that starts from it has depots that have closed all up to it: Spark may give the
-last one again, and it is left out.
+one has its number, so a job that starts from it has receive buffers that have closed all up to it: Spark may
+give the last one again, and it is left out.
 
 A query that fails is started again from its own checkpoint location, a few times, after pauses that grow. A
 query that ends (its trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job
@@ -32,19 +32,21 @@ from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.bridge.arrow.record_format import RecordFormat
 from penstock.bridge.dataframes_in.from_spark import check_arguments
 from penstock.bridge.dataframes_in.spark_source import SparkSource
-from penstock.bridge.receive_buffer.failure_texts import DIED, NO_PROGRAM
+from penstock.bridge.receive_buffer.errors import DIED, NO_PROGRAM, TransferError
 from penstock.bridge.receive_buffer.receive_buffer import DEFAULT_WINDOW
 from penstock.bridge.session.session import is_alive
 from penstock.bridge.session.spark_errors import spark_error_text
 from penstock.bridge.streaming.induced_checkpoint import wait_until_covered
 from penstock.bridge.streaming.query_restarts import QueryRestarts, rest
-from penstock.bridge.transfer.push_partition import HandOverError
-from penstock.bridge.transfer.query_position import MisplacedQueryError
-from penstock.bridge.transfer.transfer_service import Depots, HandOver, program_ends
+from penstock.bridge.transfer.job_buffers import JobBuffers
+from penstock.bridge.transfer.program_end import program_ends
+from penstock.bridge.transfer.query_position import QueryPositionError
+from penstock.bridge.transfer.transfer_service import TransferService
 from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.misspelt_names import checked_keywords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,6 +68,7 @@ _FAILED: Final = (
 )
 
 
+@checked_keywords
 def from_structured_streaming(
     env: StreamEnvironment,
     df: DataFrame,
@@ -116,10 +119,10 @@ def from_structured_streaming(
         raise GraphError(msg)
     connect()
     query = StreamingQuery(df, id, checkpoint_location, dict(trigger or {}), query_restarts, induce=induce)
-    hand_over = HandOver(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
-    source = SparkSource(hand_over.id, format, DEFAULT_WINDOW, staged=True)
+    transfer = TransferService(df.sparkSession, arrow_schema_of(df), query.serve, one_job=True)
+    source = SparkSource(transfer.id, format, DEFAULT_WINDOW, staged=True)
     stream: DataStream[Any] = env.from_source(id, source, **options)
-    hand_over.start()
+    transfer.start()
     return stream
 
 
@@ -173,31 +176,33 @@ class StreamingQuery:
         self._one_batch = threading.Lock()
         self._batches = 0
         #: The query and the job do not go on at the same place.
-        self._misplaced: MisplacedQueryError | None = None
+        self._misplaced: QueryPositionError | None = None
 
-    def serve(self, depots: Depots) -> None:
+    def serve(self, buffers: JobBuffers) -> None:
         """Run the query until it ends or fails for good."""
         session, restarts = self._df.sparkSession, QueryRestarts(self._restarts)
         while True:
             before = self._batches
-            end = self._run_once(depots)
-            if end.stopped_here or not depots.are_there():
+            end = self._run_once(buffers)
+            if end.stopped_here or not buffers.are_there():
                 break
             if end.failure is None:
-                depots.finish()
+                buffers.finish()
                 return
             pause = restarts.pause(progress=self._batches > before)
             reason = self._for_good(end, restarts)
             if reason is not None:
-                logger.error("the query for job %s has failed: %s", depots.job_id, reason)
-                depots.fail(reason)
+                logger.error("the query for job %s has failed: %s", buffers.job_id, reason)
+                buffers.fail(reason)
                 return
-            logger.warning("the query for job %s starts again in %g s: %s", depots.job_id, pause, end.failure)
-            rested = self._rest(pause, lambda: is_alive(session) and depots.are_there())
+            logger.warning(
+                "the query for job %s starts again in %g s: %s", buffers.job_id, pause, end.failure
+            )
+            rested = self._rest(pause, lambda: is_alive(session) and buffers.are_there())
             if not rested and is_alive(session):  # of one that is stopped the next run tells
                 break
-        logger.info("the query for job %s ends, as its job or its program does", depots.job_id)
-        depots.fail(NO_PROGRAM if program_ends.is_set() else DIED)
+        logger.info("the query for job %s ends, as its job or its program does", buffers.job_id)
+        buffers.fail(NO_PROGRAM if program_ends.is_set() else DIED)
 
     def _for_good(self, end: QueryEnd, restarts: QueryRestarts) -> str | None:
         """Why a query that has failed is not started again, or `None`."""
@@ -207,13 +212,13 @@ class StreamingQuery:
             return end.failure
         return _FAILED.format(end.failure) if restarts.are_used_up else None
 
-    def _run_once(self, depots: Depots) -> QueryEnd:
+    def _run_once(self, buffers: JobBuffers) -> QueryEnd:
         """Run the query to its end; however that comes, the query does not run any more."""
         session = self._df.sparkSession
         query: Any = None
         try:
-            query = self._start(depots)
-            stopped_here = _watch(query, depots)
+            query = self._start(buffers)
+            stopped_here = _watch(query, buffers)
             error = query.exception()
             with self._one_batch:
                 if stopped_here:
@@ -226,17 +231,17 @@ class StreamingQuery:
         finally:
             _stop(query)
 
-    def _start(self, depots: Depots) -> Any:
-        writer = self._df.writeStream.queryName(f"{self._name} of {depots.job_id}")
+    def _start(self, buffers: JobBuffers) -> Any:
+        writer = self._df.writeStream.queryName(f"{self._name} of {buffers.job_id}")
         if self._trigger:
             writer = writer.trigger(**self._trigger)
         return (
             writer.option("checkpointLocation", self._location)
-            .foreachBatch(lambda batch, number: self._hand_over(depots, batch, number))
+            .foreachBatch(lambda batch, number: self._transfer(buffers, batch, number))
             .start()
         )
 
-    def _hand_over(self, depots: Depots, batch: DataFrame, number: int) -> None:
+    def _transfer(self, buffers: JobBuffers, batch: DataFrame, number: int) -> None:
         """The function for `foreachBatch`; returns when a completed checkpoint covers the micro-batch."""
         with self._one_batch:
             if batch.schema != self._df.schema:
@@ -244,24 +249,24 @@ class StreamingQuery:
                     f"micro-batch {number} has columns {_told(batch.schema)}, and the job was built for "
                     f"{_told(self._df.schema)}; build the job again"
                 )
-                raise HandOverError(msg)
+                raise TransferError(msg)
             try:
-                depots.hand_over(batch, number)
-            except MisplacedQueryError as error:
+                buffers.transfer(batch, number)
+            except QueryPositionError as error:
                 self._misplaced = error
                 raise
-            wait_until_covered(depots, number, induce=self._induce)
+            wait_until_covered(buffers, number, induce=self._induce)
             self._batches += 1
 
 
-def _watch(query: Any, depots: Depots) -> bool:
+def _watch(query: Any, buffers: JobBuffers) -> bool:
     """Wait for the end of a query; whether it was stopped here, since its job or the program ends."""
     looked = time.monotonic()
     while query.isActive:
         if program_ends.wait(_POLL):
             query.stop()
         elif time.monotonic() - looked > _JOB_LOOK:
-            if not depots.are_there():
+            if not buffers.are_there():
                 query.stop()
                 return True
             looked = time.monotonic()

@@ -1,33 +1,33 @@
 """The end of a micro-batch induces a checkpoint of the job, and Spark's commit waits for it.
 
-Spark may commit a micro-batch only when a completed checkpoint covers it. Waiting for the periodic one would
-let every micro-batch take a whole period, and none end in a job whose period is an hour. So the source is
-externally induced: whoever hands micro-batches over asks the JobMaster for a checkpoint as soon as one that
-starts now covers the micro-batch. That is when all of its rows have come (it is closed in all depots) and
-every reader has given its part on to the job and knows that it has ended (it *passed* it). A reader without
-rows in it learns that at its next look, so more readers than partitions hold nothing up. A micro-batch
-without any rows needs a checkpoint, too: a snapshot in which some readers know its end and others do not is
-one that no job can be started from, and must not be the newest when Spark goes on.
+Spark may commit a micro-batch only when a completed checkpoint covers it. The next periodic checkpoint would
+come too late: each micro-batch would take a whole period. So the source is externally induced. The program
+with the query asks the JobMaster for a checkpoint as soon as one that starts now covers the micro-batch. By
+then all its rows have come (it is closed in all receive buffers), and every reader has emitted its part and
+knows that the micro-batch has ended. A reader without rows learns that at its next look, so readers without
+partitions hold nothing up. A micro-batch without rows needs a checkpoint, too. No job can be started from a
+snapshot in which some readers know its end and others do not, so that snapshot must not be the newest one
+when Spark goes on.
 
-Why a request, and no mark in the rows (`runtime/operators/externally_induced.py`): with marks *every*
-checkpoint and savepoint would have to wait for the end of a micro-batch, however long that takes. A barrier
-may stand anywhere in a micro-batch here, because depots remember frames, not micro-batches; only the commit
-in Spark needs one behind its end.
+The program sends a request, and puts no mark into the rows (`runtime/operators/externally_induced.py`). With
+marks, *every* checkpoint and savepoint would wait for the end of a micro-batch, however long that takes. A
+barrier may stand anywhere in a micro-batch, because receive buffers remember frames. Only Spark's commit
+needs a barrier after its end.
 
-What makes it right is not that the request comes at the best moment, but that it is repeated. The one thing
-that ends the wait is that all depots are covered, which readers tell them when a checkpoint is complete. So:
+This is right because the request is repeated, not because it comes at the best moment. The wait ends only
+when all receive buffers are covered, which readers tell them when a checkpoint is complete. So:
 
-* A checkpoint that fails, or is refused because the job restarts: asked again. The failure counts as that of
-  any other checkpoint (`tolerable_failures`).
-* One that completed and does not cover the micro-batch, since a reader was restored meanwhile and reads its
-  part again: asked again, when that has passed.
-* A JobMaster that dies and takes the request with it: the one that comes back is asked again.
-* A periodic checkpoint or a savepoint that covers the micro-batch first: nothing is asked for any more.
+* A checkpoint fails, or is refused because the job restarts: it is requested again. The failure counts like
+  that of any other checkpoint (`tolerable_failures`).
+* A completed checkpoint does not cover the micro-batch, because a restored reader reads its part again:
+  another one is requested when that reader has emitted its part.
+* A JobMaster dies and takes the request with it: its successor is asked.
+* A periodic checkpoint or a savepoint covers the micro-batch first: nothing more is requested.
 
-There are never many requests: each query has at most one under way, the next one comes when that is answered
-and a look has passed, and a request that comes while another checkpoint runs waits in the coordinator's
-queue. It is no more urgent than a periodic one: `min_pause` and `max_concurrent` hold it back, since whoever
-sets them wants the job to have time between checkpoints.
+There are never many requests. Each query has at most one under way, and sends the next one after an answer
+and a pause. A request that comes while another checkpoint runs waits in the coordinator's queue. It is as
+urgent as a periodic one: `min_pause` and `max_concurrent` hold it back, because users set them to give the
+job time between checkpoints.
 """
 
 from __future__ import annotations
@@ -42,61 +42,61 @@ import ray
 from penstock.actors.shared.answers import ANSWER
 from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.actors.shared.repeated_call import RepeatedCall
-from penstock.bridge.transfer.transfer_service import Depots
+from penstock.bridge.transfer.job_buffers import JobBuffers
 
 logger = logging.getLogger(__name__)
 
-#: Seconds of one look at a depot; whoever waits for it is heard of in between.
+#: Seconds that one call waits in a receive buffer.
 _LOOK: Final = 2.0
 
 
-def wait_until_covered(depots: Depots, epoch: int, *, induce: bool) -> None:
-    """Return when a completed checkpoint covers a closed epoch in all depots.
+def wait_until_covered(buffers: JobBuffers, epoch: int, *, induce: bool) -> None:
+    """Return when a completed checkpoint covers a closed epoch in all receive buffers.
 
     Args:
-        depots: Of the job.
+        buffers: The receive buffers of the job.
         epoch: Number of the micro-batch.
-        induce: Ask for the checkpoint; without it the next periodic one is awaited.
+        induce: Request the checkpoint; otherwise wait for the next periodic one.
 
     Raises:
-        HandOverFailedError: It will never be covered; the message says why.
-        NoAnswerError: A depot is silent, or Ray can't reach it.
-        ray.exceptions.RayActorError: The depots are gone, mostly because the job has ended.
+        TransferError: It will never be covered; the message says why.
+        NoAnswerError: A receive buffer is silent, or Ray can't reach it.
+        ray.exceptions.RayActorError: The receive buffers are gone, mostly because the job has ended.
     """
-    covered = _are_covered(depots, epoch, 0.0)
+    covered = _are_covered(buffers, epoch, 0.0)
     while not covered:
-        request = _ask(depots, epoch) if induce else None
-        covered = _are_covered(depots, epoch, _LOOK)
+        request = _ask(buffers, epoch) if induce else None
+        covered = _are_covered(buffers, epoch, _LOOK)
         while not covered and request is not None and not _is_answered(request, epoch):
-            covered = _are_covered(depots, epoch, _LOOK)
+            covered = _are_covered(buffers, epoch, _LOOK)
 
 
-def _are_covered(depots: Depots, epoch: int, patience: float) -> bool:
+def _are_covered(buffers: JobBuffers, epoch: int, patience: float) -> bool:
     return all(
-        _answer(partial(depot.wait_until_covered.remote, epoch, patience), depots, patience)
-        for depot in depots.handles
+        _answer(partial(buffer.wait_until_covered.remote, epoch, patience), buffers, patience)
+        for buffer in buffers.handles
     )
 
 
-def _answer(call: Callable[[], Any], depots: Depots, patience: float) -> bool:
-    """What a depot answers that waits for so many seconds."""
-    return RepeatedCall[bool](call, f"a depot of job {depots.job_id}").answer(patience + ANSWER)
+def _answer(call: Callable[[], Any], buffers: JobBuffers, patience: float) -> bool:
+    """The answer of a receive buffer that may wait for `patience` seconds."""
+    return RepeatedCall[bool](call, f"a receive buffer of job {buffers.job_id}").answer(patience + ANSWER)
 
 
-def _ask(depots: Depots, epoch: int) -> Any | None:
-    """Request a checkpoint when all readers have passed the epoch; `None` while no JobMaster is there."""
-    for depot in depots.handles:
-        while not _answer(partial(depot.wait_until_passed.remote, epoch, _LOOK), depots, _LOOK):
-            logger.debug("micro-batch %d is not read to its end by job %s yet", epoch, depots.job_id)
+def _ask(buffers: JobBuffers, epoch: int) -> Any | None:
+    """Request a checkpoint when all readers have emitted the epoch; `None` while there is no JobMaster."""
+    for buffer in buffers.handles:
+        while not _answer(partial(buffer.wait_until_emitted.remote, epoch, _LOOK), buffers, _LOOK):
+            logger.debug("micro-batch %d is not read to its end by job %s yet", epoch, buffers.job_id)
     try:
-        master: Any = ray.get_actor(master_name(depots.job_id), namespace=NAMESPACE)
+        master: Any = ray.get_actor(master_name(buffers.job_id), namespace=NAMESPACE)
     except ValueError:
         return None
     return master.checkpoint.remote()
 
 
 def _is_answered(request: Any, epoch: int) -> bool:
-    """Whether a request has come to an end, a good one or not."""
+    """Whether a request has ended, successfully or not."""
     if not ray.wait([request], timeout=0)[0]:
         return False
     try:

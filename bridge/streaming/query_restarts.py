@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from penstock.bridge.transfer.transfer_service import program_ends
+from penstock.bridge.transfer.program_end import program_ends
 
 #: Seconds before the first restart, and at most.
 SHORTEST: Final = 1.0

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.filesystem_of_url import OBJECT_STORE_SCHEMES
+from penstock.runtime.io.connectors.filesystems.filesystem_of_url import OBJECT_STORE_SCHEMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

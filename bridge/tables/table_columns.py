@@ -17,8 +17,8 @@ import pyarrow.types as kinds
 
 from penstock.runtime.errors import ObjectExistsError, SuppressRestartsError
 from penstock.runtime.io.connectors.errors import BadRecordError
-from penstock.runtime.io.connectors.filesystem_of_url import filesystem_for
-from penstock.runtime.io.connectors.part_names import IN_PROGRESS
+from penstock.runtime.io.connectors.files.part_names import IN_PROGRESS
+from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
 from penstock.runtime.io.storage import ObjectStorage, open_location
 
 #: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.

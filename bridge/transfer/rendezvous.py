@@ -1,6 +1,7 @@
-"""The desk of a hand-over: depots ask for rows, and the program with the Spark session takes the orders.
+"""The rendezvous of a transfer: readers register here, and the program with the session learns of it.
 
-It is an actor of that program, so it ends with it; depots see by that that nobody can serve them any more.
+It is an actor that the program owns, so it ends with the program. Receive buffers then see that nobody can
+serve them any more.
 """
 
 from __future__ import annotations
@@ -14,90 +15,88 @@ from typing import Any
 import ray
 
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.receive_buffer.actor_names import desk_name
-from penstock.bridge.receive_buffer.failure_texts import LOST, ONE_JOB
+from penstock.bridge.receive_buffer.actor_names import rendezvous_name
+from penstock.bridge.receive_buffer.errors import DIED, ONE_JOB
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """All readers of a job have come and want rows.
+class TransferRequest:
+    """All readers of a job have registered and want rows.
 
     Attributes:
         job_id: The job.
-        epochs: For each depot the rows go to, the micro-batch behind which its reader goes on; -1 for none.
+        epochs: For each receive buffer, the micro-batch after which its reader continues; -1 for none.
     """
 
     job_id: str
     epochs: tuple[int, ...]
 
 
-class HandOverDesk:
-    """Gathers what the depots of each job ask for.
+class Rendezvous:
+    """Gathers the registrations of each job's receive buffers.
 
     Args:
-        one_job: The first job that comes gets rows, and every other one is refused.
+        one_job: The first job that registers gets rows; every other job is refused.
     """
 
     def __init__(self, one_job: bool = False) -> None:
         self._one_job = one_job
-        #: For each job: the stamps of its depots, and the micro-batches behind which their readers go on.
-        self._come: dict[str, dict[int, tuple[str, int]]] = {}
-        self._orders: list[Order] = []
+        #: By job and receive buffer: its incarnation, and the micro-batch after which its reader continues.
+        self._registered: dict[str, dict[int, tuple[str, int]]] = {}
+        self._requests: list[TransferRequest] = []
         self._changed = asyncio.Event()
 
-    async def announce(self, job_id: str, index: int, of: int, stamp: str, epoch: int = -1) -> str | None:
-        """A depot waits for rows; the order is complete with the last one of its job.
-
-        The same depot may say so again.
+    async def register(self, job_id: str, index: int, of: int, instance: str, epoch: int = -1) -> str | None:
+        """Register a receive buffer; its job's request is complete with the last one. May be repeated.
 
         Args:
             job_id: The job.
-            index: Which of its depots.
-            of: How many there are.
-            stamp: Tells the depot from another one that comes in its place.
-            epoch: The micro-batch behind which its reader goes on; -1 for none.
+            index: Index of the receive buffer.
+            of: Number of receive buffers of the job.
+            instance: Incarnation of the receive buffer.
+            epoch: The micro-batch after which its reader continues; -1 for none.
 
         Returns:
             Why no rows will come, or `None`.
         """
-        if self._one_job and self._come and job_id not in self._come:
-            return ONE_JOB.format(*self._come)
-        come = self._come.setdefault(job_id, {})
-        if index in come:
-            # The rows of one with another stamp went to a depot that is gone.
-            return None if come[index][0] == stamp else LOST
-        come[index] = (stamp, epoch)
-        if len(come) == of:
-            self._orders.append(Order(job_id, tuple(come[i][1] for i in range(of))))
+        if self._one_job and self._registered and job_id not in self._registered:
+            return ONE_JOB.format(*self._registered)
+        known = self._registered.setdefault(job_id, {})
+        if index in known:
+            # The rows of another incarnation went to a process that is gone.
+            return None if known[index][0] == instance else DIED
+        known[index] = (instance, epoch)
+        if len(known) == of:
+            self._requests.append(TransferRequest(job_id, tuple(known[i][1] for i in range(of))))
             self._changed.set()
             self._changed = asyncio.Event()
         return None
 
     async def has_all(self, job_id: str, of: int) -> bool:
-        """Whether all depots of a job have come."""
-        return len(self._come.get(job_id, {})) == of
+        """Whether all receive buffers of a job have registered."""
+        return len(self._registered.get(job_id, {})) == of
 
-    async def order(self, number: int, patience: float) -> Order | None:
-        """One order, by its number from 0; may be asked for again.
+    async def request(self, number: int, patience: float) -> TransferRequest | None:
+        """One request, by its number from 0; may be asked for repeatedly.
 
         Args:
-            number: How many came before it.
+            number: Number of requests before it.
             patience: Seconds to wait for it.
 
         Returns:
-            The order, or `None` when it has not come by then.
+            The request, or `None` if it has not come by then.
         """
         deadline = time.monotonic() + patience
-        while number >= len(self._orders):
+        while number >= len(self._requests):
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
-        return self._orders[number]
+        return self._requests[number]
 
 
-def open_desk(hand_over: str, *, one_job: bool) -> Any:
-    """Start the desk of a hand-over."""
-    actor: Any = ray.remote(HandOverDesk)
-    return actor.options(name=desk_name(hand_over), namespace=NAMESPACE, num_cpus=0).remote(one_job)
+def start_rendezvous(transfer: str, *, one_job: bool) -> Any:
+    """Start the rendezvous of a transfer."""
+    actor: Any = ray.remote(Rendezvous)
+    return actor.options(name=rendezvous_name(transfer), namespace=NAMESPACE, num_cpus=0).remote(one_job)

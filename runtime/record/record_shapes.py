@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from penstock.runtime.errors import CodecError
 from penstock.runtime.record.class_directory import describe_type
+from penstock.runtime.record.stable_names import fields_now
 
 _set = object.__setattr__
 #: Methods that decide what an instance's state is; a class with its own version of one has no shape.
@@ -141,7 +142,7 @@ class RecordShape:
         return [self._evolve(names, state) for state in states]
 
     def _evolve(self, names: Sequence[str], state: tuple[Any, ...]) -> tuple[Any, ...]:
-        written = dict(zip(names, state, strict=True))
+        written = dict(zip(fields_now(self.cls, names), state, strict=True))
         gone = written.keys() - set(self.names)
         if gone:
             msg = (

@@ -17,6 +17,7 @@ modules are imported.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 #: Stands in data where the module of a user's class stands.
@@ -40,16 +41,16 @@ HOMES: Final[dict[str, str]] = {
     "DataStream": "penstock.runtime.graph.streams.data_stream.DataStream",
     "DeadLetter": "penstock.runtime.operators.protocols.DeadLetter",
     "DeploymentError": "penstock.runtime.errors.DeploymentError",
-    "DepotStatistics": "penstock.bridge.receive_buffer.messages.DepotStatistics",
+    "DepotStatistics": "penstock.bridge.receive_buffer.messages.ReceiveBufferStatistics",
     "DiscardSink": "penstock.runtime.io.connectors.discard_sink.DiscardSink",
     "EnumeratesSplits": "penstock.runtime.operators.split_enumerator.EnumeratesSplits",
     "Executor": "penstock.runtime.graph.executor.Executor",
     "ExponentialBackoff": "penstock.runtime.config.restart.ExponentialBackoff",
     "FailureRate": "penstock.runtime.config.restart.FailureRate",
-    "FileInfo": "penstock.runtime.io.connectors.filesystem.FileInfo",
-    "FileSink": "penstock.runtime.io.connectors.file_sink.FileSink",
-    "FileSource": "penstock.runtime.io.connectors.file_source.FileSource",
-    "FileSplit": "penstock.runtime.io.connectors.splitting.FileSplit",
+    "FileInfo": "penstock.runtime.io.connectors.filesystems.filesystem.FileInfo",
+    "FileSink": "penstock.runtime.io.connectors.files.file_sink.FileSink",
+    "FileSource": "penstock.runtime.io.connectors.files.file_source.FileSource",
+    "FileSplit": "penstock.runtime.io.connectors.formats.splitting.FileSplit",
     "FixedDelay": "penstock.runtime.config.restart.FixedDelay",
     "FollowsCheckpoints": "penstock.runtime.operators.protocols.FollowsCheckpoints",
     "GeneratorSource": "penstock.runtime.io.connectors.generator_source.GeneratorSource",
@@ -78,7 +79,7 @@ HOMES: Final[dict[str, str]] = {
     "OperatorInfo": "penstock.actors.shared.job_report.OperatorInfo",
     "OperatorOptions": "penstock.runtime.graph.streams.operator_options.OperatorOptions",
     "OperatorStatistics": "penstock.runtime.operators.protocols.OperatorStatistics",
-    "PendingFile": "penstock.runtime.io.connectors.file_sink_writer.PendingFile",
+    "PendingFile": "penstock.runtime.io.connectors.files.file_sink_writer.PendingFile",
     "PenstockError": "penstock.runtime.errors.PenstockError",
     "Polled": "penstock.runtime.operators.protocols.Polled",
     "RayCollector": "penstock.actors.client.collect.RayCollector",
@@ -88,11 +89,11 @@ HOMES: Final[dict[str, str]] = {
     "RescaleError": "penstock.runtime.errors.RescaleError",
     "RestoreError": "penstock.runtime.errors.RestoreError",
     "RowBatch": "penstock.runtime.record.elements.RowBatch",
-    "RowGroupSplit": "penstock.runtime.io.connectors.splitting.RowGroupSplit",
+    "RowGroupSplit": "penstock.runtime.io.connectors.formats.splitting.RowGroupSplit",
     "RuntimeContext": "penstock.runtime.operators.process_function.RuntimeContext",
     "SavepointError": "penstock.runtime.errors.SavepointError",
     "SavepointStillNeededWarning": "penstock.runtime.errors.SavepointStillNeededWarning",
-    "Share": "penstock.bridge.dataframes_in.buffer_reader.Share",
+    "Share": "penstock.bridge.dataframes_in.buffer_reader.BufferSplit",
     "Sink": "penstock.runtime.operators.protocols.Sink",
     "SinkWriter": "penstock.runtime.operators.protocols.SinkWriter",
     "SlidingEventTimeWindows": "penstock.runtime.time.windows.SlidingEventTimeWindows",
@@ -172,6 +173,11 @@ FORMER_MODULES: Final[dict[str, str]] = {
     "runtime.time.windows": "SlidingEventTimeWindows TimeWindow TumblingEventTimeWindows WindowAssigner",
 }
 
+#: Fields that had another name in older data, by the name of their class in data: old name, and name now.
+FORMER_FIELDS: Final[dict[str, dict[str, str]]] = {
+    "Share": {"depot": "buffer"},
+}
+
 _NAMES: Final = {home: name for name, home in HOMES.items()}
 _FORMER: Final = {
     (f"{OURS}.{module}", name): name for module, names in FORMER_MODULES.items() for name in names.split()
@@ -190,6 +196,18 @@ def name_in_data(cls: type) -> str | None:
         ('RowBatch', None)
     """
     return _NAMES.get(f"{cls.__module__}.{cls.__qualname__}")
+
+
+def fields_now(cls: type, names: Iterable[str]) -> list[str]:
+    """What the fields of a class of Penstock are called now that have these names in data.
+
+    Example:
+        >>> from penstock.runtime.record.elements import RowBatch
+        >>> fields_now(RowBatch, ["rows"])
+        ['rows']
+    """
+    former = FORMER_FIELDS.get(name_in_data(cls) or "", {})
+    return [former.get(name, name) for name in names]
 
 
 def home_of(module: str, qualname: str) -> tuple[str, str] | None:

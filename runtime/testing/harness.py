@@ -1,17 +1,17 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
-It runs the very code that runs in a job: the operator chain, the keyed state backend with its incremental
-snapshots, the value codec, and the redistribution of state over another parallelism. Only time stands still
-and files stay in memory. So what a test shows about an operator, a `KeyedProcessFunction` or a sink (that its
-state comes back, that its commits wait for the checkpoint) holds on a cluster. In the spirit of Flink's
-`OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver`.
+It runs the code that runs in a job: the operator chain, the keyed state backend with its incremental
+snapshots, the value codec, and the redistribution of state over another parallelism. Only time stands still,
+and files stay in memory. A test shows that state comes back, or that a commit waits for its checkpoint. What
+it shows holds on a cluster. Flink's `OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver` do
+the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from penstock.runtime.errors import OperatorLocation
 from penstock.runtime.operators.chain import OperatorChain, Work
@@ -26,10 +26,27 @@ from penstock.runtime.state.key_groups import key_group_of, key_group_range
 from penstock.runtime.state.redistribution import redistribute
 from penstock.runtime.testing.harness_snapshot import FilesInHandles, HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.single_operator import single_operator
+
+if TYPE_CHECKING:
+    from penstock.runtime.graph.streams.data_stream import DataStream
+
+
+class HarnessSettings(TypedDict, total=False):
+    """Settings of an `OperatorHarness`; see there."""
+
+    operator_id: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    restored: Sequence[HarnessSnapshot]
+    transactional: bool
+    attempt: int
+    clock: ManualClock | None
 
 
 class OperatorHarness:
-    """Drives one operator by hand.
+    """Drives one operator by hand; `of` makes one for an operator that is written as in a job.
 
     Args:
         operator: A new operator; the harness opens it and closes it.
@@ -47,15 +64,14 @@ class OperatorHarness:
         OperatorError: The operator could not be opened.
 
     Example:
-        >>> from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
-        >>> def count():
-        ...     return KeyedReduceOperator(lambda pair: pair[0], lambda a, b: (a[0], a[1] + b[1]))
-        >>> with OperatorHarness(count()) as harness:
+        >>> def count(pairs):
+        ...     return pairs.key_by(lambda pair: pair[0]).reduce("count", lambda a, b: (a[0], a[1] + b[1]))
+        >>> with OperatorHarness.of(count) as harness:
         ...     first = harness.push([("a", 1), ("b", 1), ("a", 1)])
         ...     snapshot = harness.snapshot()
         >>> first
         [('a', 1), ('b', 1), ('a', 2)]
-        >>> with OperatorHarness(count(), restored=[snapshot]) as harness:
+        >>> with OperatorHarness.of(count, restored=[snapshot]) as harness:
         ...     harness.push([("a", 1)])
         [('a', 3)]
     """
@@ -93,6 +109,29 @@ class OperatorHarness:
         except BaseException:
             self._chain.close()
             raise
+
+    @classmethod
+    def of(cls, build: Callable[[DataStream[Any]], object], **settings: Unpack[HarnessSettings]) -> Self:
+        """A harness for an operator that is written as in a job.
+
+        Args:
+            build: Takes a stream and adds one operator to it, or a sink.
+            **settings: As for the class itself, apart from `operator`.
+
+        Raises:
+            GraphError: The function adds no operator, or several.
+            OperatorError: The operator could not be opened.
+
+        Example:
+            >>> count = lambda words: words.key_by(str).reduce("longest", max)
+            >>> with OperatorHarness.of(count) as harness:
+            ...     harness.push(["a", "b", "a"])
+            ['a', 'b', 'a']
+        """
+        node = single_operator(build)
+        settings.setdefault("operator_id", node.id or node.kind)
+        assert node.factory is not None, f"{node.name} has no factory"
+        return cls(node.factory(), **settings)
 
     def push(
         self, rows: Sequence[Any], timestamps: Sequence[int] | None = None, *, stop_after: int | None = None

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from penstock.runtime.checkpoint.coordinator.operator_states import collect_states, with_coordinators
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -136,8 +137,8 @@ class StepCheckpoints:
         running = self.running.pop(checkpoint_id)
         assert running.is_complete, f"checkpoint {checkpoint_id} is not complete"
         previous = {} if self.newest is None else self.newest.operators
-        operators = self._plan.collect(running.acknowledged, running.plan.finished, previous)
-        operators = self._plan.with_coordinators(operators, running.coordinators)
+        operators = collect_states(self._plan.graph, running.acknowledged, running.plan.finished, previous)
+        operators = with_coordinators(self._plan.graph, operators, running.coordinators)
         now = self._clock.now()
         kind = running.barrier.options.kind
         self.newest = CompletedCheckpoint(

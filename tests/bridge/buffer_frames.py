@@ -1,9 +1,9 @@
-"""Frames for a depot, what it gives out, and what a program calls of it."""
+"""Frames for a receive buffer, what it gives out, and what a program calls of it."""
 
 from __future__ import annotations
 
-from penstock.bridge.receive_buffer.messages import DepotStatistics, Frame
-from penstock.bridge.receive_buffer.receive_buffer import Depot
+from penstock.bridge.receive_buffer.messages import Frame, ReceiveBufferStatistics
+from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
 
 
 def frame(
@@ -18,42 +18,42 @@ def frame(
     return Frame(epoch, run, partition, attempt, number, rows, data or f"{partition}/{number}".encode())
 
 
-def data_of(depot: Depot, position: int = 0, max_bytes: int = 1_000_000) -> list[bytes]:
-    return [bytes(frame.data) for frame in depot.read(position, max_bytes).frames]
+def data_of(buffer: ReceiveBuffer, position: int = 0, max_bytes: int = 1_000_000) -> list[bytes]:
+    return [bytes(frame.data) for frame in buffer.read(position, max_bytes).frames]
 
 
-def closed(depot: Depot, epoch: int, run: str, expected: dict[int, tuple[int, int]]) -> str | None:
+def closed(buffer: ReceiveBuffer, epoch: int, run: str, expected: dict[int, tuple[int, int]]) -> str | None:
     """What does not fit, or `None` and the epoch is closed."""
-    problem = depot.prepare(epoch, run, expected)
-    return depot.close(epoch) if problem is None else problem
+    problem = buffer.prepare(epoch, run, expected)
+    return buffer.close(epoch) if problem is None else problem
 
 
 class Asked:
-    """The calls that the program makes of the actor around a depot."""
+    """The calls that the program makes of the actor around a receive buffer."""
 
-    def __init__(self, depot: Depot) -> None:
-        self._depot = depot
+    def __init__(self, buffer: ReceiveBuffer) -> None:
+        self._buffer = buffer
 
     def stage(self, epoch: int) -> str:
-        return self._depot.stage(epoch).value
+        return self._buffer.stage(epoch).value
 
     def newest(self) -> int:
-        return self._depot.epochs.newest
+        return self._buffer.epochs.newest
 
     def begin(self, epoch: int, run: str) -> bool:
-        return self._depot.begin(epoch, run)
+        return self._buffer.begin(epoch, run)
 
     def prepare(self, epoch: int, run: str, expected: dict[int, tuple[int, int]]) -> str | None:
-        return self._depot.prepare(epoch, run, expected)
+        return self._buffer.prepare(epoch, run, expected)
 
     def close(self, epoch: int) -> str | None:
-        return self._depot.close(epoch)
+        return self._buffer.close(epoch)
 
     def finish(self) -> None:
-        self._depot.finish()
+        self._buffer.finish()
 
     def fail(self, reason: str) -> None:
-        self._depot.fail(reason)
+        self._buffer.fail(reason)
 
-    def statistics(self) -> DepotStatistics:
-        return self._depot.statistics()
+    def statistics(self) -> ReceiveBufferStatistics:
+        return self._buffer.statistics()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from saved_jobs import Plain, letter
 
-from penstock.bridge.dataframes_in.buffer_reader import Share
+from penstock.bridge.dataframes_in.buffer_reader import BufferSplit
 from penstock.bridge.ray_data.dataset_source import BlockSplit
 from penstock.runtime import (
     CheckpointingMode,
@@ -21,9 +21,9 @@ from penstock.runtime import (
     RowBatch,
     TimeWindow,
 )
-from penstock.runtime.io.connectors.file_sink_writer import PendingFile
+from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.connectors.index_range import IndexRange
-from penstock.runtime.io.connectors.splitting import FileSplit, RowGroupSplit
 
 #: One value of each class; made anew, as values may be changed.
 VALUES: Final[dict[str, Callable[[], Any]]] = {
@@ -32,10 +32,10 @@ VALUES: Final[dict[str, Callable[[], Any]]] = {
     "split of a parquet file": lambda: RowGroupSplit("s3://bucket/b.parquet", 100, 2, 33),
     "split of numbers": lambda: IndexRange(3, None, 2),
     "split of a Ray dataset": lambda: BlockSplit(4, 17),
-    "share of a Spark source": lambda: Share(
+    "share of a Spark source": lambda: BufferSplit(
         1, 2, "stamp", frame=7, row=3, rows={0: 70, 4: 3}, epoch=5, is_whole=False
     ),
-    "share of a Spark source that was not begun": lambda: Share(0, 2),
+    "share of a Spark source that was not begun": lambda: BufferSplit(0, 2),
     "file that is pending": lambda: PendingFile("/out", "_inprogress-a-0", "part-a-0", 77),
     "rows that are pending": lambda: CollectedRows(("job", "out", 0, 1, 2), [{"n": 1}, (2, letter(2))]),
     "dead letter": lambda: letter(1),

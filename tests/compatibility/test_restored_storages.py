@@ -18,14 +18,14 @@ from saved_jobs import committed, in_json
 from saved_ray_job import cut_of, environment, expected_rows
 
 from penstock.actors import JobReport
-from penstock.bridge.dataframes_in.buffer_reader import Share
+from penstock.bridge.dataframes_in.buffer_reader import BufferSplit
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
-from penstock.runtime.io.connectors.splitting import FileSplit
+from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
@@ -163,7 +163,7 @@ class Restored:
 def test_the_shares_of_a_spark_source_stand_behind_a_micro_batch(version: str) -> None:
     opened = open_snapshot(str(DATA / version / "spark-stream" / "savepoint"), open_location)
     shares = list_state(opened, "rows", "splits")
-    assert {type(share) for share in shares} == {Share}
+    assert {type(share) for share in shares} == {BufferSplit}
     assert [(share.index, share.of, share.epoch, share.is_whole) for share in shares] == [
         (0, 2, 1, True),
         (1, 2, 1, True),

@@ -1,7 +1,7 @@
 """Real jobs go on at another parallelism, from the checkpoint that a cancelled one has left: exactly once.
 
 The cases are those of `tests/properties/test_rescale_matrix.py`. There each runs with both kinds of
-checkpoints; here they take turns. Six are enough to see all shapes, directions and kinds on a cluster.
+checkpoints; here they take turns. Five are enough to see all shapes, directions and kinds on a cluster.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ TAKING_TURNS = [(case, index % 2 == 1) for index, case in enumerate(CASES)]
 QUICK = {
     (Case("keyed", 2, 3), True),
     (Case("keyed", 2, 1), False),
-    (Case("rebalanced", 1, 1), True),
     (Case("rebalanced", 2, 1), True),
     (Case("several inputs", 1, 2), False),
     (Case("union", 2, 2), True),
 }
 
 
-def test_six_cases_show_all_shapes_directions_and_kinds() -> None:
-    assert len(QUICK & set(TAKING_TURNS)) == 6
+def test_five_cases_show_all_shapes_directions_and_kinds() -> None:
+    assert len(QUICK & set(TAKING_TURNS)) == 5
     assert {case.shape for case, _ in QUICK} == {case.shape for case in CASES}
     for unaligned in (True, False):
         quick = [case for case, way in QUICK if way == unaligned]

@@ -33,11 +33,11 @@ PATIENCE = 300.0
 CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=PATIENCE)
 
 
-# With several inputs the simulation runs it each time (`tests/simulation/test_stress.py`).
+# The simulation runs the other ones each time (`tests/simulation/test_stress.py`).
 @pytest.mark.parametrize(
     ("topology", "parallelism", "how"),
     [
-        pytest.param(pipeline, 1, {}, id="pipeline of 1"),
+        pytest.param(pipeline, 1, {}, id="pipeline of 1", marks=pytest.mark.long),
         pytest.param(pipeline, 3, {"aligned_timeout": 0.02}, id="pipeline of 3, with timeout"),
         pytest.param(
             multi_input,
@@ -102,4 +102,6 @@ def fail_after(job: RayJobHandle, folder: Path, where: str, *, attempt: int, com
 
 def failures_told(job: RayJobHandle) -> list[str]:
     """Where the job has failed, as its history tells it."""
-    return re.findall(r"told to fail: fail in (\w+)", "\n".join(job.report().history))
+    return re.findall(
+        r"told to fail: fail in (\w+)", "\n".join(step.cause for step in job.report().transitions)
+    )

@@ -11,9 +11,9 @@ from pipelines.jobs import (
     Slowed,
     after_rows,
     assert_each_once,
+    buffers,
     committed,
     copied,
-    depots,
     environment,
     eventually,
     finish,
@@ -67,13 +67,15 @@ def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None
     # Two tasks at a time with at most four frames of 4 MB on their way.
     most = window + 8 * (9 << 19)
     job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=window)
-    eventually("depots that are full", lambda: all(d.most_unread_bytes >= window for d in depots(job)))
+    eventually(
+        "receive buffers that are full", lambda: all(d.most_unread_bytes >= window for d in buffers(job))
+    )
     after_rows(job, 40_000)
-    before = depots(job)
-    assert not any(depot.complete for depot in before)
-    assert sum(depot.rows for depot in before) < COUNT
-    assert all(depot.most_unread_bytes <= most for depot in before)
-    assert 3 * most < COUNT * WIDTH, "without back pressure one of the two depots would hold more"
+    before = buffers(job)
+    assert not any(buffer.complete for buffer in before)
+    assert sum(buffer.rows for buffer in before) < COUNT
+    assert all(buffer.most_unread_bytes <= most for buffer in before)
+    assert 3 * most < COUNT * WIDTH, "without back pressure one of the two receive buffers would hold more"
     slow_release(tmp_path)
     finish(job)
     assert_each_once(tmp_path, COUNT)
@@ -91,7 +93,7 @@ def test_a_partition_larger_than_the_memory_of_its_executor_streams_past_the_pro
     narrow.sink("out", FileSink.parquet(tmp_path / "out"))
     with driver_memory(spark) as memory:
         job: Any = env.submit()
-        (seen,) = bridge.wait_for_hand_over(job, PATIENCE)
+        (seen,) = bridge.wait_for_transfer(job, PATIENCE)
         slow_release(tmp_path)
         finish(job)
     assert_each_once(tmp_path, rows)
@@ -105,7 +107,7 @@ def test_frames_that_a_checkpoint_covers_are_let_go(spark: SparkSession, tmp_pat
     job = copied(tmp_path, numbers(spark), slow=Slowed(20_000, tmp_path / "go"), window=1 << 20)
     eventually(
         "frames that are let go",
-        lambda: any(d.held_bytes < d.bytes - d.unread_bytes for d in depots(job)),
+        lambda: any(d.held_bytes < d.bytes - d.unread_bytes for d in buffers(job)),
     )
     slow_release(tmp_path)
     finish(job)

@@ -10,8 +10,8 @@ from pipelines.jobs import (
     PATIENCE,
     Slowed,
     assert_each_once,
+    buffers,
     copied,
-    depots,
     eventually,
     finish,
     kill_executor,
@@ -35,8 +35,8 @@ def test_a_killed_executor_costs_nothing(spark: SparkSession, tmp_path: Path) ->
     job = copied(tmp_path, df, slow=Slowed(60_000, tmp_path / "go"), window=1 << 30)
     rows_of_the_one_that_stops(job)
     kill_executor(tmp_path / "failed.executor")
-    bridge.wait_for_hand_over(job, PATIENCE)
-    seen = depots(job)
+    bridge.wait_for_transfer(job, PATIENCE)
+    seen = buffers(job)
     (tmp_path / "failed.now").touch()  # what is left of the executor's Python worker may end
     slow_release(tmp_path)
     result = finish(job)
@@ -51,8 +51,8 @@ def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, 
     df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
     job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
     fail_in_its_middle(job, tmp_path)
-    bridge.wait_for_hand_over(job, PATIENCE)
-    seen = depots(job)
+    bridge.wait_for_transfer(job, PATIENCE)
+    seen = buffers(job)
     slow_release(tmp_path)
     result = finish(job)
     assert_each_once(tmp_path, COUNT)
@@ -73,8 +73,8 @@ def test_rows_that_differ_when_they_are_computed_again_are_an_error(
 
 
 def rows_of_the_one_that_stops(job: RayJobHandle) -> None:
-    """Wait until all other partitions, and some frames of that one, are handed over."""
-    eventually("rows of the partition that stops", lambda: sum(d.rows for d in depots(job)) > COUNT * 4 // 5)
+    """Wait until all other partitions, and some frames of that one, are transferred."""
+    eventually("rows of the partition that stops", lambda: sum(d.rows for d in buffers(job)) > COUNT * 4 // 5)
 
 
 def fail_in_its_middle(job: RayJobHandle, folder: Path) -> None:

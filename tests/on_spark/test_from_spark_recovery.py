@@ -12,9 +12,9 @@ from pipelines.jobs import (
     Slowed,
     after_rows,
     assert_each_once,
+    buffers,
     committed,
     copied,
-    depots,
     environment,
     finish,
     kill_subtask,
@@ -26,7 +26,7 @@ from ray.util import list_named_actors
 from penstock import bridge
 from penstock.actors import kill_process
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.dataframes_in.spark_source import Share
+from penstock.bridge.dataframes_in.spark_source import BufferSplit
 from penstock.runtime import FileSink, JobFailedError
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def test_a_killed_reader_gets_its_rows_again(spark: SparkSession, tmp_path: Path
     slow = Slowed(10_000, tmp_path / "go")
     job = copied(tmp_path, wide_numbers(spark), slow=slow, window=1 << 20)
     after_rows(job, 5_000)
-    assert sum(depot.rows for depot in depots(job)) < COUNT, "in the middle of the hand-over"
+    assert sum(buffer.rows for buffer in buffers(job)) < COUNT, "in the middle of the transfer"
     kill_subtask(job, "rows", 0)
     after_rows(job, 20_000)
-    assert sum(depot.rows for depot in depots(job)) < COUNT
+    assert sum(buffer.rows for buffer in buffers(job)) < COUNT
     kill_subtask(job, "rows", 1)
     slow_release(tmp_path)
 
@@ -53,7 +53,7 @@ def test_a_killed_reader_gets_its_rows_again(spark: SparkSession, tmp_path: Path
 def test_a_killed_job_master_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
     job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 20)
     after_rows(job, 5_000)
-    assert sum(depot.rows for depot in depots(job)) < COUNT, "in the middle of the hand-over"
+    assert sum(buffer.rows for buffer in buffers(job)) < COUNT, "in the middle of the transfer"
     master = job.report().master
     assert master is not None
     kill_process(master)
@@ -81,10 +81,12 @@ def test_a_kill_before_the_first_checkpoint_reads_everything_again(
     assert result.statistics.restarts == 1
 
 
-def test_a_depot_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_buffer_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: Path) -> None:
     job = copied(tmp_path, numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=1 << 18)
     after_rows(job, 5_000)
-    name = next(a["name"] for a in list_named_actors(all_namespaces=True) if a["name"].startswith("depot:"))
+    name = next(
+        a["name"] for a in list_named_actors(all_namespaces=True) if a["name"].startswith("receive-buffer:")
+    )
     ray.kill(ray.get_actor(name, namespace=NAMESPACE))
     slow_release(tmp_path)
     with pytest.raises(
@@ -94,8 +96,8 @@ def test_a_depot_that_dies_fails_the_job_at_once(spark: SparkSession, tmp_path: 
     assert job.statistics().restarts == 0
 
 
-def rows_by_partition(share: Share) -> list[dict[str, int]]:
-    return [{"partition": partition, "rows": rows} for partition, rows in share.rows.items()]
+def rows_by_partition(split: BufferSplit) -> list[dict[str, int]]:
+    return [{"partition": partition, "rows": rows} for partition, rows in split.rows.items()]
 
 
 def test_a_job_can_not_go_on_amidst_rows_that_went_with_another_job(
@@ -106,10 +108,10 @@ def test_a_job_can_not_go_on_amidst_rows_that_went_with_another_job(
     after_rows(job, 1)
     savepoint = job.stop()
     assert finish(job).statistics.restarts == 0
-    shares = bridge.read_state(
-        spark, savepoint, "rows", "splits", classes=[Share], value=rows_by_partition
+    splits = bridge.read_state(
+        spark, savepoint, "rows", "splits", classes=[BufferSplit], value=rows_by_partition
     ).collect()
-    known = [(each.partition, each.rows) for share in shares for each in share.value]
+    known = [(each.partition, each.rows) for split in splits for each in split.value]
     assert len(dict(known)) == len(known), "each partition goes to one reader"
     assert sum(rows for _, rows in known) == committed(tmp_path).num_rows > 0
     env = environment(tmp_path)

@@ -1,4 +1,4 @@
-"""DataFrames whose rows can't be handed over: the error names the operator or the column."""
+"""DataFrames whose rows can't be transferred: the error names the operator or the column."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_python_workers_run_this_interpreter_and_nothing_listens_on_all_interfac
     assert spark.sparkContext.uiWebUrl is None
 
 
-def test_arguments_of_a_hand_over_that_can_not_be_meant_are_refused(
+def test_arguments_of_a_transfer_that_can_not_be_meant_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with pytest.raises(GraphError, match="format must be 'arrow' or 'rows', not 'pandas'"):
@@ -64,7 +64,7 @@ def test_arguments_of_a_hand_over_that_can_not_be_meant_are_refused(
         bridge.from_spark(environment(tmp_path), spark.sql("SELECT 1 AS a, 2 AS a"))
 
 
-def test_sessions_that_are_stopped_after_and_in_a_hand_over(tmp_path: Path) -> None:
+def test_sessions_that_are_stopped_after_and_in_a_transfer(tmp_path: Path) -> None:
     pytest.importorskip("raydp")
     said = run_program("stopped_sessions.py", tmp_path)
     assert "refused: 500 executor(s) of 1 CPU(s) need 500 CPUs, and the Ray cluster has 6" in said

@@ -85,7 +85,7 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
     )
     try:
         job: Any = env.submit()
-        bridge.wait_for_hand_over(job, PATIENCE)  # or its tasks would keep the executors from the reads
+        bridge.wait_for_transfer(job, PATIENCE)  # or its tasks would keep the executors from the reads
         eventually("a commit that is about to begin", (tmp_path / "died").exists)
         query.processAllAvailable()
         assert table.read(spark).count() == spark.table("seen").count() == 0, "it is prepared, not committed"

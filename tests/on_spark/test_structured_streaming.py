@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pipelines.jobs import depots, environment, eventually, finish
+from pipelines.jobs import buffers, environment, eventually, finish
 from pipelines.streams import (
     AN_HOUR,
     ROWS,
@@ -52,8 +52,9 @@ def test_micro_batches_of_few_partitions_induce_checkpoints_of_many_readers(
     stream.sink("out", table)
     job: Any = env.submit()
     eventually("three commits", (tmp_path / "query" / "commits" / "2").exists)
-    # Not which reader got which: a depot that does not tell its load within two seconds is passed over.
-    assert sum(d.rows for d in depots(job)) == 2 * ROWS
+    # Not which reader got which: a receive buffer that does not tell its load within two seconds is passed
+    # over.
+    assert sum(d.rows for d in buffers(job)) == 2 * ROWS
     assert job.statistics().completed_checkpoints == 3, "one for each micro-batch, with rows or without"
     assert committed_rows(tmp_path) == 2 * ROWS, "what Spark has committed can be seen"
     stop_queries(spark)

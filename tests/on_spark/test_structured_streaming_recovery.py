@@ -16,7 +16,7 @@ import pytest
 from pipelines.jobs import (
     PATIENCE,
     Slowed,
-    depots,
+    buffers,
     eventually,
     finish,
     kill_executor,
@@ -52,7 +52,7 @@ def narrow_batches(spark: SparkSession) -> Any:
 def test_micro_batches_survive_kills_of_subtask_master_query_and_executor(
     spark: SparkSession, tmp_path: Path, narrow_batches: None
 ) -> None:
-    """Each while half of a micro-batch lies in the depot and its task pushes the rest."""
+    """Each while half of a micro-batch lies in the receive buffer and its task pushes the rest."""
     halfway = Halfway(tmp_path)
     (tmp_path / "incoming").mkdir()
     df = watched(spark, tmp_path).mapInArrow(halfway, "id long, padding string")
@@ -81,10 +81,10 @@ def test_micro_batches_survive_kills_of_subtask_master_query_and_executor(
     come.rest()
 
     come.half_of_the_next()
-    (before,) = depots(job)
+    (before,) = buffers(job)
     kill_executor(halfway.executor)
     come.rest()
-    (after,) = depots(job)
+    (after,) = buffers(job)
     assert after.attempts - after.partitions > before.attempts - before.partitions
     assert after.duplicates > before.duplicates, "what the killed executor had pushed"
 
@@ -102,7 +102,7 @@ def test_spark_commits_a_micro_batch_only_when_a_checkpoint_covers_it_however_of
     slow = Slowed(1.0, tmp_path / "go")  # far slower than the test waits
     job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), slow=slow)
     wait_for_running_checkpoint(job, attempt=1)
-    assert sum(d.epochs for d in depots(job)) == 1, "the next one waits"
+    assert sum(d.epochs for d in buffers(job)) == 1, "the next one waits"
     kill_subtask(job, "slow")
 
     wait_for_running_checkpoint(job, attempt=2)
@@ -139,7 +139,7 @@ def test_a_job_goes_on_from_a_savepoint_behind_the_micro_batch_that_spark_has_no
     )
     eventually("the third micro-batch", (tmp_path / "query" / "commits" / "2").exists)
     assert commit.exists()
-    assert sum(d.epochs for d in depots(job)) == 2, "each depot has got one, the third"
+    assert sum(d.epochs for d in buffers(job)) == 2, "each receive buffer has got one, the third"
     kill_subtask(job, "rows")
     arrive(tmp_path, 3)
     eventually("one more", (tmp_path / "query" / "commits" / "3").exists)
@@ -149,8 +149,8 @@ def test_a_job_goes_on_from_a_savepoint_behind_the_micro_batch_that_spark_has_no
 
     arrive(tmp_path, 4)
     for location, what in (
-        ("query", r"with micro-batch 4, and the job's snapshot ends behind micro-batch 1: Spark has"),
-        ("other", r"hands over micro-batch 0, and the job has later ones"),
+        ("query", r"with micro-batch 4, and the job's snapshot ends after micro-batch 1: Spark has"),
+        ("other", r"transfers micro-batch 0, and the job has later ones"),
     ):
         eventually("the end of the query", lambda: not spark.streams.active)
         df = watched(spark, tmp_path)
@@ -185,7 +185,7 @@ class Halfway:
 
 
 class Arrivals:
-    """Files that come one by one, each stopped when half of it is in the depot."""
+    """Files that come one by one, each stopped when half of it is in the receive buffer."""
 
     def __init__(self, job: RayJobHandle, folder: Path) -> None:
         self.job = job
@@ -197,8 +197,8 @@ class Arrivals:
         arrive(self.folder, self.number)
         come = self.number * ROWS
         self.number += 1
-        eventually("half of a micro-batch", lambda: sum(d.rows for d in depots(self.job)) > come)
-        assert sum(d.epochs for d in depots(self.job)) == self.number - 1, "it is not closed"
+        eventually("half of a micro-batch", lambda: sum(d.rows for d in buffers(self.job)) > come)
+        assert sum(d.epochs for d in buffers(self.job)) == self.number - 1, "it is not closed"
 
     def rest(self) -> None:
         (self.folder / "hold").unlink(missing_ok=True)

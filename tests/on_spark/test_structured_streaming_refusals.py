@@ -27,10 +27,10 @@ from ray.util import list_named_actors
 from penstock import bridge
 from penstock.actors import RayCollector
 from penstock.actors.shared.names import NAMESPACE
-from penstock.bridge.receive_buffer.actor_names import depot_prefix
+from penstock.bridge.receive_buffer.actor_names import buffer_prefix
 from penstock.bridge.streaming.from_structured_streaming import StreamingQuery
-from penstock.bridge.transfer.rendezvous import open_desk
-from penstock.bridge.transfer.transfer_service import Depots
+from penstock.bridge.transfer.job_buffers import JobBuffers
+from penstock.bridge.transfer.rendezvous import start_rendezvous
 from penstock.runtime import CollectSink, GraphError, JobFailedError, StreamEnvironment
 
 if TYPE_CHECKING:
@@ -89,16 +89,16 @@ def test_micro_batches_of_other_columns_than_the_job_was_built_for_are_refused(
     assert committed_rows(tmp_path) == 0
 
 
-def test_a_depot_that_dies_between_micro_batches_fails_the_job_and_ends_its_query(
+def test_a_buffer_that_dies_between_micro_batches_fails_the_job_and_ends_its_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The other depot lives: to its reader this is no end of the stream."""
+    """The other receive buffer lives: to its reader this is no end of the stream."""
     arrive(tmp_path, 0)
     job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), parallelism=2)
     eventually("a micro-batch", (tmp_path / "query" / "commits" / "0").exists)
     names = (actor["name"] for actor in list_named_actors(all_namespaces=True))
-    depot = next(name for name in names if name.startswith(depot_prefix(job.job_id)))
-    ray.kill(ray.get_actor(depot, namespace=NAMESPACE))
+    buffer = next(name for name in names if name.startswith(buffer_prefix(job.job_id)))
+    ray.kill(ray.get_actor(buffer, namespace=NAMESPACE))
     with pytest.raises(
         JobFailedError, match="the process that holds the rows between Spark and the job died"
     ):
@@ -109,10 +109,12 @@ def test_a_depot_that_dies_between_micro_batches_fails_the_job_and_ends_its_quer
 
 
 def test_a_query_whose_look_at_its_job_fails_does_not_run_on(spark: SparkSession, tmp_path: Path) -> None:
-    """It is given an actor that is no depot."""
+    """It is given an actor that is no receive buffer."""
     (tmp_path / "incoming").mkdir()
     query = StreamingQuery(watched(spark, tmp_path), "rows", str(tmp_path / "query"), {}, restarts=0)
-    end = query._run_once(Depots("no-job", ("a desk",), (open_desk("a desk", one_job=False),), "", b""))
+    end = query._run_once(
+        JobBuffers("no-job", ("a rendezvous",), (start_rendezvous("a rendezvous", one_job=False),), "", b"")
+    )
     assert end.failure == "Spark failed: 'ActorHandle' object has no attribute 'statistics'"
     assert not spark.streams.active
 

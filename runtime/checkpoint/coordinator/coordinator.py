@@ -53,6 +53,7 @@ from penstock.runtime.checkpoint.coordinator.finalize import (
 from penstock.runtime.checkpoint.coordinator.gateway import CoordinatorGateway
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.checkpoint.coordinator.master_snapshots import MasterSnapshots
+from penstock.runtime.checkpoint.coordinator.operator_states import completed_checkpoint
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import (
     MessageOutcome,
     PendingCheckpoint,
@@ -80,7 +81,7 @@ from penstock.runtime.snapshot.checkpoint_record import (
     CoordinatorStatistics,
     EarlierHistory,
 )
-from penstock.runtime.snapshot.completed_checkpoint import CarriedState, CompletedCheckpoint
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
@@ -95,18 +96,14 @@ class CheckpointCoordinator:
     """Takes the checkpoints of one job, over all its attempts. All calls come in one thread; none blocks.
 
     Args:
-        config: How checkpoints are taken.
-        planner: Which subtasks run.
+        planner: Which subtasks take part; the job tells it which run.
         gateway: Reaches subtasks and the job.
         files: Keeps and deletes files.
-        finalize: Makes a checkpoint exist; blocks.
+        finalize: Makes a checkpoint exist; blocks, and runs in `runner`.
         clock: Wall-clock and monotonic time.
         timers: For the interval, the pause and the timeouts.
-        runner: Runs what blocks.
-        failures: When failed checkpoints fail the job; by default as `config` says.
-        hooks: Master hooks; by default none.
-        coordinators: Operator coordinators; by default none.
-        initialize_location: Prepares the place of a checkpoint; by default there is nothing to prepare.
+        failures: By default as `config` says.
+        initialize_location: By default there is nothing to prepare.
         coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
         end_starts: An abort ends the start that is going on (Flink 1.11: the next answer of a hook or a
             coordinator does, which may never come).
@@ -173,7 +170,6 @@ class CheckpointCoordinator:
         """Serve a new attempt; nothing is triggered before `started`.
 
         Args:
-            attempt: Its number.
             store: The completed checkpoints, as recovered.
             highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
@@ -284,7 +280,6 @@ class CheckpointCoordinator:
         """Ask for a checkpoint.
 
         Args:
-            kind: Checkpoint or savepoint.
             periodic: Ask as the periodic timer does.
             forced: Ignore limit and pause; by default savepoints do, unless checkpoints are unaligned:
                 barriers of both kinds at a time would abort the checkpoint.
@@ -466,22 +461,12 @@ class CheckpointCoordinator:
     def _begin_finalizing(self, pending: PendingCheckpoint) -> CompletedCheckpoint:
         pending.begin_finalizing()
         self._history.finalizing(pending.checkpoint_id)
-        previous = self._files.latest or self._restored
-        states = {} if previous is None else previous.operators
-        finished = pending.plan.finished
-        operators = self._planner.collect(pending.snapshots, finished, states)
-        carried = self._planner.carried(finished, states)
-        return CompletedCheckpoint(
-            pending.checkpoint_id,
-            pending.attempt,
-            pending.kind,
-            self._planner.with_coordinators(operators, pending.coordinator_states),
-            pending.triggered_at,
+        return completed_checkpoint(
+            pending,
+            self._planner.graph,
+            self._files.latest or self._restored,
             self._clock.now(),
-            location=pending.location,
-            master_states=pending.master_states,
-            carried=CarriedState(carried, previous.location) if carried and previous is not None else None,
-            statistics=self._history.completing(self._duration(pending), pending.metrics),
+            self._history.completing(self._duration(pending), pending.metrics),
         )
 
     # -- the way of a completion ----------------------------------------------------------------------------

@@ -1,4 +1,8 @@
 """Operator coordinators: an operator's part in the JobMaster, and the valve that orders its events.
 
-The valve keeps events and checkpoints in one order. Imports `operators` and what lies below.
+- `operator_coordinators`: all of a job, as the checkpoint coordinator sees them.
+- `holder`: one coordinator together with its valve.
+- `operator_event_valve`: holds events back between a coordinator's snapshot and the barriers.
+
+Imports `operators` and what lies below.
 """

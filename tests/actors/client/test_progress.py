@@ -17,8 +17,9 @@ from penstock.actors.client.progress import (
     TerminalDisplay,
     find_display,
 )
-from penstock.actors.shared.job_report import JobReport, OperatorInfo
+from penstock.actors.shared.job_report import JobReport
 from penstock.runtime import JobStatus
+from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CoordinatorStatistics
@@ -48,10 +49,13 @@ def report(
         duration,
         statistics,
         storage=storage,
-        operators=(
-            OperatorInfo("in", "source", "in", 1, is_source=True),
-            OperatorInfo("count", "reduce", "count", 1),
-            OperatorInfo("out", "sink", "out", 1, is_sink=True),
+        graph=GraphInfo(
+            "words",
+            (
+                VertexInfo("in", 1, 128, (OperatorInfo("in", "source", "in", 1, is_source=True),)),
+                VertexInfo("count", 1, 128, (OperatorInfo("count", "reduce", "count", 1),)),
+                VertexInfo("out", 1, 128, (OperatorInfo("out", "sink", "out", 1, is_sink=True),)),
+            ),
         ),
         checkpoints=CoordinatorStatistics(latest_completed_id=checkpoint or -1, latest_completed_at=1_007.0),
     )
@@ -174,5 +178,5 @@ def test_prints_on_a_terminal_stand_above_the_line(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_record_of_a_job_that_ended_gives_a_line_too() -> None:
-    ended = JobReport.from_record(report(9, 8, status=JobStatus.FAILED).to_record())
+    ended = JobReport.from_dict(report(9, 8, status=JobStatus.FAILED).to_dict())
     assert ProgressText().line(replace(ended), 0.0).startswith("words: failed | in 9 ")

@@ -15,9 +15,13 @@ from rich.console import Console, RenderableType
 
 from penstock.actors.client.jobs import KnownJob
 from penstock.actors.command_line.views import jobs_table, operators_table, snapshot_view, status_view
-from penstock.actors.shared.job_report import JobReport, OperatorInfo
+from penstock.actors.shared.job_report import JobReport, Takeover
 from penstock.runtime import JobStatus
+from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
@@ -37,6 +41,26 @@ def text(parts: Iterable[RenderableType], width: int = 160) -> str:
     return screen.getvalue()
 
 
+GRAPH = GraphInfo(
+    "words",
+    (
+        VertexInfo(
+            "lines",
+            2,
+            128,
+            (
+                OperatorInfo("lines", "source(FileSource)", "lines", 2, is_source=True),
+                OperatorInfo("pick", "map(lambda [bold])", "lines", 2),
+            ),
+        ),
+        VertexInfo("out", 2, 128, (OperatorInfo("out", "sink(FileSink)", "out", 2, is_sink=True),)),
+    ),
+)
+FAILURE = FailureRecord(
+    2, 14_401.0, FailureCause("operator 'out' (subtask 1 of 2) broke", SubtaskId("out", 0), "Traceback ...")
+)
+
+
 def report(status: JobStatus = JobStatus.FAILED) -> JobReport:
     return JobReport(
         "words-1",
@@ -53,15 +77,20 @@ def report(status: JobStatus = JobStatus.FAILED) -> JobReport:
             7,
             {"lines": OperatorStatistics(0, 1_234_567, 2, 1), "out": OperatorStatistics(1_000)},
         ),
-        failure="operator 'out' (subtask 1 of 2) broke\nTraceback ...",
-        history=("04:00:00.000 created -> deploying", "04:00:01.000 running -> failing: out[0]: broke"),
+        graph=GRAPH,
+        failure=FAILURE,
+        history=(
+            Transition(JobState.CREATED, JobState.DEPLOYING, 14_400.0),
+            Takeover(14_400.5),
+            Transition(JobState.RUNNING, JobState.FAILING, 14_401.0, "out[0]: broke"),
+        ),
+        failures=(FAILURE,),
+        rescales=(
+            RescaleRecord(14_402.0, 1, {"out": 1}, {"out": 2}, 14_403.5, 4),
+            RescaleRecord(14_404.0, 2, {"out": 2}, {"out": 3}, 14_405.0, None, "its checkpoint failed"),
+        ),
         storage="/checkpoints",
         warnings=("take care",),
-        operators=(
-            OperatorInfo("lines", "source(FileSource)", "lines", 2, is_source=True),
-            OperatorInfo("pick", "map(lambda [bold])", "lines", 2),
-            OperatorInfo("out", "sink(FileSink)", "out", 2, is_sink=True),
-        ),
         checkpoint_history=(
             CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 1.0, 4, 4, 0.25, 999),
             CheckpointRecord(
@@ -95,7 +124,11 @@ def test_the_status_tells_state_cause_way_operators_and_checkpoints() -> None:
         "1,234,567 in, 1,000 out",
         "warning: take care",
         "failed because of\n  operator 'out' (subtask 1 of 2) broke\n  Traceback ...",
-        "running -> failing: out[0]: broke",
+        "history (UTC)\n  04:00:00.000 created -> deploying",
+        "04:00:00.500 the JobMaster died, another process took over",
+        "04:00:01.000 running -> failing: out[0]: broke",
+        "04:00:02.000 out 1 -> 2: deployed anew after 1.5 s",
+        "04:00:04.000 out 2 -> 3: not done, its checkpoint failed",
         "5 completed, 1 failed, last completed: 7",
         "in /checkpoints",
         "0.25 s",

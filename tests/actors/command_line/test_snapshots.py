@@ -19,8 +19,8 @@ from penstock.runtime.errors import ConfigurationError, RestoreError, StorageErr
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.io.connectors.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec

@@ -48,6 +48,15 @@ def test_cycles_of_an_attempt_that_is_over_go_when_the_next_one_is_deployed() ->
     assert over() is None
 
 
+def test_a_new_process_is_not_held_up_by_a_walk_over_what_it_has_loaded() -> None:
+    gc.unfreeze()
+    before = gc.get_stats()[2]["collections"]
+
+    spare_long_lived_objects()
+
+    assert gc.get_stats()[2]["collections"] == before
+
+
 def test_a_batch_of_some_thousand_containers_brings_about_no_collection() -> None:
     spare_long_lived_objects()
     before = gc.get_stats()[0]["collections"]

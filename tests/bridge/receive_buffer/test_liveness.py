@@ -1,4 +1,4 @@
-"""A depot looks again and again for the other readers of its job, also when nobody answers."""
+"""A receive buffer looks again and again for the other readers of its job, also when nobody answers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from unsteady import UNAVAILABLE, Unsteady
 
 from penstock.bridge.receive_buffer import liveness
 from penstock.bridge.receive_buffer.liveness import LOOKS, OtherReaders
-from penstock.bridge.transfer.rendezvous import HandOverDesk
+from penstock.bridge.transfer.rendezvous import Rendezvous
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> HandOverDesk:
+def rendezvous(monkeypatch: pytest.MonkeyPatch) -> Rendezvous:
     """One of the two readers of a job has come to it."""
-    opened = HandOverDesk()
-    asyncio.run(opened.announce("the-job", 0, 2, "stamp-0"))
+    opened = Rendezvous()
+    asyncio.run(opened.register("the-job", 0, 2, "stamp-0"))
     return opened
 
 
@@ -34,29 +34,29 @@ def looks(handle: Any, monkeypatch: pytest.MonkeyPatch, others: OtherReaders, ro
 
 @pytest.fixture
 def others() -> OtherReaders:
-    return OtherReaders("a-hand-over", "the-job", 2)
+    return OtherReaders("a-transfer", "the-job", 2)
 
 
 def test_readers_that_will_not_come_are_missed_at_every_round(
-    desk: HandOverDesk, others: OtherReaders, monkeypatch: pytest.MonkeyPatch
+    rendezvous: Rendezvous, others: OtherReaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handle = Unsteady(desk, {})
+    handle = Unsteady(rendezvous, {})
     assert looks(handle, monkeypatch, others, 2) == [1, 2]
-    assert len(handle.calls) == 2, "the desk is asked once a round"
+    assert len(handle.calls) == 2, "the rendezvous is asked once a round"
 
 
 @pytest.mark.parametrize("error", [UNAVAILABLE, None])
-def test_a_desk_that_is_silent_for_a_round_is_asked_in_the_next_one(
-    desk: HandOverDesk, others: OtherReaders, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+def test_a_rendezvous_that_is_silent_for_a_round_is_asked_in_the_next_one(
+    rendezvous: Rendezvous, others: OtherReaders, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
     monkeypatch.setattr(liveness, "_PATIENCE", 0.01)
-    assert looks(Unsteady(desk, {"has_all": 1}, error=error), monkeypatch, others, 2) == [2]
+    assert looks(Unsteady(rendezvous, {"has_all": 1}, error=error), monkeypatch, others, 2) == [2]
 
 
 def test_readers_that_have_all_come_are_not_looked_for_again(
-    desk: HandOverDesk, others: OtherReaders, monkeypatch: pytest.MonkeyPatch
+    rendezvous: Rendezvous, others: OtherReaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asyncio.run(desk.announce("the-job", 1, 2, "stamp-1"))
-    handle = Unsteady(desk, {})
+    asyncio.run(rendezvous.register("the-job", 1, 2, "stamp-1"))
+    handle = Unsteady(rendezvous, {})
     assert looks(handle, monkeypatch, others, 3) == []
     assert len(handle.calls) == 1

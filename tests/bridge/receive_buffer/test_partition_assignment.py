@@ -1,83 +1,83 @@
-"""Which depot a partition goes to."""
+"""Which receive buffer a partition goes to."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bridge.receive_buffer.partition_assignment import PartitionDealer
+from penstock.bridge.receive_buffer.partition_assignment import PartitionAssignment
 
 
 def test_partitions_that_are_pushed_at_the_same_time_are_spread_evenly() -> None:
-    dealer = PartitionDealer(3)
-    assert [dealer.deal(0, partition, [0, 0, 0]) for partition in range(6)] == [0, 1, 2, 0, 1, 2]
+    assignment = PartitionAssignment(3)
+    assert [assignment.assign(0, partition, [0, 0, 0]) for partition in range(6)] == [0, 1, 2, 0, 1, 2]
 
 
 def test_a_reader_with_a_long_partition_gets_no_other_while_the_rest_is_idle() -> None:
-    dealer = PartitionDealer(2)
-    assert dealer.deal(0, 0, [0, 0]) == 0
+    assignment = PartitionAssignment(2)
+    assert assignment.assign(0, 0, [0, 0]) == 0
     for partition in range(1, 5):
-        assert dealer.deal(0, partition, [0, 0]) == 1
-        dealer.done(0, partition)
+        assert assignment.assign(0, partition, [0, 0]) == 1
+        assignment.done(0, partition)
 
 
 def test_of_readers_with_equally_many_partitions_the_one_with_fewer_waiting_bytes_is_chosen() -> None:
-    dealer = PartitionDealer(3)
-    assert dealer.deal(0, 0, [7, 5, 9]) == 1
-    assert dealer.deal(0, 1, [7, 0, 9]) == 0
+    assignment = PartitionAssignment(3)
+    assert assignment.assign(0, 0, [7, 5, 9]) == 1
+    assert assignment.assign(0, 1, [7, 0, 9]) == 0
 
 
-def test_every_attempt_of_a_partition_goes_to_the_same_depot() -> None:
-    dealer = PartitionDealer(2)
-    first = dealer.deal(0, 5, [3, 1])
-    dealer.done(0, 5)
-    assert dealer.deal(0, 5, [0, 1_000]) == first == 1
+def test_every_attempt_of_a_partition_goes_to_the_same_buffer() -> None:
+    assignment = PartitionAssignment(2)
+    first = assignment.assign(0, 5, [3, 1])
+    assignment.done(0, 5)
+    assert assignment.assign(0, 5, [0, 1_000]) == first == 1
 
 
-def test_an_epoch_that_is_run_again_is_dealt_as_before_and_the_next_one_anew() -> None:
-    dealer = PartitionDealer(2)
-    assert dealer.deal(7, 0, [1, 0]) == 1
-    assert dealer.deal(7, 0, [0, 1]) == 1
-    assert dealer.deal(8, 0, [0, 1]) == 0
+def test_an_epoch_that_is_run_again_is_assigned_as_before_and_the_next_one_anew() -> None:
+    assignment = PartitionAssignment(2)
+    assert assignment.assign(7, 0, [1, 0]) == 1
+    assert assignment.assign(7, 0, [0, 1]) == 1
+    assert assignment.assign(8, 0, [0, 1]) == 0
 
 
 def test_a_late_copy_of_an_old_epoch_changes_nothing() -> None:
-    dealer = PartitionDealer(2)
-    dealer.deal(1, 0, [0, 0])
-    assert dealer.deal(0, 3, [0, 0]) == 1
-    dealer.done(0, 0)
-    assert dealer.deal(1, 1, [5, 0]) == 1, "depot 0 still takes partition 0"
-    assert dealer.deal(1, 2, [0, 5]) == 0
+    assignment = PartitionAssignment(2)
+    assignment.assign(1, 0, [0, 0])
+    assert assignment.assign(0, 3, [0, 0]) == 1
+    assignment.done(0, 0)
+    assert assignment.assign(1, 1, [5, 0]) == 1, "receive buffer 0 still takes partition 0"
+    assert assignment.assign(1, 2, [0, 5]) == 0
 
 
 @given(
-    depots=st.integers(1, 5),
+    buffers=st.integers(1, 5),
     asks=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans()), max_size=40),
 )
-def test_whatever_is_asked_an_answer_stays_and_no_depot_is_left_out(
-    depots: int, asks: list[tuple[int, int, bool]]
+def test_whatever_is_asked_an_answer_stays_and_no_buffer_is_left_out(
+    buffers: int, asks: list[tuple[int, int, bool]]
 ) -> None:
-    dealer = PartitionDealer(depots)
+    assignment = PartitionAssignment(buffers)
     answers: dict[int, int] = {}
     pushing: dict[int, int] = {}
     for partition, load, ends in asks:
-        counts = [sum(d == depot for d in pushing.values()) for depot in range(depots)]
-        depot = dealer.deal(0, partition, [load * i for i in range(depots)])
+        counts = [sum(d == buffer for d in pushing.values()) for buffer in range(buffers)]
+        buffer = assignment.assign(0, partition, [load * i for i in range(buffers)])
         if partition not in answers:
-            assert counts[depot] == min(counts)
-            pushing[partition] = depot
-        assert answers.setdefault(partition, depot) == depot
+            assert counts[buffer] == min(counts)
+            pushing[partition] = buffer
+        assert answers.setdefault(partition, buffer) == buffer
         if ends:
-            dealer.done(0, partition)
+            assignment.done(0, partition)
             pushing.pop(partition, None)
 
 
-def test_what_was_dealt_is_known_until_the_next_epoch_begins() -> None:
-    dealer = PartitionDealer(2)
-    assert dealer.dealt(0, 0) is None
-    depot = dealer.deal(0, 0, [0, 0])
-    dealer.done(0, 0)
-    assert dealer.dealt(0, 0) == depot
-    dealer.deal(1, 1, [0, 0])
-    assert dealer.dealt(0, 0) is None
-    assert dealer.dealt(1, 0) is None
+def test_what_was_assigned_is_known_until_the_next_epoch_begins() -> None:
+    assignment = PartitionAssignment(2)
+    assert assignment.assigned(0, 0) is None
+    buffer = assignment.assign(0, 0, [0, 0])
+    assignment.done(0, 0)
+    assert assignment.assigned(0, 0) == buffer
+    assignment.assign(1, 1, [0, 0])
+    assert assignment.assigned(0, 0) is None
+    assert assignment.assigned(1, 0) is None

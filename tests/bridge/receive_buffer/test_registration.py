@@ -1,4 +1,4 @@
-"""A depot announces itself, whatever the connection to the desk does."""
+"""A receive buffer registers, whatever the connection to the rendezvous does."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 import pytest
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge.receive_buffer.failure_texts import LOST, NO_PROGRAM, UNREACHABLE_PROGRAM
-from penstock.bridge.receive_buffer.registration import announced
-from penstock.bridge.transfer.rendezvous import HandOverDesk, Order
+from penstock.bridge.receive_buffer.errors import DIED, NO_PROGRAM, UNREACHABLE_PROGRAM
+from penstock.bridge.receive_buffer.registration import registered
+from penstock.bridge.transfer.rendezvous import Rendezvous, TransferRequest
 
 
-def told(desk: Unsteady, stamp: str = "stamp", away: float = 60.0) -> str | None:
+def told(rendezvous: Unsteady, instance: str = "instance", away: float = 60.0) -> str | None:
     def call() -> Awaitable[Any]:
-        return desk.announce.remote("a", 0, 1, stamp, 3)
+        return rendezvous.register.remote("a", 0, 1, instance, 3)
 
-    return asyncio.run(announced(call, away))
+    return asyncio.run(registered(call, away))
 
 
 @pytest.mark.parametrize("arrives", [False, True])
-def test_a_lost_announcement_is_made_again_and_counts_once(arrives: bool) -> None:
-    desk = HandOverDesk()
-    assert told(Unsteady(desk, {"announce": 2}, arrives=arrives)) is None
-    assert asyncio.run(desk.order(0, 0.0)) == Order("a", (3,))
-    assert asyncio.run(desk.order(1, 0.0)) is None
+def test_a_lost_registration_is_made_again_and_counts_once(arrives: bool) -> None:
+    rendezvous = Rendezvous()
+    assert told(Unsteady(rendezvous, {"register": 2}, arrives=arrives)) is None
+    assert asyncio.run(rendezvous.request(0, 0.0)) == TransferRequest("a", (3,))
+    assert asyncio.run(rendezvous.request(1, 0.0)) is None
 
 
-def test_what_the_desk_refuses_and_a_desk_that_is_gone_or_away_are_told_apart() -> None:
-    desk = HandOverDesk()
-    assert told(Unsteady(desk, {})) is None
-    assert told(Unsteady(desk, {}), "another") == LOST
-    assert told(Unsteady(desk, {"announce": 1}, error=DEAD)) == NO_PROGRAM
-    assert told(Unsteady(desk, {"announce": 1_000}), away=0.0) == UNREACHABLE_PROGRAM
+def test_what_the_rendezvous_refuses_and_a_rendezvous_that_is_gone_or_away_are_told_apart() -> None:
+    rendezvous = Rendezvous()
+    assert told(Unsteady(rendezvous, {})) is None
+    assert told(Unsteady(rendezvous, {}), "another") == DIED
+    assert told(Unsteady(rendezvous, {"register": 1}, error=DEAD)) == NO_PROGRAM
+    assert told(Unsteady(rendezvous, {"register": 1_000}), away=0.0) == UNREACHABLE_PROGRAM
 
     def no_such_actor() -> Awaitable[Any]:
         raise ValueError
 
-    assert asyncio.run(announced(no_such_actor)) == NO_PROGRAM
+    assert asyncio.run(registered(no_such_actor)) == NO_PROGRAM

@@ -1,4 +1,4 @@
-"""How the query of a streaming DataFrame ends for the depots of its job; what Spark does is on_spark's."""
+"""How the query of a streaming DataFrame ends for the receive buffers of its job."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from buffer_frames import Asked
 from unsteady import DEAD, Unsteady
 
-from penstock.bridge.receive_buffer.failure_texts import DIED
+from penstock.bridge.receive_buffer.errors import DIED
 from penstock.bridge.receive_buffer.frame_store import FrameStore
-from penstock.bridge.receive_buffer.receive_buffer import Depot
+from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
 from penstock.bridge.streaming.from_structured_streaming import QueryEnd, StreamingQuery
-from penstock.bridge.transfer.transfer_service import Depots
+from penstock.bridge.transfer.job_buffers import JobBuffers
 
 
 class Session:
@@ -58,12 +58,12 @@ class Ended(StreamingQuery):
     def stop_session(self) -> None:
         self._df.sparkSession.stopped = True
 
-    def _run_once(self, depots: Depots) -> QueryEnd:
+    def _run_once(self, buffers: JobBuffers) -> QueryEnd:
         return self.ends.pop(0)
 
 
 class BeginsAt(StreamingQuery):
-    """A query that gives one micro-batch and fails when that can't be handed over, in each of its runs."""
+    """A query that gives one micro-batch and fails when that can't be transferred, in each of its runs."""
 
     isActive = False  # Spark's name
 
@@ -72,11 +72,11 @@ class BeginsAt(StreamingQuery):
         super().__init__(rows, "rows", "", {}, restarts)
         self.number, self.runs = number, 0
 
-    def _start(self, depots: Depots) -> Any:
+    def _start(self, buffers: JobBuffers) -> Any:
         self.runs += 1
         self.error: Exception | None = None
         try:
-            self._hand_over(depots, self._df, self.number)
+            self._transfer(buffers, self._df, self.number)
         except Exception as error:
             self.error = error
         return self
@@ -86,75 +86,77 @@ class BeginsAt(StreamingQuery):
 
 
 @pytest.fixture
-def depot(files: FrameStore) -> Depot:
-    return Depot(0, files, staged=True)
+def buffer(files: FrameStore) -> ReceiveBuffer:
+    return ReceiveBuffer(0, files, staged=True)
 
 
-def around(depot: Depot) -> Depots:
+def around(buffer: ReceiveBuffer) -> JobBuffers:
     """Can be asked all the time."""
-    return Depots("the-job", ("a",), (Unsteady(Asked(depot), {}),), "", b"")
+    return JobBuffers("the-job", ("a",), (Unsteady(Asked(buffer), {}),), "", b"")
 
 
-def test_a_query_that_ends_ends_the_stream(depot: Depot) -> None:
-    Ended(QueryEnd()).serve(around(depot))
-    assert depot.is_complete
+def test_a_query_that_ends_ends_the_stream(buffer: ReceiveBuffer) -> None:
+    Ended(QueryEnd()).serve(around(buffer))
+    assert buffer.is_complete
 
 
-def test_a_query_that_was_stopped_for_its_job_does_not_end_the_stream(depot: Depot) -> None:
+def test_a_query_that_was_stopped_for_its_job_does_not_end_the_stream(buffer: ReceiveBuffer) -> None:
     """Also when the look that had it stopped was wrong, and the next one sees the job."""
-    Ended(QueryEnd(stopped_here=True)).serve(around(depot))
-    assert (depot.is_complete, depot.failure) == (False, DIED)
+    Ended(QueryEnd(stopped_here=True)).serve(around(buffer))
+    assert (buffer.is_complete, buffer.failure) == (False, DIED)
 
 
-def test_a_failure_that_another_run_would_have_too_is_told_at_once(depot: Depot) -> None:
+def test_a_failure_that_another_run_would_have_too_is_told_at_once(buffer: ReceiveBuffer) -> None:
     query = Ended(QueryEnd("Spark goes on elsewhere", is_final=True), QueryEnd(), restarts=3)
-    query.serve(around(depot))
+    query.serve(around(buffer))
     assert len(query.ends) == 1, "it was not started again"
-    assert depot.failure == "Spark goes on elsewhere"
+    assert buffer.failure == "Spark goes on elsewhere"
 
 
-def test_a_query_that_leaves_a_micro_batch_out_fails_for_good(depot: Depot) -> None:
-    depot.epochs.resume(0)
+def test_a_query_that_leaves_a_micro_batch_out_fails_for_good(buffer: ReceiveBuffer) -> None:
+    buffer.epochs.resume(0)
     query = BeginsAt(2, restarts=3)
-    query.serve(around(depot))
+    query.serve(around(buffer))
     assert query.runs == 1
-    assert depot.failure is not None
-    assert depot.failure.startswith(
-        "the query goes on with micro-batch 2, and the job's snapshot ends behind"
+    assert buffer.failure is not None
+    assert buffer.failure.startswith(
+        "the query continues with micro-batch 2, and the job's snapshot ends after"
     )
 
 
 AWAY = QueryEnd("the storage is away")
 
 
-def test_a_query_rests_longer_before_each_restart_until_it_is_not_started_again(depot: Depot) -> None:
+def test_a_query_rests_longer_before_each_restart_until_it_is_not_started_again(
+    buffer: ReceiveBuffer,
+) -> None:
     query = Ended(*[AWAY] * 5, restarts=3)
-    query.serve(around(depot))
+    query.serve(around(buffer))
     assert query.pauses == [1, 2, 4]
     assert len(query.ends) == 1
-    assert depot.failure is not None
-    assert depot.failure.startswith("the storage is away. The micro-batches before that are committed")
+    assert buffer.failure is not None
+    assert buffer.failure.startswith("the storage is away. The micro-batches before that are committed")
 
 
-def test_a_query_that_gets_on_when_it_is_started_again_does_not_fail(depot: Depot) -> None:
+def test_a_query_that_gets_on_when_it_is_started_again_does_not_fail(buffer: ReceiveBuffer) -> None:
     query = Ended(AWAY, AWAY, QueryEnd(), restarts=3)
-    query.serve(around(depot))
-    assert (depot.is_complete, depot.failure) == (True, None)
+    query.serve(around(buffer))
+    assert (buffer.is_complete, buffer.failure) == (True, None)
 
 
-def test_a_query_does_not_start_again_when_its_job_ends_while_it_rests(depot: Depot) -> None:
-    handle = Unsteady(Asked(depot), lost := {"statistics": 0}, error=DEAD)
+def test_a_query_does_not_start_again_when_its_job_ends_while_it_rests(buffer: ReceiveBuffer) -> None:
+    handle = Unsteady(Asked(buffer), lost := {"statistics": 0}, error=DEAD)
     query = Ended(AWAY, QueryEnd(), restarts=3)
     query.meanwhile = lambda: lost.update(statistics=1)
-    query.serve(Depots("the-job", ("a",), (handle,), "", b""))
+    query.serve(JobBuffers("the-job", ("a",), (handle,), "", b""))
     assert len(query.ends) == 1
-    assert (depot.is_complete, depot.failure) == (False, DIED)
+    assert (buffer.is_complete, buffer.failure) == (False, DIED)
 
 
-def test_a_query_whose_session_is_stopped_while_it_rests_says_so(depot: Depot) -> None:
+def test_a_query_whose_session_is_stopped_while_it_rests_says_so(buffer: ReceiveBuffer) -> None:
     query = Ended(AWAY, QueryEnd("no session"), restarts=3)
     query.meanwhile = query.stop_session
-    query.serve(around(depot))
-    assert depot.failure is not None
-    assert depot.failure.startswith("the Spark session was stopped while its query ran")
+    query.serve(around(buffer))
+    assert buffer.failure is not None
+    assert buffer.failure.startswith("the Spark session was stopped while its query ran")
     assert query.pauses == [1]

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.bridge.receive_buffer.errors import TransferError
 from penstock.bridge.transfer import push_partition
-from penstock.bridge.transfer.push_partition import FRAME_BYTES, HandOverError, encoded, frames
+from penstock.bridge.transfer.push_partition import FRAME_BYTES, encoded, frames
 
 
 def numbers(count: int) -> pa.RecordBatch:
@@ -60,5 +61,5 @@ def test_maps_without_entries_are_measured_without_a_crash() -> None:
 
 
 def test_what_can_not_be_cast_is_an_error_that_shows_both() -> None:
-    with pytest.raises(HandOverError, match=r"Spark gave columns n: int64, which can't be cast"):
+    with pytest.raises(TransferError, match=r"Spark gave columns n: int64, which can't be cast"):
         list(frames([numbers(1)], pa.schema({"other": pa.int64()})))

@@ -16,7 +16,7 @@ import ray
 
 from penstock import bridge
 from penstock.actors import JobReport, RayJobHandle, kill_process
-from penstock.bridge import DepotStatistics
+from penstock.bridge import ReceiveBufferStatistics
 from penstock.runtime import Checkpointing, FileSink, FixedDelay, JobResult, JobStatus, StreamEnvironment
 from penstock.runtime.config.restart import RestartConfig
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -40,7 +40,7 @@ def environment(
 ) -> StreamEnvironment:
     """An environment with checkpoints in the test's folder."""
     return StreamEnvironment(
-        "hand-over",
+        "transfer",
         parallelism=parallelism,
         checkpointing=Checkpointing(every=every, storage=str(folder / "checkpoints"), keep_after=keep_after),
         restart=restart,
@@ -163,8 +163,8 @@ def finish(job: RayJobHandle) -> JobResult:
     return result
 
 
-def depots(job: RayJobHandle) -> list[DepotStatistics]:
-    return bridge.hand_over_statistics(job)
+def buffers(job: RayJobHandle) -> list[ReceiveBufferStatistics]:
+    return bridge.transfer_statistics(job)
 
 
 def executor_pids() -> list[int]:

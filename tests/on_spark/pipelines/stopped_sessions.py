@@ -1,4 +1,4 @@
-"""A program that stops Spark sessions after a hand-over and in the middle of one; see test_session.py."""
+"""A program that stops Spark sessions after a transfer and in the middle of one; see test_session.py."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def too_many_executors() -> None:
         print("refused:", error)
 
 
-def stopped_after_the_hand_over(folder: Path) -> None:
+def stopped_after_the_transfer(folder: Path) -> None:
     """One job has all of its rows and goes on; another one reads a stream, and fails."""
     spark = session()
     stream = streamed(folder, spark)
     eventually("two micro-batches", (folder / "query" / "commits" / "1").exists)
     job = copied(folder, spark.range(0, COUNT, 1, 4), slow=Slowed(10_000, folder / "go"), window=1 << 30)
-    done = bridge.wait_for_hand_over(job, PATIENCE)
-    assert sum(depot.rows for depot in done) == COUNT
+    done = bridge.wait_for_transfer(job, PATIENCE)
+    assert sum(buffer.rows for buffer in done) == COUNT
     spark.stop()
     after_rows(job, 5_000)
     kill_subtask(job, "rows", 0)
@@ -118,7 +118,7 @@ def main(folder: Path) -> None:
     use_java(find_java(os.environ), os.environ)
     start_local(num_cpus=6)
     too_many_executors()
-    for scene in (stopped_after_the_hand_over, stopped_in_the_middle):
+    for scene in (stopped_after_the_transfer, stopped_in_the_middle):
         place = folder / scene.__name__
         place.mkdir()
         scene(place)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from pipelines.jobs import PATIENCE, Slowed, assert_each_once, copied, depots, eventually, finish
+from pipelines.jobs import PATIENCE, Slowed, assert_each_once, buffers, copied, eventually, finish
 from ray._private.node import Node
 from ray._private.parameter import RayParams
 
@@ -92,11 +92,11 @@ def main(folder: Path) -> None:
         wide = spark.range(0, COUNT, 1, 2).selectExpr("id", "rpad(cast(id AS string), 4000, '-') AS text")
         raced = wide.mapInArrow(Raced(folder), "id long, text string")
         job = copied(folder, raced, slow=Slowed(100, folder / "go"), parallelism=1, window=1 << 30)
-        eventually("frames of both attempts", lambda: sum(d.attempts for d in depots(job)) == 3)
+        eventually("frames of both attempts", lambda: sum(d.attempts for d in buffers(job)) == 3)
         eventually("both in their middle", lambda: all((folder / f"attempt {a}").exists() for a in (0, 1)))
         print("both push at the same time")
         (folder / "both").touch()
-        (seen,) = bridge.wait_for_hand_over(job, PATIENCE)
+        (seen,) = bridge.wait_for_transfer(job, PATIENCE)
         print("attempts:", seen.attempts, "duplicates:", seen.duplicates, "rows:", seen.rows)
         (folder / "go").touch()
         result = finish(job)

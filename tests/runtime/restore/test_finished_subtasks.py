@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.runtime.checkpoint.coordinator.operator_states import collect_states
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import (
@@ -115,11 +116,11 @@ def test_metadata_keeps_who_has_finished() -> None:
 
 
 def test_a_checkpoint_says_who_had_ended_and_carries_what_the_gone_had_acknowledged() -> None:
-    planner = CheckpointPlanner(line())
     ended = SubtaskSnapshot({"write": lists(committables=(SPLIT, [b"t"]))}, ended=True)
     running = SubtaskSnapshot({"read": lists(splits=(SPLIT, [b"s"]))})
     last = lists(splits=(SPLIT, []))
-    operators = planner.collect(
+    operators = collect_states(
+        line(),
         {SubtaskId("write", 0): ended, SubtaskId("read", 1): running},
         subtasks("read0"),
         {"read": finished("read", 2, _0=last)},

@@ -1,0 +1,13 @@
+from .dataframes_in.from_spark import from_spark as from_spark
+from .dataframes_in.transfer_status import transfer_statistics as transfer_statistics
+from .dataframes_in.transfer_status import wait_for_transfer as wait_for_transfer
+from .ray_data.datasets import from_ray_dataset as from_ray_dataset
+from .ray_data.datasets import to_ray_dataset as to_ray_dataset
+from .receive_buffer.messages import ReceiveBufferStatistics as ReceiveBufferStatistics
+from .results_out.spark_results import SparkResults as SparkResults
+from .results_out.to_spark import to_spark as to_spark
+from .session.session import spark_session as spark_session
+from .state.state_frames import read_state as read_state
+from .state.state_frames import write_state as write_state
+from .streaming.from_structured_streaming import from_structured_streaming as from_structured_streaming
+from .tables.spark_table import SparkTable as SparkTable

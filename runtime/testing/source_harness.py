@@ -1,0 +1,167 @@
+"""`SourceHarness`: the reader of a source in one subtask, without a cluster.
+
+It runs the code that runs in a job. Splits are shared out, the reader's snapshot goes through the value
+codec, and splits of old subtasks are redistributed. Time stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.operators.function_operator import rows_of
+from penstock.runtime.operators.operator import OperatorContext
+from penstock.runtime.operators.protocols import (
+    ConnectorContext,
+    DeadLetter,
+    OperatorStatistics,
+    Polled,
+    Source,
+)
+from penstock.runtime.operators.source import SourceOperator
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.state.redistribution import redistribute
+from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
+from penstock.runtime.testing.manual_time import ManualClock
+
+
+class SourceHarness:
+    """Reads a source by hand.
+
+    A source that hands out its splits on request is read as if its reader had been given its share at once.
+
+    Args:
+        source: The source.
+        operator_id: Its id in the pretended job.
+        subtask: Index of the pretended subtask.
+        parallelism: Number of pretended subtasks.
+        restored: Snapshots of all old subtasks, by index; the harness takes its share of their splits.
+        attempt: Number of the pretended attempt.
+        clock: The reader's clock.
+
+    Attributes:
+        clock: The reader's clock.
+        is_finished: Whether all splits are read.
+        dead_letters: Records that could not be read, so far.
+
+    Raises:
+        OperatorError: The reader could not be made.
+
+    Example:
+        >>> from penstock.runtime import CollectionSource
+        >>> with SourceHarness(CollectionSource("abcd")) as harness:
+        ...     first, snapshot = harness.poll(3), harness.snapshot()
+        >>> with SourceHarness(CollectionSource("abcd"), restored=[snapshot]) as harness:
+        ...     first, harness.read_all()
+        (['a', 'b', 'c'], ['d'])
+    """
+
+    def __init__(
+        self,
+        source: Source[Any],
+        *,
+        operator_id: str = "source",
+        subtask: int = 0,
+        parallelism: int = 1,
+        restored: Sequence[HarnessSnapshot] = (),
+        attempt: int = 1,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.is_finished = False
+        self.dead_letters: list[DeadLetter] = []
+        self._codec = ValueCodec()
+        self._last_id = max((snapshot.checkpoint_id for snapshot in restored), default=0)
+        self._operator = SourceOperator(source)
+        connector = ConnectorContext(
+            job_id="harness",
+            job_name="harness",
+            operator_id=operator_id,
+            subtask=subtask,
+            parallelism=parallelism,
+            attempt=attempt,
+            clock=self.clock,
+        )
+        lists = redistribute([snapshot.lists for snapshot in restored], parallelism)[subtask]
+        context = OperatorContext(
+            OperatorLocation(operator_id, subtask, parallelism),
+            connector,
+            restored={name: [self._codec.loads(atom) for atom in atoms] for name, atoms in lists.items()},
+            is_restored=bool(restored),
+        )
+        fresh = () if restored else list(source.splits(parallelism))[subtask::parallelism]
+        self._operator.open(context, fresh)
+
+    def poll(self, max_rows: int = 1_000) -> list[Any]:
+        """Ask once for about so many records; returns what came, which may be nothing.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        if self.is_finished:
+            return []
+        polled: Polled[Any] = self._operator.poll(max_rows)
+        self.is_finished = polled.finished
+        self.dead_letters.extend(polled.dead_letters)
+        if polled.batch is None and polled.ready_at is not None:
+            self.clock.advance_to(polled.ready_at)
+        return [] if polled.batch is None else list(rows_of(polled.batch).rows)
+
+    def read_all(self, max_rows: int = 1_000, *, most_polls: int = 100_000) -> list[Any]:
+        """Poll to the end of all splits; time passes where the reader says when it is ready.
+
+        Args:
+            max_rows: About how many records a poll asks for.
+            most_polls: The end is expected after at most so many polls.
+
+        Raises:
+            OperatorError: The reader failed.
+            AssertionError: The source has not come to its end.
+        """
+        rows: list[Any] = []
+        for _ in range(most_polls):
+            if self.is_finished:
+                return rows
+            rows += self.poll(max_rows)
+        assert self.is_finished, f"the source has not come to its end after {most_polls} polls"
+        return rows
+
+    def snapshot(self) -> HarnessSnapshot:
+        """The unfinished splits, positioned behind the last record that `poll` returned.
+
+        Raises:
+            OperatorError: The reader failed.
+            CodecError: A split can't be kept.
+        """
+        self._last_id += 1
+        states = self._operator.snapshot(self._last_id)
+        lists = {
+            name: (state.mode, tuple(map(self._codec.dumps, state.values))) for name, state in states.items()
+        }
+        return HarnessSnapshot(self._last_id, lists)
+
+    def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
+        """Tell a reader that follows checkpoints that this one is complete.
+
+        Raises:
+            OperatorError: The reader failed.
+        """
+        self._operator.notify_checkpoint_complete(snapshot.checkpoint_id)
+
+    def statistics(self) -> OperatorStatistics:
+        """Records read, skipped and set aside."""
+        return self._operator.statistics()
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._operator.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
