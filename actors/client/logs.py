@@ -1,9 +1,8 @@
 """Reading what the operators of a job printed and logged, wherever and whenever they ran.
 
-Every node of the cluster has the output of the actors that ran on it as files (`output_capture`). Reading
-asks each node for them by a small task that is bound to it, and puts the lines in the order of their times.
-Nothing is registered anywhere: the files of dead actors and of jobs that have ended are found by their
-names, for as long as their node and Ray's session live.
+Every node of the cluster has files with the output of the actors that ran on it (`output_capture`). A small
+task on each node reads them; then the lines are sorted by time. Files are found by their names, also those of
+dead actors and of ended jobs, for as long as their node and Ray's session live.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process of one job's JobMaster, and everything that runs in it.
 
-`job_master` is the Ray actor. `job_life` takes its job from start to end: `job_assembly` makes the runtime's
+`job_master` is the Ray actor. `job_life` takes its job from start to end. `job_assembly` makes the runtime's
 `JobScheduler` and what acts for it on Ray. `ray_execution`, `deployment` and `control_lanes` carry out what
 the scheduler decides, `subtask_fleet` owns the subtasks' actors, and `subtask_watch` renews their leases.
 `job_requests` answers users, `job_reporter` and `job_metrics` tell them how the job stands.
