@@ -201,8 +201,8 @@ class RayJobHandle:
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
         """The job's last checkpoints and savepoints, oldest first.
 
-        Each has its size and duration, and what every subtask measured: the times of its alignment and of
-        its synchronous and asynchronous parts, and the bytes that it wrote. When the JobMaster dies, retained
+        Each has its size and duration. Every subtask has measured its alignment, its synchronous and
+        asynchronous parts, and the bytes that it wrote. When the JobMaster dies, retained
         checkpoints keep all of that; the others keep their records at most. A job that has ended has records
         only.
         """

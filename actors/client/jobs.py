@@ -1,7 +1,7 @@
 """Finding jobs again from any process of the cluster.
 
-Running jobs are found by their JobMasters. A job that has ended is found by its last report: in the cluster's
-key-value store, which ends with the cluster, or in the job's checkpoint storage.
+Running jobs are found by their JobMasters. A job that has ended is found by its last report. The
+cluster's key-value store has it until the cluster ends; the job's checkpoint storage keeps it.
 """
 
 from __future__ import annotations

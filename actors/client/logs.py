@@ -33,7 +33,6 @@ class LogLine:
         vertex: Id of the vertex (the chain of operators) that printed it; `job-master` for the JobMaster.
         subtask: Index of the subtask; `None` for the JobMaster.
         stream: `out`, `err` or `log`.
-        text: The line.
 
     Example:
         >>> str(LogLine("2026-01-02T03:04:05.678901Z", "count", 0, "out", "hello"))
@@ -56,7 +55,6 @@ class FilePart:
     """A part of one file, up to the end of a line.
 
     Attributes:
-        name: The file.
         header: Whose it is.
         data: Complete lines.
         end: Where the next part begins.
@@ -72,8 +70,7 @@ class LogReader:
     """Reads the lines of a job; each call gives what is new.
 
     Args:
-        job_id: The job.
-        vertices: Whose lines; `None` for all, the JobMaster's included.
+        vertices: Read only lines of these; `None` for all, the JobMaster's included.
         subtask: Index of one subtask only.
 
     Attributes:

@@ -79,7 +79,7 @@ def checkpoints(
     storage: StorageOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the last checkpoints and savepoints. Each has its size, its duration and its subtasks' alignment."""
+    """Show the last checkpoints and savepoints. Prints sizes, durations and each subtask's alignment."""
     details = find(job, address, storage).checkpoints()
     if as_json:
         print_json([each.to_dict() for each in details])

@@ -15,7 +15,7 @@ def spare_long_lived_objects() -> None:
 
     A batch is thousands of small containers that die together. By default each batch causes several
     collections, and now and then a walk over every module and all state. That took half of the time of a
-    chain of cheap operators, and a third of the time of a JobMaster during a checkpoint of 5,000 subtasks.
+    chain of cheap operators. It also took a third of a JobMaster's time in a checkpoint of 5,000 subtasks.
     Cycles that are made later are still found.
 
     A call for another attempt first collects what the attempt before has left. A new process has nothing to

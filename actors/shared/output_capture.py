@@ -1,7 +1,7 @@
 """Keeps what users print and log in an actor, in a file that `penstock logs` finds.
 
-Ray has a log file for each worker process, too. But its lines have no time and no subtask, it may begin with
-output of other work of that process, and Ray reads it through the dashboard, which a local cluster does not
+Ray has a log file for each worker process, too. But its lines have no time and no subtask, and it may begin
+with output of other work of that process. Ray reads it through the dashboard, which a local cluster does not
 start. So an actor writes its own file into Ray's log folder on its node. Each complete line is written at
 once, with its time, so the file has everything that was printed before a SIGKILL. It stays when the actor is
 gone. Everything still goes to Ray's own file as well. See docs/decisions/0004-logs.md.

@@ -53,7 +53,7 @@ class TaskThread:
 
     Args:
         loop: The actor's event loop, to which the futures belong.
-        name: Name of the thread.
+        name: For the thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
