@@ -7,6 +7,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -81,6 +82,20 @@ def test_no_module_hides_a_public_name(package: ModuleType) -> None:
 def test_a_misspelt_name_is_answered_with_the_nearest(package: ModuleType, misspelt: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=f"'{meant}'"):
         getattr(package, misspelt)
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: bridge.spark_session("app", excutors=1), "executors"),
+        (lambda: bridge.SparkTable("/t", compresion="zstd"), "compression"),
+        (lambda: bridge.read_state("s", spark=None, operator="o", stat="x"), "state"),
+        (lambda: runtime.read_state("s", operatr="o"), "operator"),
+    ],
+)
+def test_a_misspelt_argument_is_answered_with_the_nearest(call: Callable[[], object], meant: str) -> None:
+    with pytest.raises(runtime.ConfigurationError, match=f"did you mean '{meant}'"):
+        call()
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -28,6 +28,7 @@ from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.misspelt_names import NearestMembers
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 #: Seconds between two looks at a job that comes up at another parallelism.
@@ -38,7 +39,7 @@ _POLL: Final = 0.5
 _SILENCE: Final = 30.0
 
 
-class RayJobHandle:
+class RayJobHandle(NearestMembers):
     """A job on Ray; found again from any process of the cluster by its id.
 
     `wait`, `savepoint`, `stop` and `rescale` wait as long as their `timeout` says. Any other call that the

@@ -26,6 +26,7 @@ from penstock.runtime.graph.job_handle import JobHandle
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.operators.on_request import OnRequest
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def from_ray_dataset(
     return stream
 
 
+@checked_keywords
 def to_ray_dataset(
     job_or_stream: JobHandle | DataStream[Any],
     *,

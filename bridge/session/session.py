@@ -24,6 +24,7 @@ from penstock.actors.client.cluster import connect
 from penstock.bridge.session.java import find_java, use_java
 from penstock.bridge.session.spark_options import spark_options
 from penstock.runtime.errors import ConfigurationError, DeploymentError
+from penstock.runtime.misspelt_names import checked_keywords
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +58,7 @@ _NO_JAVA: Final = "No such file or directory: 'java'"
 _running: _Running | None = None
 
 
+@checked_keywords
 def spark_session(
     app_name: str = "penstock",
     *,

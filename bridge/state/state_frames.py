@@ -38,6 +38,7 @@ from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_frames import parts_of_table
 from penstock.runtime.io.state_parts import Conversion, Convert, PartFiles, StateQuery
 from penstock.runtime.io.storage import absolute_location
+from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.arrow_inference import unified_type
 from penstock.runtime.snapshot.handles import OperatorSubtaskState
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@checked_keywords
 def read_state(
     spark: SparkSession,
     snapshot: str | Path,
@@ -96,6 +98,7 @@ def read_state(
     return numbers.mapInArrow(ReadParts(query, parts, schema), spark_schema_of(schema))
 
 
+@checked_keywords
 def write_state(
     df: DataFrame,
     target: str | Path,

@@ -46,6 +46,7 @@ from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.misspelt_names import checked_keywords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,6 +68,7 @@ _FAILED: Final = (
 )
 
 
+@checked_keywords
 def from_structured_streaming(
     env: StreamEnvironment,
     df: DataFrame,

@@ -34,6 +34,7 @@ from penstock.runtime.io.connectors.files.file_sink import FileSink
 from penstock.runtime.io.connectors.files.file_sink_writer import FileSinkWriter, PendingFile
 from penstock.runtime.io.connectors.filesystems.filesystem import absolute
 from penstock.runtime.io.storage import open_storage
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.permit import CommitPermit
@@ -54,7 +55,7 @@ class OwnedTableError(ConnectorError, SuppressRestartsError):
 
 
 @dataclass(frozen=True)
-class SparkTable:
+class SparkTable(metaclass=NearestNames):
     """An exactly-once table; a sink. `SparkTable.of` takes one by its name in Spark's catalog.
 
     Attributes:

@@ -59,7 +59,6 @@ def whole_number(name: str, value: object, *, at_least: int) -> int:
 
     Args:
         name: Of the setting, for the message.
-        value: What was given.
         at_least: The smallest that is allowed.
 
     Raises:
@@ -80,7 +79,6 @@ def real_number(name: str, value: object, *, at_least: float, at_most: float = m
 
     Args:
         name: Of the setting, for the message.
-        value: What was given.
         at_least: The smallest that is allowed.
         at_most: The largest.
 
@@ -117,8 +115,6 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
 
     Args:
         name: Of the setting, for the message.
-        value: What was given.
-        kind: The enum.
 
     Raises:
         ConfigurationError: There is no such member; the message lists them all.

@@ -60,7 +60,6 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
 
     Args:
         graph: What the user wrote.
-        name: Name of the job.
         chaining: `False` gives every operator a vertex of its own.
     """
     ids = graph.operator_ids()

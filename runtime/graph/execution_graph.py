@@ -78,8 +78,6 @@ class ExecutionSubtask:
     """One subtask with all its channels.
 
     Attributes:
-        id: Which subtask.
-        vertex: The job vertex that it is one of.
         inputs: Its input channels, by their numbers.
         outputs: What it sends, edge by edge.
     """

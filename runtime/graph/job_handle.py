@@ -66,7 +66,6 @@ class JobResult:
     """How a job ended that finished.
 
     Attributes:
-        job_id: Its id.
         name: The name that the user gave.
         status: `FINISHED`; a job that ends otherwise raises instead.
         duration: Seconds from submission to the end.

@@ -39,7 +39,6 @@ def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[st
     """The parallelism of vertices that follows from that of operators.
 
     Args:
-        job: The graph.
         wanted: By operator id; an operator takes its whole chain along.
 
     Raises:

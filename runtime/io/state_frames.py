@@ -72,7 +72,6 @@ def read_state(
 
     Args:
         snapshot: Path or URL: a savepoint, a checkpoint, or a job's folder for its newest one.
-        operator: The operator's id.
         state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` was given.
         key: Makes of each key what the table is to hold.
         value: Makes of each value what the table is to hold, for example `dataclasses.asdict`.

@@ -89,7 +89,6 @@ class StateQuery:
 
     Attributes:
         snapshot: Its URL.
-        operator: The operator's id.
         state: The state's name.
         conversion: What becomes of keys and values.
     """
@@ -113,7 +112,6 @@ class OpenState:
     """One state of an opened snapshot; every method but `parts` blocks.
 
     Args:
-        query: Which.
         opened: The snapshot.
     """
 

@@ -205,7 +205,6 @@ def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
     """Write what every node must be able to read, to prove that all see the same storage; blocks.
 
     Args:
-        storage: The storage.
         path: `SnapshotPaths.same_storage`.
         token: Anything that no earlier run has written.
 

@@ -31,7 +31,7 @@ class Surroundings:
 
     Attributes:
         gateway: Subtasks and the world.
-        storage: Checkpoints and the log of decisions.
+        storage: Checkpoints and the decision log.
         clock: Time.
         timers: Delays and timeouts.
         runner: Runs what blocks.

@@ -1,4 +1,4 @@
-"""Writes the end of a job into the log of decisions, with patience, and removes what nobody needs any more.
+"""Writes the end of a job into the decision log, with patience, and removes what nobody needs any more.
 
 Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
 that does not answer is tried a few times; if it stays away the job ends all the same, and the note says so.

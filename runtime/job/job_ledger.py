@@ -1,6 +1,6 @@
 """`JobLedger`: what of a job is durable, as blocking calls for the scheduler's background work.
 
-Wraps the log of decisions and the checkpoint storage into the three steps that a job's life needs: an attempt
+Wraps the decision log and the checkpoint storage into the three steps that a job's life needs: an attempt
 begins, a checkpoint is completed, the job ends. All calls are made one after the other.
 """
 

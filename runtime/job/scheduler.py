@@ -5,7 +5,7 @@ answer carries the attempt it belongs to. An answer of an older attempt says not
 dropped and counted. What an event means depends on the job's state alone; each state is a class in
 `states/`.
 
-A JobMaster that comes back makes a new scheduler and calls `start`: the log of decisions tells the number of
+A JobMaster that comes back makes a new scheduler and calls `start`: the decision log tells the number of
 the next attempt, the checkpoint to restore, and whether the job had ended before.
 """
 
@@ -49,7 +49,7 @@ class JobScheduler:
         graph: The job.
         config: Checkpoints and restarts.
         gateway: Subtasks and the world.
-        storage: Checkpoints and the log of decisions; may be `None` without checkpointing: the log is in
+        storage: Checkpoints and the decision log; may be `None` without checkpointing: the log is in
             memory.
         clock: Time.
         timers: Delays and timeouts.

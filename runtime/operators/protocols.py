@@ -190,7 +190,6 @@ class RemovesUncovered(Protocol):
         Called in the background in the JobMaster, not in a subtask, when no checkpoint can complete any more.
 
         Args:
-            job_id: The job.
             operator_id: The sink's operator.
             covered: What `prepare_commit` gave of transactions that a completed snapshot covers: a job that
                 starts from it will commit them, so they stay. Some may be committed already.

@@ -15,11 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CurrentRecord:
-    """A record that is being processed.
-
-    Attributes:
-        value: The record.
-    """
+    """A record that is being processed."""
 
     value: Any
 

@@ -53,8 +53,6 @@ class SplitEnumeratorContext(Protocol):
 
         Args:
             work: What blocks.
-            on_result: Told its result.
-            on_error: Told its error.
         """
         ...
 

@@ -36,7 +36,6 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
     """A column of values.
 
     Args:
-        values: The values.
         name: Of the column, for messages.
         kind: Its type; by default the one that `arrow_type_of` finds.
 

@@ -42,7 +42,6 @@ def finished_in_checkpoint(graph: ExecutionGraph, ended: Iterable[SubtaskId]) ->
     """Those of the ended subtasks whose senders have all finished.
 
     Args:
-        graph: The job.
         ended: Subtasks that have left, or had ended when they took their snapshot.
     """
     candidates, finished = frozenset(ended), set[SubtaskId]()

@@ -30,7 +30,6 @@ class ChannelRestore:
     """The in-flight data that one subtask starts with.
 
     Attributes:
-        handles: Where it is.
         is_rescaled: The job has another shape now. Then the handles are those of all subtasks that had
             something in flight on an exchange to this one, and it takes its part of them.
     """
@@ -44,7 +43,6 @@ class TaskRestore:
     """The part of a completed checkpoint that one subtask starts from.
 
     Attributes:
-        checkpoint_id: The checkpoint.
         attempt: The attempt that completed it.
         operators: By operator id; an operator that the checkpoint does not know has no entry.
         is_savepoint: Its files are not the job's own, so no later checkpoint may build on them.

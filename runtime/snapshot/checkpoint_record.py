@@ -33,9 +33,7 @@ class CheckpointRecord:
     """One checkpoint in the history.
 
     Attributes:
-        checkpoint_id: Its id.
         attempt: The attempt that took it.
-        kind: Checkpoint or savepoint.
         status: How it stands.
         triggered_at: Wall-clock seconds.
         acknowledged: Subtasks that have acknowledged.

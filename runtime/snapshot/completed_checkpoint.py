@@ -27,12 +27,10 @@ class CarriedState:
 class CompletedCheckpoint:
     """A checkpoint to which every subtask has given its part.
 
-    It exists for the job once its record stands in the log of decisions.
+    It exists for the job once its record stands in the decision log.
 
     Attributes:
-        checkpoint_id: Its id.
         attempt: The attempt that took it.
-        kind: Checkpoint or savepoint.
         operators: State by operator id.
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.

@@ -119,7 +119,6 @@ class OperatorStateHandle:
     """One named list state of an operator in one subtask.
 
     Attributes:
-        name: The state's name.
         mode: How its values are shared out on restore.
         state: The encoded list of values.
         count: How many values it holds.
@@ -264,7 +263,6 @@ class MasterState:
     """What a master hook gave for a checkpoint.
 
     Attributes:
-        identifier: The hook's.
         data: Its state, encoded.
     """
 

@@ -122,10 +122,6 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
 def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
     """The checkpoint that a metadata file holds.
 
-    Args:
-        data: The file's content.
-        path: Its path in the storage.
-
     Raises:
         CorruptSnapshotError: It is damaged; names the file.
         StorageError: A newer version wrote it.
@@ -159,7 +155,6 @@ def read_metadata(storage: SnapshotStorage, metadata: FileHandle | str) -> Compl
     """Read a checkpoint by its metadata file; blocks.
 
     Args:
-        storage: Where it is.
         metadata: The file's handle as the log has it, or only its path (a savepoint that the user names).
 
     Raises:

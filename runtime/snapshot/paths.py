@@ -133,7 +133,7 @@ class SnapshotPaths:
 
     @property
     def log(self) -> str:
-        """Folder of the log of decisions, with a slash at its end."""
+        """Folder of the decision log, with a slash at its end."""
         return f"{self.job_id}/log/"
 
     def log_slot(self, slot: int) -> str:
@@ -146,13 +146,7 @@ class SnapshotPaths:
         return int(name) if _SLOT.fullmatch(name) else None
 
     def snapshot_folder(self, kind: SnapshotKind, checkpoint_id: int, attempt: int) -> str:
-        """Folder of one checkpoint or savepoint, with a slash at its end.
-
-        Args:
-            kind: Checkpoint or savepoint.
-            checkpoint_id: Its id.
-            attempt: The attempt that takes it.
-        """
+        """Folder of one checkpoint or savepoint, with a slash at its end."""
         name = "savepoint" if kind.is_savepoint else "chk"
         return f"{self.job_id}/{name}-{checkpoint_id}-{attempt}/"
 
@@ -166,8 +160,6 @@ class SnapshotPaths:
         """A file of state, which later checkpoints may name again.
 
         Args:
-            checkpoint_id: For which it is written.
-            attempt: By which it is written.
             operator_id: Any text.
             subtask: Index of the subtask.
             number: Counts the files of this operator, subtask and checkpoint.

@@ -1,6 +1,6 @@
 """The permit without which no sink commits.
 
-Only a checkpoint that is complete (its record stands in the log of decisions) hands one out, so code that
+Only a checkpoint that is complete (its record stands in the decision log) hands one out, so code that
 would commit early has nothing to pass. A job without checkpoint storage gets the permit of an ended input.
 """
 

@@ -40,7 +40,6 @@ def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str) -> Any:
     Args:
         magic: What kind of file it must be.
         newest: The newest version that the caller understands.
-        data: The file.
         what: What the file is, for messages (`"the metadata of a checkpoint"`).
         path: The file's path, for messages.
 

@@ -15,7 +15,6 @@ class StateFiles:
     Runs beside the task (in the asynchronous part of a checkpoint); every call blocks.
 
     Args:
-        storage: Where files go.
         next_path: Gives the path of each new file.
         read_from: Where older files are; by default in `storage`, too.
     """

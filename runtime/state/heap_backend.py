@@ -36,7 +36,6 @@ class HeapKeyedStateBackend:
     Everything but `KeyedSnapshot.finish` runs in the task's thread.
 
     Args:
-        max_parallelism: Number of key groups.
         key_groups: The range that this subtask owns.
         codec: Encodes keys and values.
         policy: When files of a chain are merged.

@@ -34,7 +34,6 @@ def write_chunk(
 
     Args:
         blocks: What goes in, in order.
-        max_parallelism: Number of key groups.
         key_groups: The range that the writer owns.
         codec: Encodes the keys.
 

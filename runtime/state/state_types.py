@@ -84,7 +84,6 @@ class TypedValueState(ValueState):
         table: Where the values are.
         owner: Knows the current key.
         default: What `value` gives for a key that has none.
-        of_type: The type of the values.
     """
 
     __slots__ = ("_type",)

@@ -81,7 +81,6 @@ class MasterSummary:
     """What a master hook gave for a snapshot.
 
     Attributes:
-        identifier: The hook's.
         size: Bytes.
     """
 
@@ -94,14 +93,12 @@ class OperatorSummary:
     """One operator in a snapshot.
 
     Attributes:
-        operator_id: Its id.
         parallelism: With which it was taken.
         max_parallelism: Number of key groups; a job that starts from it must have the same for keyed state.
         size: Bytes of its state, its coordinator's included.
         files: Files that its state is in; small state has none.
         finished: Subtasks whose data had ended.
         in_flight: Captured elements of its chain's channels.
-        states: Its states.
         coordinator: State of its coordinator; `None` when it has none.
     """
 
@@ -129,10 +126,8 @@ class SnapshotSummary:
         completed_at: Wall-clock seconds.
         size: Bytes of all state: that of the operators and of the master hooks.
         files: Number of its files without the metadata.
-        operators: By operator.
         by_subtask: What each subtask measured when it was taken; empty when that is not known, because an
             older version took it or it was made of tables.
-        masters: By master hook.
     """
 
     location: str
@@ -156,8 +151,6 @@ def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCo
     """Sum a snapshot up; blocks.
 
     Args:
-        checkpoint: Its metadata.
-        read: Reads the bytes behind a handle.
         codec: Decodes keys, positions and coordinators.
 
     Raises:

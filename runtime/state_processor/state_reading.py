@@ -34,8 +34,6 @@ class KeyedEntries:
 
     Attributes:
         key_groups: The key group of each key.
-        keys: The keys.
-        values: Their values.
     """
 
     key_groups: Sequence[int]
@@ -49,7 +47,6 @@ class ListedValues:
 
     Attributes:
         subtasks: The subtask that each value is of.
-        values: The values.
     """
 
     subtasks: Sequence[int]
@@ -101,11 +98,7 @@ def read_keyed(
     """The entries of a table whose key groups are in a range; `None` when nothing here knows the table.
 
     Args:
-        state: The operator's state.
-        table: The table's name.
         key_groups: Which keys are wanted.
-        read: Reads the bytes of a handle.
-        codec: Decodes keys and values.
 
     Raises:
         CorruptSnapshotError: A file is damaged, or a key or value can't be decoded; names the file.
@@ -141,11 +134,7 @@ def read_listed(
     """The values of a list state in some subtasks; of a broadcast state, whose copies are equal, one copy.
 
     Args:
-        state: The operator's state.
-        name: The list state's name.
         subtasks: Whose values are wanted.
-        read: Reads the bytes of a handle.
-        codec: Decodes values.
 
     Raises:
         CorruptSnapshotError: A file is damaged.

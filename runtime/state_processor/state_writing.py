@@ -49,8 +49,6 @@ class StatePlace:
     """Which state is written, and how it is laid out.
 
     Attributes:
-        operator: Id of the operator.
-        state: Name of the state.
         parallelism: Over how many subtasks' files it is split; a job may start with any other.
         max_parallelism: Number of key groups; a job that starts from it must have the same.
     """
@@ -75,8 +73,6 @@ def place_in(
 
     Args:
         base: The snapshot that the new one is made from, if there is one.
-        operator: Id of the operator.
-        state: The state's name.
         parallelism: Subtasks that are asked for; `None` for those of the base, or 1.
         max_parallelism: Key groups that are asked for; `None` for those of the base, or the default.
 
@@ -134,12 +130,8 @@ def write_keyed(
     """Write entries of one subtask as one file; blocks.
 
     Args:
-        files: Makes the file.
         place: Which state it is, and how it is laid out.
         subtask: Whose keys these are.
-        keys: The keys.
-        values: Their values.
-        codec: Encodes both.
 
     Raises:
         CodecError: A key or value can't be encoded.
@@ -160,11 +152,7 @@ def write_listed(
     """Write the list state of one subtask; blocks.
 
     Args:
-        files: Makes the file.
-        name: The list state's name.
         mode: How it is shared out when the job restarts.
-        values: The values.
-        codec: Encodes them.
 
     Raises:
         CodecError: A value can't be encoded.

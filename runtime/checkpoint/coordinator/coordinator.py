@@ -96,17 +96,13 @@ class CheckpointCoordinator:
     """Takes the checkpoints of one job, over all its attempts. All calls come in one thread; none blocks.
 
     Args:
-        config: How checkpoints are taken.
         planner: Which subtasks take part; the job tells it which run.
         gateway: Reaches subtasks and the job.
         files: Keeps and deletes files.
         finalize: Makes a checkpoint exist; blocks, and runs in `runner`.
         clock: Wall-clock and monotonic time.
         timers: For the interval, the pause and the timeouts.
-        runner: Runs what blocks.
         failures: By default as `config` says.
-        hooks: By default none.
-        coordinators: By default none.
         initialize_location: By default there is nothing to prepare.
         coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
         end_starts: An abort ends the start that is going on (Flink 1.11: the next answer of a hook or a
@@ -174,7 +170,6 @@ class CheckpointCoordinator:
         """Serve a new attempt; nothing is triggered before `started`.
 
         Args:
-            attempt: Its number.
             store: The completed checkpoints, as recovered.
             highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
@@ -285,7 +280,6 @@ class CheckpointCoordinator:
         """Ask for a checkpoint.
 
         Args:
-            kind: Checkpoint or savepoint.
             periodic: Ask as the periodic timer does.
             forced: Ignore limit and pause; by default savepoints do, unless checkpoints are unaligned:
                 barriers of both kinds at a time would abort the checkpoint.

@@ -32,10 +32,8 @@ class CheckpointFiles:
     """Knows the completed checkpoints and the last ends of others, and deletes what nobody needs.
 
     Args:
-        storage: Of the job's checkpoints.
         paths: Tells which checkpoint a file belongs to.
-        runner: Runs the deletions.
-        open_location: Opens the folders of savepoints outside `storage`.
+        open_location: Opens folders of savepoints outside `storage`.
 
     Attributes:
         deleted: Files that were deleted.
@@ -116,7 +114,6 @@ class CheckpointFiles:
         """A checkpoint will never complete: delete its own files.
 
         Args:
-            checkpoint_id: Its id.
             files: What was acknowledged of it.
             location: URL of a savepoint's folder outside the job's storage.
         """

@@ -46,7 +46,6 @@ class MasterSnapshots:
         """Ask everybody; each answer is noted in `pending`.
 
         Args:
-            pending: The checkpoint.
             on_taken: Called once everybody has answered; `barriers_injected` is to follow.
             on_failed: Called with the cause, in words, once somebody could not do its part; `stop` is to
                 follow.
@@ -107,11 +106,11 @@ class MasterSnapshots:
         self._hooks.trigger(identifier, pending.checkpoint_id, pending.triggered_at, answered, failed)
 
     def _goes_on(self, current: _Round) -> bool:
-        """Whether an answer still counts; fails a round that is open although its checkpoint was given up."""
+        """Whether an answer still counts; fails a round that is open although its checkpoint was aborted."""
         if current is not self._round:
             return False
         if current.pending.is_disposed:
-            current.on_failed("it was given up meanwhile")
+            current.on_failed("it was aborted meanwhile")
             return False
         return True
 
@@ -130,8 +129,6 @@ def restore_masters(
     """Give master hooks and operator coordinators the state back that they gave for a checkpoint.
 
     Args:
-        hooks: The hooks.
-        coordinators: The coordinators.
         checkpoint: What the job starts from; `None` when it starts from nothing.
         allow_non_restored: Whether state of a hook or coordinator that is gone may be left behind.
 

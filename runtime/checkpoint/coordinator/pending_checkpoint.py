@@ -79,7 +79,6 @@ class PendingCheckpoint:
         barrier: Carries its id, kind, trigger time, base and location.
         plan: Its subtasks; at least one has to acknowledge.
         request: What it was asked for with.
-        attempt: The attempt that takes it.
         started_at: Monotonic seconds.
         coordinators: Operators whose coordinator has to acknowledge.
         masters: Identifiers of the master hooks that have to acknowledge.

@@ -23,7 +23,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
-#: Seconds until a checkpoint is tried again that a finishing subtask broke: others finish at the same time.
+#: Seconds until a checkpoint is tried again that a finishing subtask aborted: others finish at the same time.
 RETRY_DELAY: Final = 0.1
 
 
@@ -45,7 +45,6 @@ class CheckpointFailed:
     """The answer to a request that was refused or whose checkpoint failed.
 
     Attributes:
-        reason: Why.
         detail: The cause in words.
         checkpoint_id: `None` when no checkpoint was started.
     """

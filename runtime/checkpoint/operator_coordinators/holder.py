@@ -1,9 +1,9 @@
 """`OperatorCoordinatorHolder`: one operator coordinator with its valve (Flink's class).
 
-It makes the coordinator's snapshot and the valve one thing. The snapshot counts only when the valve could be
-shut for it, and, as Flink's later versions do, only when every event that was sent before has been answered:
-a split that is in the snapshot of nobody because it is still on its way would be lost with the reader that
-it never reached. From then on events wait until the barriers are injected.
+It keeps the coordinator's snapshot and the valve together. The snapshot counts only when the valve could be
+shut for it. As in Flink's later versions it also waits until every event that was sent before has been
+answered: a split on its way is in no snapshot, and would be lost with the reader that it never reached. From
+then on events wait until the barriers are injected.
 """
 
 from __future__ import annotations
@@ -47,11 +47,9 @@ class OperatorCoordinatorHolder:
     """Holds one operator coordinator; see the module's text. It is the coordinator's context.
 
     Args:
-        operator_id: Of which operator.
         parallelism: How many subtasks it has.
         make: Makes the coordinator.
         sender: Carries events to subtasks.
-        runner: Runs what blocks.
         fail_job: Told when the coordinator can't go on.
     """
 
@@ -168,7 +166,6 @@ class OperatorCoordinatorHolder:
         """Take a snapshot of the coordinator.
 
         Args:
-            checkpoint_id: For which checkpoint.
             on_state: Told the state when the valve is shut behind it and nothing is on its way.
             on_error: Told why there is none.
         """
@@ -189,16 +186,16 @@ class OperatorCoordinatorHolder:
         self._valve.open_and_unmark()
 
     def abort_current_triggering(self) -> None:
-        """The start of a checkpoint was given up: events go on."""
+        """The start of a checkpoint was aborted: events go on."""
         self._snapshot = None
         self._valve.open_and_unmark()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete."""
+        """A checkpoint completed."""
         self._coordinator.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up."""
+        """A checkpoint was aborted."""
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     def statistics(self) -> ValveStatistics:

@@ -6,9 +6,9 @@ its reader before the barrier, would be read by the reader and handed out again 
 is shut from the coordinator's snapshot until the sources have their barriers. What is sent in between waits
 and goes out behind the barriers, in the order in which it was sent.
 
-Its life in one checkpoint: it is *marked* for the checkpoint when the coordinator is asked for its snapshot,
-*shut* when the coordinator has given it, and *opened* when the barriers are injected or the start was given
-up. A mark that is older than the last one, or a snapshot for another mark, is a bug and refused.
+In one checkpoint it is *marked* when the coordinator is asked for its snapshot, *shut* when the coordinator
+has given it, and *opened* when the barriers are injected or the start was aborted. A mark that is older than
+the last one, or a snapshot for another mark, is a bug and refused.
 
 What it must never do: send an event while it is shut, change the order of two events of one subtask, or send
 an event that was held for a subtask that is gone.
@@ -37,8 +37,6 @@ class EventSender(Protocol):
         """Send an event; `answer` is told at once or later, in the coordinator's thread.
 
         Args:
-            subtask: Index of the receiver.
-            event: The event.
             answer: Told what became of it.
         """
         ...
@@ -49,7 +47,6 @@ class HeldEvent:
     """An event that waits behind the valve.
 
     Attributes:
-        event: The event.
         answer: Told what becomes of it.
     """
 
@@ -98,7 +95,6 @@ class OperatorEventValve:
 
         Args:
             subtask: Index of the subtask, from 0.
-            event: What to send.
             answer: Told what became of it.
         """
         if self._is_shut:
@@ -134,7 +130,7 @@ class OperatorEventValve:
         self._is_shut = True
 
     def open_and_unmark(self) -> None:
-        """The barriers are injected, or the start was given up: send what waits."""
+        """The barriers are injected, or the start was aborted: send what waits."""
         self._marked = _NONE
         if not self._is_shut:
             return

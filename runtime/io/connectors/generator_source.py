@@ -72,7 +72,6 @@ class GeneratorReader(Generic[T]):
     Args:
         function: The user's function, from an index to its record.
         rate: Records a second of the whole source; `None` for no limit.
-        clock: Time.
         splits: Index ranges, fresh or restored.
     """
 

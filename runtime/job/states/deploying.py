@@ -1,4 +1,4 @@
-"""An attempt is written into the log of decisions, then its subtasks are placed.
+"""An attempt is written into the decision log, then its subtasks are placed.
 
 The record comes first: from then on nothing that an older attempt does can count. While it is being written
 the outcome is unknown, so a cancellation waits for it. A JobMaster that has come back several times in a row

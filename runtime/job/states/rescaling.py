@@ -1,7 +1,7 @@
 """The job is being brought to another parallelism.
 
 A checkpoint is taken while the job works on. When it is complete the subtasks are stopped, and the next
-attempt begins from it with the new graph; its record in the log of decisions holds the parallelism, so a
+attempt begins from it with the new graph; its record in the decision log holds the parallelism, so a
 JobMaster that comes back later deploys the same. What was read since the checkpoint is read again, as after a
 failure, but nothing has failed: the restart strategy does not hear of it.
 

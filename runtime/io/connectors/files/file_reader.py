@@ -37,7 +37,6 @@ class FileFormat(Protocol):
         """Cut files that are served by one file system.
 
         Args:
-            files: The files.
             filesystem: Serves them.
             parallelism: How many readers there are.
         """
@@ -52,7 +51,6 @@ class FileReader:
     """The reader of a `FileSource`; at most one file is open.
 
     Args:
-        context: Where it runs.
         splits: Its share, fresh or restored.
         form: The file format.
         filesystem: Which file system serves a path.

@@ -48,7 +48,6 @@ class FileSink(metaclass=NearestNames):
 
     Attributes:
         directory: Absolute path or URL.
-        form: The file format.
         max_file_size: A file that has grown to this many bytes is ended before the checkpoint.
         allow_missing: At a commit that is repeated after a recovery, a file that is nowhere is taken as
             committed and moved away by whoever consumes the directory. Otherwise it is an error.

@@ -35,7 +35,6 @@ class FileSinkWriter:
 
     Args:
         directory: Absolute path or URL.
-        names: Of the files.
         encoder: The file format.
         filesystem: Which file system serves a directory.
         max_file_size: Bytes at which a file is ended early.

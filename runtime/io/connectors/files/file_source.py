@@ -46,7 +46,6 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
 
     Attributes:
         locations: Absolute paths and URLs.
-        form: The file format.
         storage_options: Settings of the object store as obstore names them (`region`, `endpoint`, ...).
         filesystem: A file system of the user's own, used instead of the one that a URL names.
     """

@@ -44,7 +44,6 @@ class PartNames:
     """Names of the files that one subtask of one attempt writes.
 
     Attributes:
-        job_id: The job.
         operator_id: The sink's operator, any text.
         subtask: Index of the subtask.
         attempt: Number of the attempt.

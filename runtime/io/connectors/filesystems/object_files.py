@@ -79,7 +79,6 @@ class ObjectInputFile:
 
     Args:
         store: The bucket.
-        key: Key of the object.
     """
 
     closed = False
@@ -121,7 +120,6 @@ class ObjectOutputFile:
 
     Args:
         store: The bucket.
-        key: Key of the object.
     """
 
     def __init__(self, store: ObjectStore, key: str) -> None:

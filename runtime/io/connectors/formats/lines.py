@@ -45,7 +45,6 @@ class LineReader(ABC, Generic[T]):
     """Reads the records of one split.
 
     Args:
-        cursor: Its lines.
         on_error: What is done with a bad one.
     """
 

@@ -27,7 +27,6 @@ class FileSplit:
     """A byte range of a file.
 
     Attributes:
-        path: The file.
         size: Its bytes when it was listed; a file that has changed since is refused.
         start: First byte of the range.
         end: First byte after the range, or `UNKNOWN_END`.
@@ -62,7 +61,6 @@ def cut_into_ranges(info: FileInfo, split_size: int, share: int) -> list[FileSpl
     """Cut a file into ranges of at most `split_size` bytes, smaller when that occupies more subtasks.
 
     Args:
-        info: The file.
         split_size: Largest range, in bytes.
         share: Bytes that one subtask would read if all read the same.
 

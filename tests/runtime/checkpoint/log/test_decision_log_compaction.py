@@ -85,9 +85,7 @@ def test_a_missing_record_is_named(storage: Flaky) -> None:
     log.complete(completed(1))
     log.complete(completed(2))
     storage.delete([f"{SLOT}1"])
-    with pytest.raises(
-        CorruptSnapshotError, match=r"memory:/job/log/0+1 is missing from the log of decisions"
-    ):
+    with pytest.raises(CorruptSnapshotError, match=r"memory:/job/log/0+1 is missing from the decision log"):
         log.replay()
 
 
