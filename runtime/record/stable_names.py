@@ -12,8 +12,8 @@ a module can move without breaking them.
 
 A class of Penstock without a name here is refused when it is to be written. All public records and enums have
 one.
-Both tables are fixed, so data that names one of these classes decides nothing that it must not decide: the
-module of an entry is imported even where the data itself may not make modules be imported.
+Both tables are fixed, so data that names one of these classes chooses no code. The module of an entry is
+imported even where data may not cause imports.
 """
 
 from __future__ import annotations
