@@ -1,8 +1,8 @@
 """The process of one job's JobMaster, and everything that runs in it.
 
 `job_master` is the Ray actor. `job_life` takes its job from start to end: `job_assembly` makes the runtime's
-`JobScheduler` and what acts for it on Ray. `ray_execution`, `deployment` and `control_lanes` carry out what
-the scheduler decides, `subtask_fleet` owns the subtasks' actors, and `subtask_watch` renews their leases.
+`JobScheduler`, `JobExecution` and `Fleet`, which decide. `ray_processes` starts, calls and ends the processes
+of subtasks for them, and turns what Ray raises into values; `loop_timers` and `guarded_loop` run what is due.
 `job_requests` answers users, `job_reporter` and `job_metrics` tell them how the job stands.
 
 All of it runs on the JobMaster's event loop, except what `user_threads` or a pool runs. `job_master` alone is

@@ -53,3 +53,14 @@ class GuardedLoop:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("a part of the JobMaster of %s failed", self._job_id, exc_info=task.exception())
+
+
+async def happened(begin: Callable[[Callable[[], None]], None]) -> None:
+    """Begin something that tells when it is done, and wait for that.
+
+    Args:
+        begin: Given what is to be called when it is done.
+    """
+    done = asyncio.Event()
+    begin(done.set)
+    await done.wait()

@@ -25,13 +25,11 @@ from typing import Final
 
 import ray
 
-from penstock.actors.master.guarded_loop import GuardedLoop
-from penstock.actors.master.job_assembly import assemble_scheduler
+from penstock.actors.master.guarded_loop import GuardedLoop, happened
+from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemble_scheduler
+from penstock.actors.master.job_metrics import JobMetrics
 from penstock.actors.master.job_reporter import JobReporter
 from penstock.actors.master.job_requests import JobRequests
-from penstock.actors.master.subtask_fleet import SubtaskFleet
-from penstock.actors.master.subtask_reports import hand_to_scheduler
-from penstock.actors.master.subtask_watch import SubtaskWatch
 from penstock.actors.shared.archive import (
     is_to_be_cancelled,
     keep_beside_checkpoints,
@@ -43,11 +41,15 @@ from penstock.actors.shared.archive import (
 from penstock.actors.shared.cycle_collector import spare_long_lived_objects
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport
-from penstock.actors.shared.messages import SubtaskReport
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.runtime.errors import DeploymentError, StorageError
+from penstock.runtime.execution.messages import SubtaskReport
+from penstock.runtime.execution.reports import hand_to_scheduler
+from penstock.runtime.execution.role import Role
+from penstock.runtime.execution.watch import Watch
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
@@ -86,10 +88,11 @@ class JobLife:
         self._reporter = JobReporter(job_id, name, submitted_at, process)
         self._job_id = job_id
         capture_job_master(job_id)
-        self._fleet: SubtaskFleet | None = None
-        self._watch: SubtaskWatch | None = None
+        self._processes: RayFleet | None = None
+        self._watch: Watch | None = None
         self._scheduler: JobScheduler | None = None
         self._requests: JobRequests | None = None
+        self._metrics = JobMetrics(job_id)
         self._storage: SnapshotStorage = MemoryStorage()
         self._guarded.spawn(self._begin(chunks))
 
@@ -169,12 +172,12 @@ class JobLife:
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
-    def report(self, attempt: int, report: SubtaskReport) -> None:
+    def report(self, role: Role, report: SubtaskReport) -> None:
         """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
         scheduler = self._scheduler
-        if scheduler is None:
+        if scheduler is None or role.job_id != self._job_id:
             return
-        self._guarded.guard(lambda: hand_to_scheduler(scheduler, attempt, report))
+        self._guarded.guard(lambda: hand_to_scheduler(scheduler, role.attempt, report))
 
     # -- the job's life -------------------------------------------------------------------------------------
 
@@ -214,8 +217,8 @@ class JobLife:
         if checkpointing is not None and checkpointing.storage is not None:
             opened = partial(open_proven, checkpointing.storage, self._job_id)
             self._storage = await self._loop.run_in_executor(self._pool, opened)
-        self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
-        await fleet.adopt()
+        self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded)
+        await happened(processes.fleet.adopt)
         cancelled, has_log = is_to_be_cancelled(self._job_id), self._reporter.has_storage
         if not has_log and not cancelled and ray.get_runtime_context().was_current_actor_reconstructed:
             await self._end_again()
@@ -224,7 +227,7 @@ class JobLife:
             self._job_id,
             graph,
             config,
-            fleet,
+            processes,
             self._storage,
             self._guarded,
             self._pool,
@@ -232,19 +235,28 @@ class JobLife:
             on_end=self._on_end,
             on_fenced=self._leave_at_once,
         )
-        self._serve(scheduler, fleet, config.lease_timeout)
+        self._serve(scheduler, processes, config.lease_timeout)
         scheduler.start()
         if cancelled:
             scheduler.cancel()
 
-    def _serve(self, scheduler: JobScheduler, fleet: SubtaskFleet, lease_timeout: float) -> None:
+    def _serve(self, scheduler: JobScheduler, processes: RayFleet, lease_timeout: float) -> None:
         """Take clients' requests from now on, and watch the subtasks."""
+        fleet = processes.fleet
         self._reporter.observe(scheduler, fleet)
         self._requests = JobRequests(
             scheduler, self._storage.url, self._guarded.guard, self._pool, self._ended, self._reporter.report
         )
-        self._watch = SubtaskWatch(self._job_id, fleet, self._reporter, self._ended, lease_timeout)
-        self._guarded.spawn(self._watch.run())
+        counted = self._reporter.counted
+        self._watch = Watch(fleet, processes.processes, processes.timers, counted, lease_timeout)
+        # An error in it is logged: leases are renewed all the same.
+        self._watch.begin(lambda: self._guarded.spawn(self._publish()))
+
+    async def _publish(self) -> None:
+        """Show others what the job has done."""
+        report = self._reporter.report()
+        self._metrics.publish(report.statistics)
+        save_to_cluster(report)
 
     async def _end_again(self) -> None:
         """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""
@@ -256,24 +268,26 @@ class JobLife:
                 "JobConfig(checkpointing=...) it would have gone on"
             )
             raise DeploymentError(msg)
-        if self._fleet is not None:
-            await self._fleet.leave()
+        if self._processes is not None:
+            await happened(self._processes.fleet.leave)
         self._leave_at_once()
 
-    def _on_end(self, cause: str) -> None:
+    def _on_end(self, state: JobState, cause: str) -> None:
         self._reporter.ended(cause)
         self._guarded.spawn(self._end())
 
     async def _look(self) -> None:
         if self._watch is not None:
-            await self._watch.look()
+            await happened(self._watch.look)
 
     async def _end(self) -> None:
         """End the subtasks, keep the record, and leave; whoever waits for the end is told in any case."""
         try:
             await self._look()
-            if self._fleet is not None:
-                await self._fleet.leave()
+            if self._watch is not None:
+                self._watch.end()
+            if self._processes is not None:
+                await happened(self._processes.fleet.leave)
             await self._keep_report()
         finally:
             self._ended.set()

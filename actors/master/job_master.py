@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.actors.shared.job_report import JobReport
-    from penstock.actors.shared.messages import SubtaskReport
     from penstock.actors.shared.savepoint_answers import SavepointAnswer
+    from penstock.runtime.execution.messages import SubtaskReport
+    from penstock.runtime.execution.role import Role
     from penstock.runtime.job.rescale_request import RescaleAnswer
     from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
@@ -78,6 +79,6 @@ class JobMaster:
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
-    async def report(self, attempt: int, report: SubtaskReport) -> None:
+    async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
-        self._life.report(attempt, report)
+        self._life.report(role, report)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.actors.master.subtask_fleet import SubtaskFleet
 from penstock.actors.shared.failure_text import bounded
 from penstock.actors.shared.job_report import (
     HistoryEntry,
@@ -18,6 +17,7 @@ from penstock.actors.shared.job_report import (
     Takeover,
 )
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.fleet import Fleet
 from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
@@ -92,7 +92,7 @@ class JobReporter:
         self._described: JobGraph | None = None
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
-        self._fleet: SubtaskFleet | None = None
+        self._fleet: Fleet | None = None
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
         self._counted_attempt = 0
         self._begin_failure: FailureRecord | None = None
@@ -128,7 +128,7 @@ class JobReporter:
         for warning in earlier.warnings:
             self._warn(warning)
 
-    def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
+    def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:
         """The job has been taken up."""
         self._scheduler = scheduler
         self._fleet = fleet
@@ -281,7 +281,7 @@ class JobReporter:
         if self._fleet is None:
             return {}
         return {
-            subtask: SubtaskProcess(subtask, member.pid, member.node_id)
+            subtask: SubtaskProcess(subtask, member.place.pid, member.place.node_id)
             for subtask, member in self._fleet.members.items()
         }
 

@@ -1,6 +1,6 @@
 """What several processes of a job use.
 
-- What they tell each other: `messages`, `savepoint_answers`, `job_report`.
+- What a JobMaster tells clients: `savepoint_answers`, `job_report`.
 - Names of actors and of log files: `names`, `log_names`.
 - How a job graph travels: `graph_shipping`, `main_classes`.
 - Calls of actors: `answers` waits with a deadline, `repeated_call` calls again what does not answer.

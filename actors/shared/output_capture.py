@@ -29,7 +29,7 @@ import ray
 from ray.util.annotations import RayDeprecationWarning
 
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name
-from penstock.actors.shared.names import parse_subtask_name
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Bytes after which a new file begins; the one before is kept.
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -159,7 +159,42 @@ class _FileHandler(logging.Handler):
             self.handleError(record)
 
 
-def capture_job_master(job_id: str) -> OutputFile | None:
+class OutputCapture:
+    """Sends what this process prints and logs to a file too, until it is released.
+
+    The root logger passes INFO from then on. Ray's own loggers don't propagate to it and stay as they are.
+
+    Args:
+        file: The file.
+    """
+
+    def __init__(self, file: OutputFile) -> None:
+        self._file = file
+        self._streams = sys.stdout, sys.stderr
+        root = logging.getLogger()
+        if not root.handlers:
+            to_ray = logging.StreamHandler(sys.stderr)
+            to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
+            root.addHandler(to_ray)
+        self._handler = _FileHandler(file)
+        root.addHandler(self._handler)
+        if root.level in (logging.NOTSET, logging.WARNING):
+            root.setLevel(logging.INFO)
+        sys.stdout = _Tee(sys.stdout, file, "out")
+        sys.stderr = _Tee(sys.stderr, file, "err")
+
+    def flush(self) -> None:
+        """Write what no line end has come for yet."""
+        self._file.flush()
+
+    def release(self) -> None:
+        """Close the file; what is printed from now on goes where it went before."""
+        sys.stdout, sys.stderr = self._streams
+        logging.getLogger().removeHandler(self._handler)
+        self._file.close()
+
+
+def capture_job_master(job_id: str) -> OutputCapture | None:
     """Keep the output of this process as that of a JobMaster; `None` outside of a Ray actor."""
     if not _is_actor():
         return None
@@ -168,33 +203,12 @@ def capture_job_master(job_id: str) -> OutputFile | None:
     return _capture(job_id, JOB_MASTER, None, incarnation)
 
 
-def capture_subtask(job_id: str) -> OutputFile | None:
-    """Keep the output of this process as that of a subtask; `None` outside of a subtask's Ray actor."""
+def capture_subtask(job_id: str, subtask: SubtaskId) -> OutputCapture | None:
+    """Keep the output of this process as that of a subtask; `None` outside of a Ray actor."""
     if not _is_actor():
         return None
-    parsed = parse_subtask_name(job_id, ray.get_runtime_context().get_actor_name() or "")
-    if parsed is None:
-        return None
-    subtask, incarnation = parsed
-    return _capture(job_id, subtask.vertex, subtask.index, str(incarnation))
-
-
-def redirect(file: OutputFile) -> None:
-    """Send what this process prints and logs to the file too, once for all.
-
-    The root logger passes INFO from now on. Ray's own loggers don't propagate to it and stay as they are.
-    """
-    stderr = sys.stderr
-    root = logging.getLogger()
-    if not root.handlers:
-        to_ray = logging.StreamHandler(stderr)
-        to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
-        root.addHandler(to_ray)
-    root.addHandler(_FileHandler(file))
-    if root.level in (logging.NOTSET, logging.WARNING):
-        root.setLevel(logging.INFO)
-    sys.stdout = _Tee(sys.stdout, file, "out")
-    sys.stderr = _Tee(stderr, file, "err")
+    process = ray.get_runtime_context().get_actor_id() or ""
+    return _capture(job_id, subtask.vertex, subtask.index, process[:12])
 
 
 def logs_folder() -> Path:
@@ -214,7 +228,7 @@ def _is_actor() -> bool:
     return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
 
-def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> OutputFile | None:
+def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> OutputCapture | None:
     header = {
         "job_id": job_id,
         "vertex": vertex,
@@ -230,5 +244,4 @@ def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> O
         return None
     # Ray warns of its own use of itself, which is nothing to a job's user.
     warnings.filterwarnings("ignore", category=RayDeprecationWarning)
-    redirect(file)
-    return file
+    return OutputCapture(file)

@@ -13,8 +13,9 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.shared.messages import SubtaskReport
 from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
+from penstock.runtime.execution.messages import SubtaskReport
+from penstock.runtime.execution.role import Role
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +29,13 @@ class MasterLink:
     Args:
         loop: The actor's event loop, which does the sending.
         master: The JobMaster.
-        attempt: The attempt that reports.
+        role: Who reports.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], attempt: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], role: Role) -> None:
         self._loop = loop
         self._master = master
-        self._attempt = attempt
+        self._role = role
         self._closed = False
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -53,7 +54,7 @@ class MasterLink:
 
     async def _send(self, report: SubtaskReport) -> None:
         def make() -> Any:
-            return self._master.report.remote(self._attempt, report)
+            return self._master.report.remote(self._role, report)
 
         try:
             await RepeatedCall[None](make, "the JobMaster", self._patience).awaited()

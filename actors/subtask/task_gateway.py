@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from penstock.actors.shared.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
-from penstock.actors.subtask.deliveries import Deliveries
 from penstock.actors.subtask.master_link import MasterLink
 from penstock.actors.subtask.remote_channels import RemoteChannels
+from penstock.runtime.execution.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
@@ -20,13 +20,13 @@ class ActorGateway:
 
     Args:
         subtask: Whose gateway it is.
-        deliveries: Waiting deliver calls.
+        consumed: Told how far a channel was consumed.
         master: The way to the JobMaster.
     """
 
-    def __init__(self, subtask: SubtaskId, deliveries: Deliveries, master: MasterLink) -> None:
+    def __init__(self, subtask: SubtaskId, consumed: Callable[[int, int], None], master: MasterLink) -> None:
         self._subtask = subtask
-        self._deliveries = deliveries
+        self._consumed = consumed
         self._master = master
         self.channels: RemoteChannels | None = None
 
@@ -43,7 +43,7 @@ class ActorGateway:
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
         """Answer the deliver calls below this number."""
-        self._deliveries.consumed(channel, next_sequence_number)
+        self._consumed(channel, next_sequence_number)
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         """Tell the JobMaster that this subtask's part is durable."""

@@ -16,12 +16,13 @@ import pytest
 from penstock.actors.client.logs import FilePart, LogLine, LogReader, read_files
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
 from penstock.actors.shared.output_capture import (
+    OutputCapture,
     OutputFile,
     _Tee,
     capture_job_master,
     capture_subtask,
-    redirect,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 JOB = "words-1"
 HEADER = {"job_id": JOB, "vertex": "count", "index": 0, "incarnation": "1", "node_id": "n", "pid": 1}
@@ -134,7 +135,7 @@ def redirected(file: OutputFile) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     root.handlers[:] = []
     root.setLevel(logging.WARNING)
     sys.stdout, sys.stderr = out, err
-    redirect(file)
+    OutputCapture(file)
     try:
         yield out, err
     finally:
@@ -186,8 +187,22 @@ def test_a_disk_that_refuses_the_file_does_not_stop_the_users_print(file: Output
     assert out.getvalue().count("penstock logs gets no more of this output") == 1
 
 
+def test_what_is_printed_after_the_release_is_in_the_file_of_nobody(tmp_path: Path, file: OutputFile) -> None:
+    out, streams = io.StringIO(), (sys.stdout, sys.stderr)
+    sys.stdout = out
+    try:
+        capture = OutputCapture(file)
+        print("mine")
+        capture.release()
+        print("another's")
+    finally:
+        sys.stdout, sys.stderr = streams
+    assert texts(HereReader(tmp_path).read()) == ["mine"]
+    assert out.getvalue() == "mine\nanother's\n"
+
+
 def test_nothing_is_captured_outside_of_an_actor() -> None:
-    assert capture_subtask(JOB) is None
+    assert capture_subtask(JOB, SubtaskId("count", 0)) is None
     assert capture_job_master(JOB) is None
     assert not isinstance(sys.stdout, _Tee)
 

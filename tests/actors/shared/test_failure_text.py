@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from penstock.actors.master.failure_causes import cause_of
 from penstock.actors.shared.failure_text import bounded, cut, failure_text
-from penstock.actors.subtask.attempt import describe_failure
 from penstock.runtime.errors import OperatorError, OperatorLocation
+from penstock.runtime.execution.failure_causes import cause_of, describe_failure
 from penstock.runtime.job.failure import FailureCause, FailureRecord
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 

@@ -1,4 +1,4 @@
-"""Why an attempt failed, as the scheduler is told: text, traceback, and whether a restart may help."""
+"""Failures as values: what an error says to the scheduler, and whether a restart may help."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from penstock.runtime.errors import (
     OperatorLocation,
     PenstockError,
     RestoreError,
+    SuppressRestartsError,
 )
+from penstock.runtime.execution.messages import SubtaskFailed
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.task.closing import failure_details
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> FailureCause:
@@ -41,3 +38,13 @@ def cause_of(error: BaseException) -> FailureCause:
 
 def _formatted(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
+
+
+def describe_failure(error: BaseException) -> SubtaskFailed:
+    """A failure as plain data: the exception itself may not survive the way to another process."""
+    if isinstance(error, OperatorError):
+        recoverable = not isinstance(error.__cause__, SuppressRestartsError | RestoreError)
+        return SubtaskFailed(str(error), failure_details(error), error.location, recoverable)
+    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    is_damage = isinstance(error, CorruptSnapshotError)
+    return SubtaskFailed(what, _formatted(error), recoverable=not is_damage, is_damage=is_damage)

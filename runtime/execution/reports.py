@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.actors.shared.messages import (
+from penstock.runtime.execution.messages import (
     Acknowledged,
     Declined,
     EventForCoordinator,
@@ -13,13 +13,7 @@ from penstock.runtime.job.scheduler import JobScheduler
 
 
 def hand_to_scheduler(scheduler: JobScheduler, attempt: int, report: SubtaskReport) -> None:
-    """Call what a report asks for; the scheduler ignores what belongs to an old attempt.
-
-    Args:
-        scheduler: Of the job.
-        attempt: Of the subtask.
-        report: What it says.
-    """
+    """Tell the scheduler what a subtask of this attempt reports; it ignores what is of an old attempt."""
     match report:
         case Acknowledged(subtask, checkpoint_id, snapshot, metrics):
             scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics)

@@ -1,14 +1,15 @@
-"""The lease of an actor: how long it may live without a sign of its JobMaster."""
+"""`Lease`: how long a process may live without a sign of a JobMaster."""
 
 from __future__ import annotations
 
 
 class Lease:
-    """Counts silence, in the time in which the actor could have heard something.
+    """Counts silence, in the time in which the process could have heard something.
 
-    A process that was stopped or that could not run (SIGSTOP, a machine that slept, user code that held the
-    interpreter) wakes to find much time gone and the JobMaster's calls still unread. So time between two
-    looks counts for no more than two intervals, and what has come in is read before the next look.
+    No orphan stays, whatever died first: a process whose lease is over ends itself. But a process that could
+    not run (SIGSTOP, a machine that slept, user code that held the interpreter) wakes to find much time gone
+    and the JobMaster's calls still unread. So the time between two looks counts for no more than two
+    intervals, and what has come in is read before the next look.
 
     Args:
         timeout: Seconds of silence after which the lease is over.
@@ -39,11 +40,7 @@ class Lease:
         self._silent = 0.0
 
     def is_over(self, now: float) -> bool:
-        """Look whether it is over.
-
-        Args:
-            now: Monotonic seconds.
-        """
+        """Look whether it is over; `now` is in monotonic seconds."""
         self._silent += min(now - self._looked_at, 2 * self.interval)
         self._looked_at = now
         return self._silent > self._timeout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.actors.subtask.lease import Lease
+from penstock.runtime.execution.lease import Lease
 
 
 def test_a_lease_that_is_renewed_does_not_end() -> None:
