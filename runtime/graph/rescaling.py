@@ -1,9 +1,9 @@
 """A job graph at another parallelism.
 
-Vertices are rescaled, and with each its whole chain. A forward edge between two vertices that are not of one
-parallelism any more becomes a rebalance, as if the program had said so from the beginning; edges by key need
-no change, because keys keep their key groups. Always begin with the graph that was submitted: then a forward
-edge whose ends are equal again is forward again.
+Vertices are rescaled, and with each its whole chain. A forward edge between two vertices whose parallelism
+now differs becomes a rebalance, as if the program had said so. Edges by key need no change, because keys keep
+their key groups. Always begin with the graph that was submitted: then a forward edge whose ends are equal
+again is forward again.
 """
 
 from __future__ import annotations

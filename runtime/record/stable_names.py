@@ -11,9 +11,8 @@ a module can move without breaking them.
   for reading, and for the hash of keys: the key groups of old state depend on the old names.
 
 A class of Penstock without a name here is refused when it is to be written. All public records and enums have
-one.
-Both tables are fixed, so data that names one of these classes decides nothing that it must not decide: the
-module of an entry is imported even where the data itself may not make modules be imported.
+a name. Both tables are fixed. So the module of an entry is imported even where data must not choose which
+modules are imported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a snapshot consists of: handles of state, per operator and subtask.
+"""Handles of state, by operator and subtask.
 
-The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata;
-the bytes it stands for are in a file of the checkpoint storage, or inline when they are few.
+The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata.
+The bytes that it stands for are in a file of the checkpoint storage, or inline when they are few.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class OperatorSubtaskState:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
-    """What one subtask acknowledges a checkpoint with: the state of each operator, in the chain's order.
+    """The state that one subtask acknowledges a checkpoint with, by operator in the chain's order.
 
     Attributes:
         operators: State by operator id.
@@ -260,7 +260,7 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class MasterState:
-    """What a master hook gave for a checkpoint.
+    """The state of a master hook in a checkpoint.
 
     Attributes:
         data: Its state, encoded.

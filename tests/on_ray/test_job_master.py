@@ -117,7 +117,7 @@ def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> No
 
 
 def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_path: Path) -> None:
-    config = JobConfig(lease_timeout=2.0)
+    config = JobConfig(lease_timeout=5.0)
     job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), config=config))
     report = after_checkpoints(job, 2)
     assert report.master is not None
@@ -136,12 +136,12 @@ def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_p
 
 def test_subtasks_without_a_job_master_end_themselves(tmp_path: Path) -> None:
     job = submit(
-        word_count(tmp_path, paced_lines(1_000_000, RATE), config=JobConfig(lease_timeout=3.0), every=60.0)
+        word_count(tmp_path, paced_lines(1_000_000, RATE), config=JobConfig(lease_timeout=5.0), every=60.0)
     )
     wait_until(job, "the run", lambda r: r.status is JobStatus.RUNNING)
     assert len(subtask_actors(job)) == 2
     lived_from = time.monotonic()
-    wait_until(job, "leases renewed", lambda r: time.monotonic() - lived_from > 5.0)
+    wait_until(job, "leases renewed", lambda r: time.monotonic() - lived_from > 7.0)
     assert len(subtask_actors(job)) == 2
     assert job.statistics().restarts == 0
 

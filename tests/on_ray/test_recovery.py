@@ -142,7 +142,7 @@ def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path:
             paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go"),
             sink_parallelism=1,
             config=config,
-            timeout=1.5,
+            timeout=5.0,
             tolerable_failures=0,
         )
     )
@@ -158,8 +158,10 @@ def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path:
 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []
-    assert result.statistics.restarts == 1
-    assert result.statistics.failed_checkpoints >= 1
+    # A busy machine may make another checkpoint late; the process that wakes must cause no restart.
+    failures = job.report().failures
+    assert result.statistics.restarts == len(failures) >= 1
+    assert all(failure.root.subtask is None and "expired" in failure.root.message for failure in failures)
     eventually("the end of the frozen process", lambda: not Path(f"/proc/{frozen.pid}/cmdline").exists())
 
 
