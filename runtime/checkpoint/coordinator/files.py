@@ -29,7 +29,7 @@ REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Knows the completed checkpoints and the last ends of others, and deletes what nobody needs.
+    """Knows the completed checkpoints and the last ends of others, and deletes files.
 
     Args:
         paths: Tells which checkpoint a file belongs to.

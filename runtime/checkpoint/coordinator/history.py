@@ -217,9 +217,9 @@ def _recovered_counters(
 
     None of their checkpoints runs any more, so those that were started and did not complete have failed.
     """
-    told = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
-    completed = max(counters.completed, len(retained), *(each.completed for each in told))
-    triggered = max(counters.triggered, completed, *(each.triggered for each in told))
+    known = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
+    completed = max(counters.completed, len(retained), *(each.completed for each in known))
+    triggered = max(counters.triggered, completed, *(each.triggered for each in known))
     counters = replace(counters, triggered=triggered, completed=completed, failed=triggered - completed)
     newest = max(retained, key=lambda c: c.checkpoint_id, default=None)
     if newest is None or newest.checkpoint_id <= counters.latest_completed_id:

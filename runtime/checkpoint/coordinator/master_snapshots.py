@@ -43,11 +43,11 @@ class MasterSnapshots:
     def take(
         self, pending: PendingCheckpoint, on_taken: Callable[[], None], on_failed: Callable[[str], None]
     ) -> None:
-        """Ask everybody; each answer is noted in `pending`.
+        """Ask all of them; each answer is noted in `pending`.
 
         Args:
-            on_taken: Called once everybody has answered; `barriers_injected` is to follow.
-            on_failed: Called with the cause, in words, once somebody could not do its part; `stop` is to
+            on_taken: Called when the last answer has come; `barriers_injected` is to follow.
+            on_failed: Called with the cause, in words, when one of them could not do its part; `stop` is to
                 follow.
         """
         current = self._round = _Round(pending, on_taken, on_failed)

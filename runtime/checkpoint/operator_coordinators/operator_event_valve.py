@@ -34,10 +34,10 @@ class EventSender(Protocol):
     """The port that carries events to the subtasks of one operator, those of one subtask in order."""
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event; `answer` is told at once or later, in the coordinator's thread.
+        """Send an event; `answer` is called at once or later, in the coordinator's thread.
 
         Args:
-            answer: Told what became of it.
+            answer: Called with the outcome.
         """
         ...
 
@@ -47,7 +47,7 @@ class HeldEvent:
     """An event that waits behind the valve.
 
     Attributes:
-        answer: Told what becomes of it.
+        answer: Called with the outcome.
     """
 
     event: Any
@@ -95,7 +95,7 @@ class OperatorEventValve:
 
         Args:
             subtask: Index of the subtask, from 0.
-            answer: Told what became of it.
+            answer: Called with the outcome.
         """
         if self._is_shut:
             self._held.setdefault(subtask, []).append(HeldEvent(event, answer))
@@ -169,7 +169,7 @@ class EventCallbacks:
 
     Attributes:
         on_sent: The subtask has the event.
-        on_failed: It was not sent, or nobody knows.
+        on_failed: It was not sent, or that is unknown.
     """
 
     on_sent: Callable[[], None]
@@ -180,5 +180,5 @@ class EventCallbacks:
         self.on_sent()
 
     def failed(self, error: BaseException) -> None:
-        """It was not sent, or nobody knows whether it arrived."""
+        """It was not sent, or it is unknown whether it arrived."""
         self.on_failed(error)

@@ -141,7 +141,7 @@ class CompletedCheckpointStore:
         oldest_pending_base: int | None = None,
         keep_after: KeepAfter | None = None,
     ) -> tuple[FileHandle, ...]:
-        """Take a checkpoint in, and let go of what does not fit any more.
+        """Take a checkpoint in, and let go of those beyond the number that is kept.
 
         Args:
             checkpoint: Its record stands in the log.
