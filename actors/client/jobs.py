@@ -85,10 +85,10 @@ def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
     else:
         with suppress(DeploymentError):
             join_existing()
-    return find(job, storage)
+    return find_job(job, storage)
 
 
-def find(text: str, storage: str | Path | None = None) -> RayJobHandle:
+def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
     """As `job`, in the cluster that has been joined, if any.
 
     Raises:
