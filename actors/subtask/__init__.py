@@ -2,8 +2,8 @@
 
 - `subtask_actor`: the Ray actor that takes the role. `attempt`: one run of its subtask.
 - `task_thread`, or `task_on_loop`: steps the runtime's `Subtask`.
-- `remote_channels` sends to other subtasks, `master_link` reports to the JobMaster; `task_gateway` is what the
-  subtask sees of both.
+- `remote_channels` sends to other subtasks, `master_link` reports to the JobMaster; `task_gateway` is what
+  the subtask sees of both.
 - `metrics`: counters for Prometheus.
 
 `runtime/execution` decides which calls the actor takes, when deliveries are answered, and when its lease is
