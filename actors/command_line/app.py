@@ -25,8 +25,8 @@ from penstock.actors.command_line.common import (
     JsonOption,
     StorageOption,
     console,
-    find,
     join,
+    named_job,
     print_json,
 )
 from penstock.actors.command_line.snapshots import register
@@ -78,7 +78,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show a job: state, history, operators, checkpoints."""
-    report = find(job, address, storage).report()
+    report = named_job(job, address, storage).report()
     if as_json:
         print_json(report.to_dict())
         return
@@ -94,7 +94,7 @@ def cancel(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job's end.")] = 60.0,
 ) -> None:
     """End a job. Output that its sinks have committed stays; the rest is dropped."""
-    handle = find(job, address)
+    handle = named_job(job, address)
     before = handle.status()
     if before.is_terminal:
         print(f"job {handle.job_id} has ended before: {before.value}")
@@ -124,7 +124,7 @@ def logs(
     address: AddressOption = None,
 ) -> None:
     """Print what operators have printed and logged. Each line has its time (UTC), operator and subtask."""
-    handle = find(job, address)
+    handle = named_job(job, address)
     reader = handle.log_reader(operator, subtask)
     _print_lines(reader, tail)
     while follow:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.client.jobs import find as find_job
+from penstock.actors.client.jobs import find_job
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 
 #: Columns where the output is no terminal: nothing is cut there.
@@ -57,7 +57,7 @@ def join(address: str | None, storage: str | None) -> DeploymentError | None:
     return None
 
 
-def find(job: str, address: str | None, storage: str | None = None) -> RayJobHandle:
+def named_job(job: str, address: str | None, storage: str | None = None) -> RayJobHandle:
     """The handle of the job that the arguments of a command mean.
 
     Raises:

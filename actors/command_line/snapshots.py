@@ -18,7 +18,7 @@ from penstock.actors.command_line.common import (
     StorageOption,
     TimeoutOption,
     console,
-    find,
+    named_job,
     print_json,
 )
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
@@ -54,7 +54,7 @@ def savepoint(
     address: AddressOption = None,
 ) -> None:
     """Take a savepoint; the job goes on. Prints its URL."""
-    print(find(job, address).savepoint(target, timeout=timeout))
+    print(named_job(job, address).savepoint(target, timeout=timeout))
 
 
 def stop(
@@ -70,7 +70,7 @@ def stop(
     address: AddressOption = None,
 ) -> None:
     """Take a savepoint and end the job. Everything that it covers is committed. Prints its URL."""
-    print(find(job, address).stop(target, drain=drain, timeout=timeout))
+    print(named_job(job, address).stop(target, drain=drain, timeout=timeout))
 
 
 def checkpoints(
@@ -80,7 +80,7 @@ def checkpoints(
     as_json: JsonOption = False,
 ) -> None:
     """Show the last checkpoints and savepoints. Prints sizes, durations and each subtask's alignment."""
-    details = find(job, address, storage).checkpoints()
+    details = named_job(job, address, storage).checkpoints()
     if as_json:
         print_json([each.to_dict() for each in details])
     elif details:
@@ -102,7 +102,7 @@ def rescale(
     """Change the parallelism of a running job. Its state is saved, and its subtasks are deployed again."""
     wanted = dict(map(_assignment, parallelism))
     begun = time.monotonic()
-    handle = find(job, address)
+    handle = named_job(job, address)
     handle.rescale(wanted, timeout=timeout)
     seconds = time.monotonic() - begun
     print(f"job {handle.job_id} runs with {', '.join(parallelism)} after {seconds:.1f} s")

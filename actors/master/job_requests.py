@@ -45,7 +45,6 @@ class JobRequests:
         guard: Runs what touches the scheduler.
         pool: Runs what blocks.
         ended: Set when the job has ended.
-        report: Makes a report of the job.
     """
 
     def __init__(

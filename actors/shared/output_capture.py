@@ -37,7 +37,7 @@ _LONGEST: Final = 64 * 1024
 _LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 
 
-class OutputFile:
+class LogFile:
     """A bounded file of lines with their times; any thread may add to it.
 
     Args:
@@ -108,9 +108,9 @@ class OutputFile:
 class _Tee(io.TextIOBase):
     """Writes to a stream and to an output file. After an error of the file it reports that and leaves it."""
 
-    def __init__(self, stream: TextIO, file: OutputFile, mark: str) -> None:
+    def __init__(self, stream: TextIO, file: LogFile, mark: str) -> None:
         self._stream = stream
-        self._file: OutputFile | None = file
+        self._file: LogFile | None = file
         self._mark = mark
 
     def write(self, text: str) -> int:
@@ -146,7 +146,7 @@ class _Tee(io.TextIOBase):
 class _FileHandler(logging.Handler):
     """Log records into an output file."""
 
-    def __init__(self, file: OutputFile) -> None:
+    def __init__(self, file: LogFile) -> None:
         super().__init__()
         self._file = file
         self.setFormatter(logging.Formatter(_LOG_FORMAT))
@@ -159,15 +159,12 @@ class _FileHandler(logging.Handler):
 
 
 class OutputCapture:
-    """Sends what this process prints and logs to a file too, until it is released.
+    """Writes what this process prints and logs to a file, too, until it is released.
 
     The root logger passes INFO from then on. Ray's own loggers don't propagate to it and stay as they are.
-
-    Args:
-        file: The file.
     """
 
-    def __init__(self, file: OutputFile) -> None:
+    def __init__(self, file: LogFile) -> None:
         self._file = file
         self._streams = sys.stdout, sys.stderr
         root = logging.getLogger()
@@ -183,11 +180,11 @@ class OutputCapture:
         sys.stderr = _Tee(sys.stderr, file, "err")
 
     def flush(self) -> None:
-        """Write what no line end has come for yet."""
+        """Write lines that have not ended yet."""
         self._file.flush()
 
     def release(self) -> None:
-        """Close the file; what is printed from now on goes where it went before."""
+        """Close the file; output goes only where it went before."""
         sys.stdout, sys.stderr = self._streams
         logging.getLogger().removeHandler(self._handler)
         self._file.close()
@@ -237,7 +234,7 @@ def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> O
         "pid": os.getpid(),
     }
     try:
-        file = OutputFile(logs_folder() / log_file_name(job_id, vertex, index, incarnation), header)
+        file = LogFile(logs_folder() / log_file_name(job_id, vertex, index, incarnation), header)
     except OSError as error:
         logging.getLogger(__name__).warning("`penstock logs` gets nothing of this process: %s", error)
         return None

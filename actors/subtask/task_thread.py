@@ -53,7 +53,6 @@ class TaskThread:
 
     Args:
         loop: The actor's event loop, to which the futures belong.
-        name: For the thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:

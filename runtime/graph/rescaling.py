@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex, Partitioner, Partitioning
+from penstock.runtime.misspelt_names import nearest_name
 
 
 def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
@@ -53,7 +54,8 @@ def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[st
     for operator, number in wanted.items():
         vertex = chain_of.get(operator)
         if vertex is None:
-            msg = f"the job has no operator {operator!r}; it has: {', '.join(chain_of)}"
+            near = nearest_name(str(operator), chain_of)
+            msg = f"the job has no operator {operator!r}; it has: {', '.join(chain_of)}{near}"
             raise ConfigurationError(msg)
         _check(operator, number, vertex)
         if found.setdefault(vertex.id, number) != number:
