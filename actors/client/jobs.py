@@ -148,9 +148,9 @@ def _unknown(text: str, known: list[KnownJob], storage: str | Path | None) -> st
     near = nearest_name(text, [*ids, *(each.report.name for each in known)])
     named = ", ".join(ids[-_NAMED:]) or "none"
     more = f" and {len(ids) - _NAMED} older ones" if len(ids) > _NAMED else ""
-    msg = f"{_nobody_knows(storage)} job '{text}'{near}; known jobs: {named}{more}"
+    msg = f"{_nobody_knows(storage)} job '{text}'; known jobs: {named}{more}{near}"
     if storage is None:
-        msg += ". Of a job that ended in another cluster, name the checkpoint storage (--storage, storage=)"
+        msg += " (for a job that ended in another cluster name its checkpoint storage: --storage, storage=)"
     return msg
 
 

@@ -204,6 +204,8 @@ class JobReporter:
             return status, None
         if seen.failures:
             return status, bounded(seen.failures[-1])
+        if not self._cause_of_end:  # it is being rescaled
+            return status, None
         # It failed in the life of an earlier JobMaster.
         at = self._ended_at or time.time()
         return status, bounded(FailureRecord(seen.attempt, at, FailureCause(self._cause_of_end)))

@@ -199,7 +199,7 @@ class JobReport:
         ids = [known.id for known in self.operators]
         near = nearest_name(operator, [*ids, JOB_MASTER])
         all_ids = f"{', '.join(ids)}, and {JOB_MASTER}"
-        msg = f"job {self.job_id} has no operator '{operator}'{near}; it has: {all_ids}"
+        msg = f"job {self.job_id} has no operator '{operator}'; it has: {all_ids}{near}"
         raise ConfigurationError(msg)
 
     def to_dict(self) -> dict[str, Any]:

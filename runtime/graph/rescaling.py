@@ -55,7 +55,7 @@ def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[st
         vertex = chain_of.get(operator)
         if vertex is None:
             near = nearest_name(str(operator), chain_of)
-            msg = f"the job has no operator {operator!r}{near}; it has: {', '.join(chain_of)}"
+            msg = f"the job has no operator {operator!r}; it has: {', '.join(chain_of)}{near}"
             raise ConfigurationError(msg)
         _check(operator, number, vertex)
         if found.setdefault(vertex.id, number) != number:

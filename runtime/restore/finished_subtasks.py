@@ -1,6 +1,6 @@
 """Which subtasks have finished for good, according to a checkpoint (FLIP-147).
 
-A subtask that has processed the end of its data acknowledges checkpoints as *ended*: all that its operators
+A subtask that has processed the end of its data acknowledges checkpoints as *ended*. All that its operators
 will ever emit is in front of the barrier. After a restore from such a checkpoint these operators must not run
 again: what they emit at the end would be emitted twice. So the checkpoint holds, for each operator, which
 subtasks have finished.

@@ -30,9 +30,12 @@ Why it is right. A subtask commits only what a written record covers. What arriv
 attempt changes nothing. A barrier names the newest completed checkpoint, and the files of that one stay until
 the checkpoint that builds on it has ended.
 
-What it must never do: notify a subtask that a checkpoint is complete before its record is written; delete a
-file that a completed checkpoint names; leave a checkpoint pending that can't complete; answer a request
-twice; start two checkpoints at a time.
+What it must never do:
+
+* notify a subtask that a checkpoint is complete before its record is written,
+* delete a file that a completed checkpoint names,
+* leave a checkpoint pending that can't complete,
+* answer a request twice, or start two checkpoints at a time.
 """
 
 from __future__ import annotations
@@ -105,8 +108,8 @@ class CheckpointCoordinator:
         failures: By default as `config` says.
         initialize_location: By default there is nothing to prepare.
         coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
-        end_starts: An abort ends the start that is going on (Flink 1.11: the next answer of a hook or a
-            coordinator does, which may never come).
+        end_starts: An abort ends the start that is going on. In Flink 1.11 the next answer of a hook or a
+            coordinator does, which may never come.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
-#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints: its barriers come
-#: in order, and a checkpoint whose acknowledgement is missing holds up the next ones until its timeout.
+#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints only: a missing
+#: acknowledgement holds up the next checkpoints until its timeout.
 REMEMBERED_ENDS: Final = 1000
 
 
@@ -36,8 +36,8 @@ class CheckpointFiles:
         open_location: Opens folders of savepoints outside `storage`.
 
     Attributes:
-        deleted: Files that were deleted.
-        failed_deletions: Deletions that failed.
+        deleted: Number of files that were deleted.
+        failed_deletions: Number of calls that failed; each may have been for several files.
     """
 
     def __init__(

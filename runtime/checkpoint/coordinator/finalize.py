@@ -1,8 +1,9 @@
 """The last step of a checkpoint: its record is written into the decision log.
 
 The record decides whether a checkpoint exists. `finalize` first brings along what finished subtasks kept
-(`carried_state.py`), then writes the metadata, then claims the record. In this order: metadata without a
-record is a file that is never read; a record without metadata would be a checkpoint that can't be restored.
+(`carried_state.py`), then writes the metadata, then claims the record. The metadata comes first: without a
+record it is a file that is never read. A record without metadata would be a checkpoint that can't be
+restored.
 
 `CheckpointFinalizer` runs it in the background, for one checkpoint after the other. While a record is being
 written it is unknown whether it is in the log. So its checkpoint can neither be aborted nor overtaken, and a

@@ -1,9 +1,10 @@
 """The part of a checkpoint that is taken in the JobMaster: operator coordinators and master hooks.
 
 Coordinators give their snapshots first, and the valve of each is shut behind it. Then the hooks do their
-part. Only when the last answer has come are the sources triggered and the valves opened again. Coordinators
-come before hooks (Flink since 1.11.2): a hook may make an externally induced source begin the checkpoint by
-itself, and a coordinator's snapshot must not be younger than any source's barrier.
+part. Only when the last answer has come are the sources triggered and the valves opened again.
+
+Coordinators come before hooks (Flink since 1.11.2). A hook may make an externally induced source begin the
+checkpoint by itself. A coordinator's snapshot must not be younger than any source's barrier.
 
 One checkpoint at a time. In between anything may happen: the timeout, the end of the attempt. `stop` ends the
 round: valves open, and an answer that comes later is ignored.

@@ -48,7 +48,6 @@ class OperatorCoordinatorHolder:
 
     Args:
         parallelism: How many subtasks it has.
-        make: Makes the coordinator.
         sender: Carries events to subtasks.
         fail_job: Called with the cause when the coordinator can't go on.
     """

@@ -1,17 +1,25 @@
 """`OperatorEventValve`: holds an operator coordinator's events back around a checkpoint (Flink's class).
 
 A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
-both snapshots or in neither: a split that a coordinator hands out after its own snapshot, and that reaches
-its reader before the barrier, would be read by the reader and handed out again after a restore. So the valve
-is shut from the coordinator's snapshot until the sources have their barriers. What is sent in between waits
-and goes out behind the barriers, in the order in which it was sent.
+both snapshots or in neither. For example, a coordinator hands out a split after its own snapshot, and the
+split reaches its reader before the barrier. Then the reader would read the split, and after a restore it
+would be handed out again. So the valve is shut from the coordinator's snapshot until the sources have their
+barriers. Events that are sent in between wait. They go out behind the barriers, in the order in which they
+were sent.
 
-In one checkpoint it is *marked* when the coordinator is asked for its snapshot, *shut* when the coordinator
-has given it, and *opened* when the barriers are injected or the start was aborted. A mark that is older than
-the last one, or a snapshot for another mark, is a bug and refused.
+In one checkpoint the valve is
 
-What it must never do: send an event while it is shut, change the order of two events of one subtask, or send
-an event that was held for a subtask that is gone.
+* *marked* when the coordinator is asked for its snapshot,
+* *shut* when the coordinator has given it,
+* *opened* when the barriers are injected or the start was aborted.
+
+A mark that is older than the last one, or a snapshot for another mark, is a bug and refused.
+
+What it must never do:
+
+* send an event while it is shut,
+* change the order of two events of one subtask,
+* send an event that was held for a subtask that is gone.
 """
 
 from __future__ import annotations
