@@ -1,7 +1,7 @@
 """Errors that users see: what happened, where, and what to do.
 
 Every error of Penstock is a `PenstockError`. Errors that belong to one place of a job carry an
-`OperatorLocation`, so that the message names the operator, the subtask and the user's own line.
+`OperatorLocation`. So the message names the operator, the subtask and the user's own line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`RayJobHandle`: a submitted job as its users hold it."""
+"""`RayJobHandle`: what a program holds of a submitted job."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 _LOOK: Final = 0.2
 _COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
 _POLL: Final = 0.5
-#: Seconds beyond the user's own deadline for which a JobMaster may be silent about the end of its job.
+#: Seconds beyond the user's own deadline within which a JobMaster must answer a wait for the end.
 _SILENCE: Final = 30.0
 
 
 class RayJobHandle(NearestMembers):
     """A job on Ray; found again from any process of the cluster by its id.
 
-    A JobMaster that does not answer a question about the job for two minutes is said to be stuck, by a
-    `JobTimeoutError`; what takes its time waits as long as its `timeout` says.
+    `wait`, `savepoint`, `stop` and `rescale` wait as long as their `timeout` says. Any other call that the
+    JobMaster does not answer within two minutes raises a `JobTimeoutError`.
 
     Args:
         job_id: The job's id.
         name: The name that the user gave.
-        graph: Sources and sinks may hold what their job needs in this program; it stays with the handle.
+        graph: Kept alive by the handle: sources and sinks may hold what their job needs in this program.
         ended: The last report of a job that has ended and that the cluster may not know. With it the handle
             needs no cluster.
     """
@@ -104,15 +104,15 @@ class RayJobHandle(NearestMembers):
 
         Args:
             target: Folder in which the savepoint gets a folder of its own: a path or URL that all nodes see.
-                By default it is in the job's checkpoint storage.
+                The default is the job's checkpoint storage.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder, for `restore_from`. The job needs nothing of it, unless it warns.
 
         Warns:
-            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
-                job would restart from it: its files must stay until the job has completed a checkpoint.
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it. The job
+                would restart from it, so its files must stay until the job has completed a checkpoint.
 
         Raises:
             SavepointError: There is none; the message says why. The job goes on.
@@ -134,9 +134,8 @@ class RayJobHandle(NearestMembers):
 
         Args:
             savepoint: Where, as `target` of `savepoint`.
-            drain: Let event time go to its end first, so that what waits for it comes out: open windows fire
-                unfinished. For a job that is not to go on from the savepoint later; without it they stay in
-                the savepoint.
+            drain: Let event time go to its end first. Open windows then fire unfinished; without it they
+                stay in the savepoint. For a job that is not to go on from the savepoint later.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
@@ -145,8 +144,8 @@ class RayJobHandle(NearestMembers):
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
-                job restarts from its last checkpoint, else it just goes on. Or it is being stopped already,
-                with another `drain` or place; who asks for the same waits for the same answer.
+                job restarts from its last checkpoint, else it goes on. Or the job is being stopped already,
+                with another `drain` or place; the same request waits for the same answer.
             JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
         """
         place = None if savepoint is None else absolute_location(savepoint)
@@ -163,8 +162,8 @@ class RayJobHandle(NearestMembers):
     ) -> None:
         """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
 
-        Returns when the job runs again. What was read behind the checkpoint is read once more, as after a
-        failure; results stay exactly once.
+        Returns when the job runs again. Records that were read after the checkpoint are read again, as after
+        a failure; results stay exactly once.
 
         Args:
             parallelism: By operator id; an operator takes its whole chain along.
@@ -203,16 +202,17 @@ class RayJobHandle(NearestMembers):
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
         """The job's last checkpoints and savepoints, oldest first.
 
-        Each with its size and duration, and with what every subtask measured: how long it aligned, how long
-        it stopped for it, how much it wrote. When the JobMaster dies, those that are retained keep all of
-        that, the others their records at most; of a job that has ended the records alone are left.
+        Each has its size and duration. Every subtask has measured its alignment, its synchronous and
+        asynchronous parts, and the bytes that it wrote. When the JobMaster dies, retained
+        checkpoints keep all of that; the others keep their records at most. A job that has ended has records
+        only.
         """
         return tuple(
             self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)
         )
 
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
-        """What its operators and its JobMaster have printed and logged so far, in the order of time.
+        """What its operators and its JobMaster have printed and logged so far, sorted by time.
 
         Args:
             operator: Only of the chain that this operator is in; `job-master` for the JobMaster.

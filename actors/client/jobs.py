@@ -1,7 +1,7 @@
 """Finding jobs again from any process of the cluster.
 
-Those that run are found by their JobMasters, those that have ended by the last report that they left: in the
-cluster, which forgets it when it ends itself, and in their checkpoint storage.
+Running jobs are found by their JobMasters. A job that has ended is found by its last report. The
+cluster's key-value store has it until the cluster ends; the job's checkpoint storage keeps it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ class KnownJob:
     """A job that the cluster or a storage knows.
 
     Attributes:
-        report: The last that it said of itself.
-        has_master: Whether its JobMaster is there. A job without one that has not ended was lost: somebody
-            killed its JobMaster for good.
+        report: Its newest report.
+        has_master: Whether its JobMaster is there.
         is_archived: Whether its report comes from its storage; the cluster does not know how it ended.
     """
 
@@ -53,7 +52,7 @@ class KnownJob:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has neither ended nor a JobMaster."""
+        """Whether it has not ended and has no JobMaster: somebody killed its JobMaster for good."""
         return not self.has_master and not self.report.status.is_terminal
 
     @property
@@ -71,8 +70,8 @@ def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
     """The handle of a job, running or ended.
 
     Args:
-        job: Its id, the beginning of its id, or its name, as long as that means one job; of several jobs of
-            one name it is the one that runs.
+        job: Its id, the beginning of its id, or its name. It must mean one job; among several jobs of one
+            name that is the one that runs.
         storage: The checkpoint storage of a job that has ended and that this cluster may not know. With it no
             cluster need run.
 
@@ -86,10 +85,10 @@ def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
     else:
         with suppress(DeploymentError):
             join_existing()
-    return find(job, storage)
+    return find_job(job, storage)
 
 
-def find(text: str, storage: str | Path | None = None) -> RayJobHandle:
+def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
     """As `job`, in the cluster that has been joined, if any.
 
     Raises:
@@ -149,9 +148,9 @@ def _unknown(text: str, known: list[KnownJob], storage: str | Path | None) -> st
     near = nearest_name(text, [*ids, *(each.report.name for each in known)])
     named = ", ".join(ids[-_NAMED:]) or "none"
     more = f" and {len(ids) - _NAMED} older ones" if len(ids) > _NAMED else ""
-    msg = f"{_nobody_knows(storage)} job '{text}'{near}; known jobs: {named}{more}"
+    msg = f"{_nobody_knows(storage)} job '{text}'; known jobs: {named}{more}{near}"
     if storage is None:
-        msg += ". Of a job that ended in another cluster, name the checkpoint storage (--storage, storage=)"
+        msg += " (for a job that ended in another cluster name its checkpoint storage: --storage, storage=)"
     return msg
 
 

@@ -34,7 +34,6 @@ class MasterCalls:
     """Asks the JobMaster of one job.
 
     Args:
-        job_id: The job.
         ended: The last report of a job that is known to have ended. It answers everything, and no cluster is
             needed.
     """

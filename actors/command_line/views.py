@@ -1,4 +1,4 @@
-"""How the command line shows jobs, checkpoints and snapshots."""
+"""Tables and texts of jobs, checkpoints and snapshots, for terminals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def jobs_table(known: Iterable[KnownJob]) -> Table:
 
 
 def status_view(report: JobReport) -> Iterator[RenderableType]:
-    """Everything about one job, from the top down."""
+    """Everything about one job, the most important first."""
     yield _head(report)
     for warning in report.warnings:
         yield Text(f"warning: {warning}", style="yellow")
@@ -177,7 +177,7 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
 
 
 def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[RenderableType]:
-    """The history, and what the subtasks measured of the newest checkpoint that has ended well."""
+    """The history, and what the subtasks measured of the newest completed checkpoint."""
     known = list(details)
     yield _checkpoints_table(each.record for each in known)
     measured = [each for each in known if each.subtasks and each.record.size is not None]
@@ -188,7 +188,7 @@ def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[Renderabl
 
 
 def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
-    table = _table("subtask", "start delay", "alignment", "stopped", "beside", "written", "state")
+    table = _table("subtask", "start delay", "alignment", "sync", "async", "written", "state")
     for subtask, seen in sorted(measured.items()):
         times = (seen.start_delay, seen.alignment_duration, seen.sync_duration, seen.async_duration)
         sizes = (seen.written_bytes, seen.full_bytes)
@@ -266,8 +266,8 @@ def _table(*columns: str) -> Table:
         "entries",
         "start delay",
         "alignment",
-        "stopped",
-        "beside",
+        "sync",
+        "async",
         "written",
     }
     for column in columns:

@@ -38,8 +38,8 @@ class RayFleet:
 
     Attributes:
         fleet: Decides which process holds which role.
-        processes: Calls them.
-        timers: Timers on the JobMaster's event loop.
+        processes: Starts, calls and ends the processes.
+        timers: On the JobMaster's event loop.
     """
 
     fleet: Fleet
@@ -71,16 +71,16 @@ def assemble_scheduler(
     """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
 
     Args:
-        job_id: The job.
-        graph: Its subtasks.
-        config: Its settings.
-        processes: Where its subtasks run.
-        storage: Where its checkpoints are.
+        job_id: Lower-case letters, digits and `-`.
+        graph: As it was submitted.
+        config: Settings of checkpoints, restarts and time limits.
+        processes: From `assemble_fleet`.
+        storage: For checkpoints; in memory when the job takes none.
         guarded: Runs what touches the scheduler.
-        pool: Runs what blocks, but no hooks and no work of enumerators: these are the user's and may hang.
+        pool: Runs what blocks. Not hooks and work of enumerators: they are the user's code and may hang.
         earlier: The last report of an earlier JobMaster of a job that has a log; `None` for none.
-        on_end: Told when the job has ended, and why if it has failed.
-        on_fenced: Told when another JobMaster has taken the job over.
+        on_end: Called when the job has ended, with its last state and, if it has failed, the cause.
+        on_fenced: Called when another JobMaster has taken the job over.
     """
     clock, timers, fleet = SystemClock(), processes.timers, processes.fleet
 

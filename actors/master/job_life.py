@@ -1,14 +1,14 @@
 """`JobLife`: a job from its first attempt to its end, in the process of its JobMaster.
 
-Ray restarts that process whenever it dies. All that it must not forget is in the checkpoint storage: coming
-back means reading the decision log there, beginning a new attempt (which fences the old one) and taking
-the living subtask actors over.
+Ray restarts that process whenever it dies. The checkpoint storage holds everything that it must not forget.
+The new process reads the decision log there, begins a new attempt, which fences the old one, and takes over
+the subtasks' processes that live.
 
-Without checkpoints nothing is in storage: what the job had done is not known, nor which attempt its subtasks
-run, so a JobMaster that comes back fails such a job instead of beginning it again over its own output.
+A job without checkpoints has nothing in storage. What it has done is then unknown, and so is the attempt that
+its subtasks run. A restarted JobMaster fails such a job, instead of starting it again over its own output.
 
-Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads,
-and what users wrote (master hooks, the work of enumerators) in threads of its own, because it may hang.
+Its event loop is the only thread that touches the scheduler. Blocking work runs in a small pool of threads.
+Users' code (master hooks, the work of enumerators) may hang, so it runs in threads of its own.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which an ended job still answers, so that nobody who waits is cut off.
+#: Seconds that an ended job still answers, so that everybody who waits is told of its end.
 _FAREWELL = 5.0
-#: Seconds that a wait for the end takes longer so that the job's report is kept when it returns.
+#: Seconds that a wait for the end of an ended job waits for its report to be kept.
 _KEEPING: Final = 10.0
-#: Seconds between tries of a JobMaster that came back and can't read its storage; ten minutes together.
+#: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes together.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 
 
@@ -70,7 +70,7 @@ class JobLife:
     """Runs one job from its first attempt to its end; to be made in the actor's event loop.
 
     Args:
-        job_id: The job.
+        job_id: Lower-case letters, digits and `-`.
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
@@ -99,19 +99,19 @@ class JobLife:
     # -- calls of clients -----------------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Return when the job has been taken up."""
+        """Return when the scheduler of the job has started, or could not be made."""
         await self._prepared.wait()
 
     async def status(self) -> JobReport:
-        """Everything that is known of the job right now, counters fresh."""
+        """The job's report, with fresh counters."""
         await self._look()
         return self._reporter.report()
 
     async def wait_end(self, seconds: float) -> JobReport:
-        """Wait for the job to end, at most so long; its report then.
+        """Wait at most `seconds` for the job to end; returns its report.
 
-        Of a job that has ended the report is kept, too, unless its storage does not answer: a program may end
-        after that, and its cluster with it.
+        When it says that the job has ended, the report has been kept, unless the storage does not answer. The
+        program may end next, and its cluster with it.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
@@ -132,7 +132,7 @@ class JobLife:
             remember_cancellation(self._job_id)
 
     async def checkpoint(self) -> str | None:
-        """Take a checkpoint now; returns `None` when it is complete, or why there is none."""
+        """Take a checkpoint now; returns `None` when it is complete, else why there is none."""
         await self._prepared.wait()
         if self._requests is None:
             return "the job could not be taken up"
@@ -165,7 +165,7 @@ class JobLife:
         return () if self._scheduler is None else self._scheduler.checkpoints()
 
     def leave(self, incarnation: str) -> bool:
-        """End this actor for good; a process calls itself, and `False` says that another one got the call."""
+        """End this actor for good. A process calls itself; `False` says that another process got the call."""
         if incarnation == self._incarnation:
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         return False
@@ -173,7 +173,7 @@ class JobLife:
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     def report(self, role: Role, report: SubtaskReport) -> None:
-        """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
+        """Hand a subtask's message to the scheduler, which ignores those of old attempts."""
         scheduler = self._scheduler
         if scheduler is None or role.job_id != self._job_id:
             return
@@ -185,7 +185,7 @@ class JobLife:
         try:
             await self._prepare_patiently(chunks)
         except Exception as error:  # whatever it is, the job ends and reports it
-            logger.exception("job %s can't be taken up", self._job_id)
+            logger.exception("job %s can't be started", self._job_id)
             self._reporter.failed_to_begin(error)
             await self._end()
         else:
@@ -194,13 +194,13 @@ class JobLife:
             self._prepared.set()
 
     async def _prepare_patiently(self, chunks: tuple[bytes, ...]) -> None:
-        """Take the job up; a process that comes back waits for a storage that is away for a while."""
+        """Start the scheduler; a restarted process waits for a storage that can't be reached for a while."""
         returned = ray.get_runtime_context().was_current_actor_reconstructed
         for delay in _STORAGE_RETRIES if returned else ():
             try:
                 await self._prepare(chunks)
             except StorageError as error:
-                logger.warning("job %s can't be taken up yet: %s", self._job_id, error)
+                logger.warning("job %s can't be started yet: %s", self._job_id, error)
                 await asyncio.sleep(delay)
             else:
                 return
@@ -259,7 +259,7 @@ class JobLife:
         save_to_cluster(report)
 
     async def _end_again(self) -> None:
-        """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""
+        """A JobMaster without a log was restarted: the job fails, unless it is known to have ended before."""
         last = load_from_cluster(self._job_id)
         if last is None or not last.status.is_terminal:
             msg = (
@@ -281,7 +281,7 @@ class JobLife:
             await happened(self._watch.look)
 
     async def _end(self) -> None:
-        """End the subtasks, keep the record, and leave; whoever waits for the end is told in any case."""
+        """End the subtasks, keep the report, and leave; calls that wait for the end return in any case."""
         try:
             await self._look()
             if self._watch is not None:

@@ -1,4 +1,4 @@
-"""Puts together what a JobMaster knows: the scheduler's view, the actors, the subtasks' counters."""
+"""Makes a job's report of what its JobMaster knows: the scheduler's view, processes, subtasks' counters."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)
 
-#: Said to whoever submits such a job, and in its reports.
+#: Warning for a job without checkpoints, when it is submitted and in its reports.
 NO_CHECKPOINTS = (
     "it takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has ended. "
     "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
 )
 
-#: Checkpoints that a report tells one by one.
+#: Maximum number of checkpoints in a report.
 _CHECKPOINTS_SHOWN = 20
 
-#: Failures whose causes a report tells.
+#: Maximum number of failures in a report.
 _FAILURES_SHOWN = 16
 
-#: Entries of the history of earlier JobMasters that are kept.
+#: Maximum number of entries from the history of earlier JobMasters.
 _EARLIER_HISTORY = 100
 
-#: Rescales that a report tells.
+#: Maximum number of rescales in a report.
 _RESCALES_SHOWN = 32
 
-#: Warnings that a report tells, the newest.
+#: Maximum number of warnings in a report; the newest stay.
 _WARNINGS_KEPT = 16
 
 _STATUS = {
@@ -69,7 +69,7 @@ _STATUS = {
     JobState.CANCELLED: JobStatus.CANCELLED,
 }
 
-#: Where a job is because of a failure.
+#: States that a failure has caused.
 _TROUBLED = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED)
 
 
@@ -77,7 +77,7 @@ class JobReporter:
     """Makes the reports of one job.
 
     Args:
-        job_id: Its id.
+        job_id: Lower-case letters, digits and `-`.
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
         process: Where the JobMaster runs.
@@ -119,9 +119,9 @@ class JobReporter:
         self._graph = graph_info(job)
 
     def carry_on(self, earlier: JobReport) -> None:
-        """Another process was the JobMaster before: this is the last that it is known to have said.
+        """Another process was the JobMaster before, and left this report.
 
-        When that was the end of the job there is nothing to add to it.
+        A report of an ended job stays as it is.
         """
         self._earlier = earlier
         self._taken_over_at = time.time()
@@ -129,22 +129,22 @@ class JobReporter:
             self._warn(warning)
 
     def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:
-        """The job has been taken up."""
+        """The job has a scheduler."""
         self._scheduler = scheduler
         self._fleet = fleet
 
     def failed_to_begin(self, error: Exception) -> None:
-        """The job could not be taken up."""
+        """The job could not be started."""
         cause = FailureCause(f"{type(error).__name__}: {error}", recoverable=False)
         self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
     def ended(self, cause: str) -> None:
-        """The job has reached its last state; the cause matters when it has failed."""
+        """The job has reached its last state; `cause` counts when it has failed."""
         self._cause_of_end = cause
         self._ended_at = self._ended_at or time.time()
 
     def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
-        """A subtask has told its counters; those of an older attempt say nothing about this one."""
+        """A subtask has reported its counters; those of an older attempt are dropped."""
         if self._scheduler is None or attempt != self._scheduler.attempt_of(subtask):
             return
         if self._scheduler.attempt != self._counted_attempt:
@@ -154,7 +154,7 @@ class JobReporter:
             self._counters[subtask] = statistics
 
     def report(self) -> JobReport:
-        """The job right now."""
+        """A report of the job as it is now."""
         if self._earlier is not None and self._earlier.status.is_terminal:
             return replace(self._earlier, master=self._process)
         if self._earlier is not None and self._scheduler is None and self._begin_failure is None:
@@ -185,7 +185,7 @@ class JobReporter:
         )
 
     def _seen(self) -> SchedulerStatistics | None:
-        """What the scheduler says, if the job could be taken up; its graph and its warning are remembered."""
+        """What the scheduler says, if there is one; remembers its graph and its warning."""
         if self._scheduler is None or self._begin_failure is not None:
             return None
         if self._scheduler.graph is not self._described:  # it was rescaled
@@ -196,7 +196,7 @@ class JobReporter:
         return seen
 
     def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, FailureRecord | None]:
-        """Where the job is, and because of which failure."""
+        """The job's state, and the failure that caused it."""
         if self._begin_failure is not None:
             return JobStatus.FAILED, self._begin_failure
         status = JobStatus.CREATED if seen is None else _STATUS[seen.state]
@@ -204,6 +204,8 @@ class JobReporter:
             return status, None
         if seen.failures:
             return status, bounded(seen.failures[-1])
+        if not self._cause_of_end:  # it is being rescaled
+            return status, None
         # It failed in the life of an earlier JobMaster.
         at = self._ended_at or time.time()
         return status, bounded(FailureRecord(seen.attempt, at, FailureCause(self._cause_of_end)))
@@ -219,14 +221,14 @@ class JobReporter:
         return (*map(self._settled, earlier), *own)[-_RESCALES_SHOWN:]
 
     def _settled(self, rescale: RescaleRecord) -> RescaleRecord:
-        """A rescale of an earlier JobMaster; no answer to one that was under way will come."""
+        """A rescale of an earlier JobMaster. One that was under way is never answered."""
         if rescale.ended_at is not None:
             return rescale
         died = "the JobMaster died meanwhile; the job goes on at the parallelism that its log holds"
         return replace(rescale, ended_at=self._taken_over_at, failure=died)
 
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints; the scheduler goes on with those of earlier JobMasters."""
+        """The last checkpoints; those of the scheduler include those of earlier JobMasters."""
         if seen is not None:
             return seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
         return () if self._earlier is None else self._earlier.checkpoint_history
@@ -236,7 +238,7 @@ class JobReporter:
         return (None if seen is None else seen.stopped_with) or earlier
 
     def _taking_over(self, earlier: JobReport) -> JobReport:
-        """What is known until the log has been read: the job is where it was, and nobody runs it."""
+        """The report until the log has been read: the job is as it was, and nothing runs it."""
         restarting = JobStatus.RESTARTING
         return replace(
             earlier,

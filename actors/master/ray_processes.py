@@ -1,7 +1,7 @@
-"""`RayProcesses`: the processes of a job on Ray, each a detached actor with a name that says nothing.
+"""`RayProcesses`: the processes of a job on Ray. Each is a detached actor whose name does not tell its role.
 
-It carries out what `runtime/execution` decides, and turns whatever Ray raises into values. Everything runs on
-the JobMaster's event loop.
+It carries out what `runtime/execution` decides, and turns what Ray raises into values. Everything runs on the
+JobMaster's event loop.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class RayProcesses:
     """Starts, calls and ends the processes of one job (the `Processes` port).
 
     Args:
-        job_id: The job.
-        config: Its settings.
-        master: The JobMaster's own handle, for subtasks to report to.
+        job_id: In the names of the actors.
+        config: Lease timeout and credits.
+        master: The JobMaster's own handle, to which subtasks report.
         guarded: Runs replies.
     """
 
@@ -82,7 +82,7 @@ class RayProcesses:
         return list(self._handles)
 
     def start(self, needs: Needs) -> ProcessId:
-        """Start a process. How many calls it can hold follows from its inputs and can't change."""
+        """Start a process. Its inputs fix the number of calls that it can hold at the same time."""
         process = secrets.token_hex(6)
         remote: Any = ray.remote(SubtaskActor)
         actor = remote.options(
@@ -107,7 +107,7 @@ class RayProcesses:
             ray.kill(handle)
 
     def room(self) -> Room:
-        """What the cluster has."""
+        """The cluster's CPUs and GPUs."""
         free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
         total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         return Room(total.get("CPU", 0), free.get("CPU", 0), total.get("GPU", 0), free.get("GPU", 0))

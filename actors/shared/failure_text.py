@@ -33,23 +33,23 @@ def bounded(record: FailureRecord) -> FailureRecord:
     """The record with texts of at most a few thousand characters, and no tracebacks of what followed."""
     root = replace(
         record.root,
-        message=cut(record.root.message, _LONGEST_MESSAGE),
-        traceback=cut(record.root.traceback, _LONGEST_TRACEBACK),
+        message=shortened(record.root.message, _LONGEST_MESSAGE),
+        traceback=shortened(record.root.traceback, _LONGEST_TRACEBACK),
     )
     secondary = (
-        replace(each, message=cut(each.message, _LONGEST_SECONDARY), traceback="")
+        replace(each, message=shortened(each.message, _LONGEST_SECONDARY), traceback="")
         for each in record.secondary
     )
     return replace(record, root=root, secondary=tuple(secondary))
 
 
-def cut(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """A text of not much more than `most` characters; leaves out its middle.
 
     A traceback says at its beginning where it came from and at its end what happened.
 
     Example:
-        >>> print(cut("abcdefghij", 8))
+        >>> print(shortened("abcdefghij", 8))
         ab
         ... (2 characters left out) ...
         efghij

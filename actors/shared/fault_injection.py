@@ -1,4 +1,4 @@
-"""Killing processes of a job on purpose: for demos and for tests of recovery."""
+"""Kills processes of a job on purpose, for demos and for tests of recovery."""
 
 from __future__ import annotations
 

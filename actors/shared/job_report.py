@@ -33,7 +33,6 @@ class SubtaskProcess:
     """Where a subtask runs.
 
     Attributes:
-        subtask: The subtask.
         pid: Process id on its node.
         node_id: Ray's id of the node.
     """
@@ -122,9 +121,7 @@ class JobReport:
     """A job at one moment.
 
     Attributes:
-        job_id: Its id.
         name: The name that the user gave.
-        status: Its state.
         submitted_at: Seconds since the epoch.
         duration: Seconds since then, or until the end.
         statistics: What it has done; its operators' counters are sums over their subtasks.
@@ -202,7 +199,7 @@ class JobReport:
         ids = [known.id for known in self.operators]
         near = nearest_name(operator, [*ids, JOB_MASTER])
         all_ids = f"{', '.join(ids)}, and {JOB_MASTER}"
-        msg = f"job {self.job_id} has no operator '{operator}'{near}; it has: {all_ids}"
+        msg = f"job {self.job_id} has no operator '{operator}'; it has: {all_ids}{near}"
         raise ConfigurationError(msg)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the actors of a job are called; all live in one Ray namespace."""
+"""Names of actors; all are in one Ray namespace."""
 
 from __future__ import annotations
 

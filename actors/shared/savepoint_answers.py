@@ -1,4 +1,4 @@
-"""What a JobMaster answers to somebody who wants a savepoint, and how a handle turns that into a result."""
+"""A JobMaster's answers to requests for savepoints, and the results that a handle makes of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SavepointAnswer: TypeAlias = SavepointTaken | SavepointRefused
 
 
 def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAnswer:
-    """The coordinator's answer in the words of the JobMaster."""
+    """The JobMaster's answer that follows from the coordinator's."""
     if isinstance(answer, CheckpointSucceeded):
         return SavepointTaken(snapshot_url(answer.checkpoint, storage_url), answer.still_needed)
     return SavepointRefused(refusal_text(answer))

@@ -1,4 +1,4 @@
-"""One attempt of one subtask inside its actor: the runner, the gateway and how it ends."""
+"""One attempt of one subtask inside its actor: its runner, its gateway, and its end."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Attempt:
     """One attempt of one subtask; every method but the callbacks runs on the actor's event loop.
 
     Args:
-        role: What the process holds, in this attempt.
-        descriptor: What to run.
-        master: The JobMaster to report to.
+        role: The role of the process, in this attempt.
+        descriptor: The subtask.
+        master: Gets its reports.
         pool: Threads for uploads.
         loop: The actor's event loop.
     """
@@ -83,8 +83,8 @@ class Attempt:
     def start(self, peers: Mapping[SubtaskId, RemotePeer]) -> None:
         """Begin to step, sending to these receivers.
 
-        Senders that were started earlier may have sent something by then. The runner keeps it until now: an
-        unaligned barrier acts on arrival and goes on to receivers that are not known before.
+        Senders that were started earlier may have sent frames before this call. The runner keeps them until
+        now: an unaligned barrier acts on arrival and goes on to receivers, which are not known before.
         """
         self._gateway.channels = RemoteChannels(peers, self._runner.post, self._frame_consumed)
         self._runner.start()

@@ -1,7 +1,7 @@
-"""How a subtask tells its JobMaster things that must not be lost.
+"""Reports of a subtask to its JobMaster, which must not be lost.
 
-Reports are calls whose answers are watched. A call that was lost while the JobMaster lives, or while it comes
-back from a crash, is repeated; the receiver ignores what it already knows and what belongs to an old attempt.
+A report is a call whose answer is watched. It is repeated when it is lost while the JobMaster lives, or while
+it is restarted. The JobMaster ignores reports that it already has, and those of an old attempt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MasterLink:
     Args:
         loop: The actor's event loop, which does the sending.
         master: The JobMaster.
-        role: Who reports.
+        role: Sent with each report.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], role: Role) -> None:

@@ -1,11 +1,11 @@
 """The sending end of remote channels: frames as actor calls, credits as their returns.
 
-A frame is sent from the task thread with a plain remote call; its answer arrives in one of Ray's threads
-and is posted to the task's mailbox, so nothing here waits and nothing is awaited per record.
+The task thread sends a frame with a plain remote call. The answer arrives in one of Ray's threads and is
+posted to the task's mailbox, so nothing here waits.
 
-A call can be lost while its receiver lives (a broken connection): the same frame with the same numbers is
-sent again, and the receiver drops what it already has. A receiver that died ends the channel silently: the
-JobMaster sees the death itself and restarts the job.
+A call can be lost while its receiver lives, by a broken connection. The same frame with the same numbers is
+then sent again, and the receiver drops what it already has. A receiver that died ends the channel silently:
+the JobMaster sees the death itself and restarts the job.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _CONSUMED = DeliveryAnswer.CONSUMED.value
 
 @dataclass(frozen=True, slots=True)
 class RemotePeer:
-    """Whom a subtask sends to.
+    """The receiver of a channel.
 
     Attributes:
         handle: The actor of its process.
-        role: The role that is meant; its token and attempt travel in every call.
+        role: The role that it must hold; its token and attempt are in every call.
     """
 
     handle: ActorHandle[Any]

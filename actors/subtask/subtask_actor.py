@@ -3,8 +3,8 @@
 Its event loop only receives: frames, control, leases. The subtask itself runs in a task thread (`Attempt`).
 The actor outlives attempts: after a failure elsewhere it is deployed again, which saves starting a process.
 [RoleHolder][penstock.runtime.execution.role_holder.RoleHolder] decides which calls it takes, and
-[Lease][penstock.runtime.execution.lease.Lease] when it ends itself: an actor that hears from no JobMaster for
-`lease_timeout` leaves, so that no orphan stays on the cluster whatever died first.
+[Lease][penstock.runtime.execution.lease.Lease] when it ends itself. An actor that hears from no JobMaster for
+`lease_timeout` leaves. So no orphan stays on the cluster, whatever died first.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class SubtaskActor:
 
     Args:
         job_id: The job that has started it.
-        lease_timeout: Seconds without a sign of the JobMaster after which the actor ends itself.
+        lease_timeout: Seconds without a call of the JobMaster after which the actor ends itself.
         needs: What it was started with.
     """
 
     def __init__(self, job_id: str, lease_timeout: float, needs: Needs) -> None:
-        # For `deploy`: loaded here, while other actors are being started, and not above, because the
-        # JobMaster loads this module, too, and has no use for all that runs a subtask.
+        # For `deploy`, but loaded while other actors are being started. An import above would load it in
+        # the JobMaster, too, which does not need it.
         import penstock.actors.subtask.attempt  # noqa: F401
 
         self._job_id = job_id
@@ -69,7 +69,7 @@ class SubtaskActor:
     # -- the role -------------------------------------------------------------------------------------------
 
     async def ask(self) -> Held:
-        """What this process holds, and where it runs; a JobMaster that comes back asks."""
+        """What this process holds, and where it runs; for a JobMaster that was restarted."""
         return Held(self._holder.role, self._needs, _place())
 
     async def take(self, role: Role) -> Place | Stale:
@@ -106,7 +106,7 @@ class SubtaskActor:
     async def deploy(
         self, role: Role, descriptor: TaskDescriptor, master: ActorHandle[Any]
     ) -> SubtaskFailed | None:
-        """Build and restore the subtask of a new attempt; what went wrong, if anything did."""
+        """Build and restore the subtask of a new attempt; returns why that failed, else `None`."""
         from penstock.actors.subtask.attempt import Attempt
         from penstock.runtime.execution.failure_causes import describe_failure
 
@@ -129,7 +129,7 @@ class SubtaskActor:
         return None
 
     async def run(self, role: Role, peers: Mapping[SubtaskId, RemotePeer]) -> SubtaskOutcome:
-        """Run a deployed attempt to its end; this call stays open and its failure is the actor's death."""
+        """Run a deployed attempt to its end. This call stays open; it fails when the process dies."""
         current = self._current(role)
         if current is None:
             return SubtaskStopped()
@@ -141,7 +141,7 @@ class SubtaskActor:
         return outcome
 
     async def control(self, role: Role, message: SubtaskControl) -> bool:
-        """Take a message of the JobMaster; `False` if it is for another attempt or one that is over."""
+        """Take a message of the JobMaster; `False` for another attempt, or one that is over."""
         self._renew(role)
         current = self._current(role)
         if current is None or current.outcome is not None:
@@ -155,7 +155,7 @@ class SubtaskActor:
         await self._stop_current(role)
 
     async def renew(self, role: Role) -> Counters | Stale:
-        """The JobMaster lives; it is told the counters, and of which attempt they are."""
+        """Renew the lease; returns the counters and the attempt that they belong to."""
         if not self._holder.holds(role):
             return Stale()
         self._lease.renew()

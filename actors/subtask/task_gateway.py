@@ -1,4 +1,4 @@
-"""What one attempt of a subtask says, turned into actor calls."""
+"""Turns what one attempt of a subtask sends into actor calls."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class ActorGateway:
     """The `SubtaskGateway` of a subtask in an actor; called in the task thread.
 
     Args:
-        subtask: Whose gateway it is.
-        consumed: Told how far a channel was consumed.
-        master: The way to the JobMaster.
+        subtask: The subtask that calls it.
+        consumed: Called with a channel and the number up to which it was consumed.
+        master: Sends reports.
     """
 
     def __init__(self, subtask: SubtaskId, consumed: Callable[[int, int], None], master: MasterLink) -> None:
@@ -54,7 +54,7 @@ class ActorGateway:
         self._master.report(Declined(self._subtask, checkpoint_id, reason, detail))
 
     def operator_event(self, operator_id: str, event: Any) -> None:
-        """Tell the operator's coordinator, which lives in the JobMaster."""
+        """Send an event to the operator's coordinator, which is in the JobMaster."""
         self._master.report(EventForCoordinator(self._subtask, operator_id, event))
 
     def end_of_data(self) -> None:

@@ -92,7 +92,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         """
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
         cancelled = marker.checkpoint_id
-        if cancelled < self._latest_id or (cancelled == self._latest_id and self._alignment is None):
+        if cancelled <= self._latest_id and cancelled not in self.pending:
             self._ignored += 1
             return
         self._end_alignment()

@@ -118,11 +118,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         return self._active.latest_checkpoint_id
 
     @property
-    def start_delay(self) -> float:
-        """Of the last checkpoint that the active side triggered, in seconds."""
-        return self._active.start_delay
-
-    @property
     def alignment_duration(self) -> float:
         """Seconds of the active side's alignment so far; of its last one when none runs."""
         return self._active.alignment_duration

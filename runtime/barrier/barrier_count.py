@@ -47,11 +47,6 @@ class BarrierCount:
         """Whether no channel owes a barrier any more."""
         return not self._owing
 
-    @property
-    def owing(self) -> tuple[int, ...]:
-        """Channels that still owe their barrier, in order."""
-        return tuple(sorted(self._owing))
-
     def settle(self, channel: int) -> bool:
         """A channel owes nothing any more; whether it did until now."""
         if channel not in self._owing:

@@ -190,11 +190,6 @@ class CheckpointBarrierHandler(ABC):
         return self._latest_id
 
     @property
-    def start_delay(self) -> float:
-        """Of the last triggered checkpoint: seconds from its trigger to the first barrier here."""
-        return self._start_delay
-
-    @property
     def alignment_duration(self) -> float:
         """Seconds of the running alignment so far; of the last one when none runs."""
         return self._alignment_duration

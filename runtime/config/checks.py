@@ -1,7 +1,7 @@
 """Checks that settings share: a duration, a whole number, a choice, and mappings with unknown names.
 
-Each check returns the value in the form the runtime uses, or raises a `ConfigurationError` that names the
-setting, what was given and what is allowed.
+Each check returns the value in the form that the runtime uses. Otherwise it raises a `ConfigurationError`
+that names the setting, the given value and the allowed ones.
 """
 
 from __future__ import annotations

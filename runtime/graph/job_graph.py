@@ -1,7 +1,7 @@
 """The job graph: what is deployed. Chains of operators (vertices) and the exchanges between them (edges).
 
-It is plain data and, through the users' functions in its factories, the only thing of a job that is pickled
-(with Ray's cloudpickle, like every Ray task).
+It is plain data. It is also the only part of a job that is pickled, because its factories hold users'
+functions (with Ray's cloudpickle, like every Ray task).
 """
 
 from __future__ import annotations

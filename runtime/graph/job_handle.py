@@ -126,8 +126,8 @@ class JobHandle(Protocol):
             URL of the savepoint's folder.
 
         Warns:
-            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
-                job would restart from it: its files must stay until the job has completed a checkpoint.
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken after it, so the job
+                would restart from it. Its files must stay until the job has completed a checkpoint.
 
         Raises:
             SavepointError: There is none; says why.

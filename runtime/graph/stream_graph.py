@@ -1,8 +1,7 @@
 """The stream graph: the operators and connections exactly as the user wrote them.
 
-It grows, or goes back to what it was before, and a stream can only be made from operators that are already
-there, so the order of its nodes is a topological order (Flink: `StreamGraph`). Chaining turns it into the job
-graph.
+It grows, or goes back to what it was before. A stream can only be made from operators that are already there,
+so the order of the nodes is a topological order (Flink: `StreamGraph`). Chaining turns it into the job graph.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def write_state(
     """Make a savepoint whose state is the rows of a table.
 
     Without `base` it holds this one state. With it, it holds everything that the base holds, and this state
-    in the place of the one of the same name; so several states are written one after the other.
+    replaces the one of the same name. So several states are written one after the other.
 
     Args:
         table: Has the columns `key` and `value` (list state: `value`); others are not looked at.

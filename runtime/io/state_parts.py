@@ -1,7 +1,7 @@
 """What `read_state` and `write_state` do with a part of a state, wherever it runs: a program or a Spark task.
 
-Each part opens the storages by itself, so all that travels is these small descriptions and, back, a table or
-the handles of what was written.
+Each part opens the storages by itself. So only these small descriptions travel, and back comes a table or the
+handles of what was written.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which subtask gets which in-flight data of an unaligned checkpoint.
 
-While the job has the same shape, in-flight data goes back to where it was: the receiver's part and the
-sender's part to their own subtasks. When the shape has changed, all of it becomes input of the receivers.
-Each receiver gets the handles of everything that was in flight on its exchanges, and takes its part by key
-group (or by number, on a rebalance); see `penstock.runtime.task.channel_restore`.
+While the job has the same shape, in-flight data goes back to the subtask that captured it, receiver or
+sender. When the shape has changed, all of it becomes input of the receivers. Each receiver gets the handles
+of everything that was in flight on its exchanges. It takes its part by key group (or by number, on a
+rebalance). See `penstock.runtime.task.channel_restore`.
 
 The model is Flink's rescaling of unaligned checkpoints (FLINK-19801).
 """

@@ -1,6 +1,6 @@
 """Which subtasks have finished for good, according to a checkpoint (FLIP-147).
 
-A subtask that has processed the end of its data acknowledges checkpoints as *ended*: all that its operators
+A subtask that has processed the end of its data acknowledges checkpoints as *ended*. All that its operators
 will ever emit is in front of the barrier. After a restore from such a checkpoint these operators must not run
 again: what they emit at the end would be emitted twice. So the checkpoint holds, for each operator, which
 subtasks have finished.
@@ -73,7 +73,7 @@ def finished_on_restore(
             running = sorted({str(s) for subtask in mine for s in _senders(subtask) if s not in finished})
             msg = (
                 f"operator {vertex.id!r} had finished when the checkpoint was taken and does not run again, "
-                f"but {', '.join(running[:3])} sends to it and does run: nobody would take what it sends. "
+                f"but {', '.join(running[:3])} sends to it and does run: what it sends would be lost. "
                 "Give the new part of the job operators of its own, behind the old ones' senders"
             )
             raise StateMismatchError(msg)
@@ -110,10 +110,10 @@ def _finished_indices(vertex: JobVertex, operators: Mapping[str, OperatorState])
         else:
             by_operator[spec.id] = frozenset()
     kinds = set(by_operator.values())
-    everybody = frozenset(range(vertex.parallelism))
-    if len(kinds) > 1 and everybody in kinds:
-        done = [operator for operator, indices in by_operator.items() if indices == everybody]
-        others = [operator for operator, indices in by_operator.items() if indices != everybody]
+    all_indices = frozenset(range(vertex.parallelism))
+    if len(kinds) > 1 and all_indices in kinds:
+        done = [operator for operator, indices in by_operator.items() if indices == all_indices]
+        others = [operator for operator, indices in by_operator.items() if indices != all_indices]
         msg = (
             f"{', '.join(map(repr, done))} had finished when the checkpoint was taken and does not run "
             f"again, but {', '.join(map(repr, others))} in the same chain had not: it would get no input. "

@@ -30,8 +30,8 @@ class ChannelRestore:
     """The in-flight data that one subtask starts with.
 
     Attributes:
-        is_rescaled: The job has another shape now. Then the handles are those of all subtasks that had
-            something in flight on an exchange to this one, and it takes its part of them.
+        is_rescaled: The job has another shape now. Then the handles are those of all subtasks that had data
+            in flight on an exchange to this one. It takes its part of them.
     """
 
     handles: tuple[ChannelStateHandle, ...]

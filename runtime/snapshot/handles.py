@@ -56,8 +56,7 @@ class KeyGroupRange:
     """A contiguous range of key groups, both ends included; empty when `last < first`.
 
     Attributes:
-        first: The first one; not below 0.
-        last: The last one.
+        first: Not below 0.
 
     Raises:
         ValueError: It begins below 0.

@@ -129,9 +129,9 @@ def default_max_parallelism(parallelism: int) -> int:
 class KeyToSubtask(dict[Any, int]):
     """From a key to its subtask, at the speed of a dictionary: `cache.subtasks_of(keys)`.
 
-    A key that was not seen lately is hashed and kept. A hit costs nothing more than the look-up, so nothing
-    is known about which keys are used most; when the cache is full it begins again from nothing. Keys that
-    are equal (`1` and `True`) share an entry, which is right: they share their hash.
+    A key that was not seen lately is hashed and kept. A hit costs nothing more than the look-up, so the cache
+    does not know which keys are used most. When it is full it begins again from nothing. Keys that are equal
+    (`1` and `True`) share an entry, which is right: they share their hash.
 
     Args:
         limit: Most keys that are kept.

@@ -97,9 +97,6 @@ def read_keyed(
 ) -> KeyedEntries | None:
     """The entries of a table whose key groups are in a range; `None` when no file holds the table.
 
-    Args:
-        key_groups: The range.
-
     Raises:
         CorruptSnapshotError: A file is damaged, or a key or value can't be decoded; names the file.
         StorageError: A file could not be read.

@@ -96,7 +96,7 @@ def place_in(
     if known.finished:
         msg = (
             f"operator {operator!r} had come to the end of its data in the base, so a job that starts from "
-            "it does not run it again, and nobody would see the new state. Take a base from a running job"
+            "it does not run it again, and the new state would have no effect. Take a base from a running job"
         )
         raise ConfigurationError(msg)
     return StatePlace(operator, state, known.parallelism, known.max_parallelism)

@@ -29,6 +29,8 @@ from trial import Outcome, preload, try_mutant
 HERE = Path(__file__).parent
 KEPT = Path("build/mutants")
 TABLE = Path("docs/mutants.md")
+#: Seconds of processor time that quick and slow tests of a room may take; many times what they do take.
+QUICK_SECONDS, SLOW_SECONDS = 20, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +146,9 @@ def run_room(room: Room, outcomes: Outcomes, told: Sequence[Explanation]) -> Non
 
 
 def _try(room: Room, module: str, source: str) -> Outcome:
-    outcome = try_mutant(module, source, room.tests)
+    outcome = try_mutant(module, source, room.tests, QUICK_SECONDS)
     if outcome is Outcome.SURVIVED and room.slow_tests:
-        return try_mutant(module, source, room.slow_tests)
+        return try_mutant(module, source, room.slow_tests, SLOW_SECONDS)
     return outcome
 
 

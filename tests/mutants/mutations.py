@@ -2,7 +2,7 @@
 
 Operators are those of `cosmic-ray`, and one more: a statement that is not there. Replacements that tell
 nothing new are left out (`x is None` by `x == None`, `+` by eleven others). So is a mutant that differs from
-its module only in annotations or docstrings: it is the same program.
+its module only in annotations, docstrings or options of dataclasses.
 """
 
 from __future__ import annotations
@@ -137,13 +137,16 @@ def _is_removable(node: ast.AST) -> bool:
 
 
 def _meaning(source: str) -> str:
-    """The program without annotations and docstrings."""
+    """The program without annotations, docstrings and options of dataclasses."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             node.annotation = None
         elif isinstance(node, ast.FunctionDef):
             node.returns = None
+            node.decorator_list = [d for d in node.decorator_list if ast.unparse(d) != "abstractmethod"]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "dataclass":
+            node.keywords = []  # frozen and slots forbid uses; no correct program fails without them
         elif isinstance(node, ast.AnnAssign):
             node.annotation = ast.Constant(value="")
         body = getattr(node, "body", None)

@@ -20,8 +20,6 @@ from typing import Any
 
 import pytest
 
-#: Seconds of processor time after which a mutant counts as one that never ends.
-CPU_LIMIT = 120
 #: Most memory of a trial, in bytes: a mutant may collect without end.
 MEMORY_LIMIT = 4 << 30
 #: What tests of any room import.
@@ -53,28 +51,29 @@ def preload() -> None:
         importlib.import_module(name)
 
 
-def try_mutant(module: str, source: str, tests: Sequence[str]) -> Outcome:
+def try_mutant(module: str, source: str, tests: Sequence[str], cpu_seconds: int) -> Outcome:
     """Run tests against a module with another source.
 
     Args:
         module: Path of the module, from the top folder.
         source: What to run in its place.
         tests: Files and folders, those first that are quick to fail.
+        cpu_seconds: Seconds of processor time after which the mutant counts as one that never ends.
     """
     child = os.fork()
     if child == 0:
-        _run(module, source, tests)
+        _run(module, source, tests, cpu_seconds)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
         return Outcome.TIMED_OUT
     return Outcome.SURVIVED if os.WEXITSTATUS(status) == 0 else Outcome.KILLED
 
 
-def _run(module: str, source: str, tests: Sequence[str]) -> None:
+def _run(module: str, source: str, tests: Sequence[str], cpu_seconds: int) -> None:
     """Run the tests and end this process with their exit code."""
     code = 1
     try:
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         silence = os.open(os.devnull, os.O_RDWR)

@@ -23,21 +23,21 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
-#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints: its barriers come
-#: in order, and a checkpoint whose acknowledgement is missing holds up the next ones until its timeout.
+#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints only: a missing
+#: acknowledgement holds up the next checkpoints until its timeout.
 REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Knows the completed checkpoints and the last ends of others, and deletes what nobody needs.
+    """Knows the completed checkpoints and the last ends of others, and deletes files.
 
     Args:
         paths: Tells which checkpoint a file belongs to.
         open_location: Opens folders of savepoints outside `storage`.
 
     Attributes:
-        deleted: Files that were deleted.
-        failed_deletions: Deletions that failed.
+        deleted: Number of files that were deleted.
+        failed_deletions: Number of calls that failed; each may have been for several files.
     """
 
     def __init__(

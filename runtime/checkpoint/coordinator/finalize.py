@@ -1,12 +1,12 @@
 """The last step of a checkpoint: its record is written into the decision log.
 
 The record decides whether a checkpoint exists. `finalize` first brings along what finished subtasks kept
-(`carried_state.py`), then writes the metadata, then claims the record. In this order: metadata without a
-record is a file that nobody looks at; a record without metadata would be a checkpoint that nobody can
-restore.
+(`carried_state.py`), then writes the metadata, then claims the record. The metadata comes first: without a
+record it is a file that is never read. A record without metadata would be a checkpoint that can't be
+restored.
 
 `CheckpointFinalizer` runs it in the background, for one checkpoint after the other. While a record is being
-written nobody knows whether it is in the log. So its checkpoint can neither be aborted nor overtaken, and a
+written it is unknown whether it is in the log. So its checkpoint can neither be aborted nor overtaken, and a
 new attempt waits until the outcome is known (`when_idle`). A checkpoint that waits for its turn can be
 withdrawn.
 """
@@ -98,7 +98,7 @@ class CheckpointFinalizer:
         self._call_if_idle()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back as soon as nothing is being written: at once, or after the last outcome was told."""
+        """Call back as soon as nothing is being written: at once, or after the last outcome."""
         self._when_idle.append(callback)
         self._call_if_idle()
 

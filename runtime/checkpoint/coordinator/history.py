@@ -4,9 +4,9 @@ Another JobMaster goes on with the history. Two things are left of it. The job's
 every two seconds, has the last checkpoints, failed ones too; some of them still ran then. And the retained
 checkpoints have statistics in their metadata: those are certain, and sometimes newer than the job's record.
 
-What neither knows is gone: what each subtask measured of checkpoints that failed, and records of checkpoints
-that ended after the last record of the job and were let go before the JobMaster died. Those are counted all
-the same, because each retained checkpoint says how many there were.
+Two things are lost: the metrics of failed checkpoints, and records of checkpoints that ended after the last
+record of the job and are not retained. Those are counted all the same, because each retained checkpoint says
+how many there were.
 """
 
 from __future__ import annotations
@@ -217,9 +217,9 @@ def _recovered_counters(
 
     None of their checkpoints runs any more, so those that were started and did not complete have failed.
     """
-    told = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
-    completed = max(counters.completed, len(retained), *(each.completed for each in told))
-    triggered = max(counters.triggered, completed, *(each.triggered for each in told))
+    known = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
+    completed = max(counters.completed, len(retained), *(each.completed for each in known))
+    triggered = max(counters.triggered, completed, *(each.triggered for each in known))
     counters = replace(counters, triggered=triggered, completed=completed, failed=triggered - completed)
     newest = max(retained, key=lambda c: c.checkpoint_id, default=None)
     if newest is None or newest.checkpoint_id <= counters.latest_completed_id:

@@ -1,9 +1,10 @@
 """The part of a checkpoint that is taken in the JobMaster: operator coordinators and master hooks.
 
 Coordinators give their snapshots first, and the valve of each is shut behind it. Then the hooks do their
-part. Only when the last answer has come are the sources triggered and the valves opened again. Coordinators
-come before hooks (Flink since 1.11.2): a hook may make an externally induced source begin the checkpoint by
-itself, and a coordinator's snapshot must not be younger than any source's barrier.
+part. Only when the last answer has come are the sources triggered and the valves opened again.
+
+Coordinators come before hooks (Flink since 1.11.2). A hook may make an externally induced source begin the
+checkpoint by itself. A coordinator's snapshot must not be younger than any source's barrier.
 
 One checkpoint at a time. In between anything may happen: the timeout, the end of the attempt. `stop` ends the
 round: valves open, and an answer that comes later is ignored.
@@ -43,11 +44,11 @@ class MasterSnapshots:
     def take(
         self, pending: PendingCheckpoint, on_taken: Callable[[], None], on_failed: Callable[[str], None]
     ) -> None:
-        """Ask everybody; each answer is noted in `pending`.
+        """Ask all of them; each answer is noted in `pending`.
 
         Args:
-            on_taken: Called once everybody has answered; `barriers_injected` is to follow.
-            on_failed: Called with the cause, in words, once somebody could not do its part; `stop` is to
+            on_taken: Called when the last answer has come; `barriers_injected` is to follow.
+            on_failed: Called with the cause, in words, when one of them could not do its part; `stop` is to
                 follow.
         """
         current = self._round = _Round(pending, on_taken, on_failed)

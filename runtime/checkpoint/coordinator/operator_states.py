@@ -1,7 +1,7 @@
 """What a complete checkpoint holds: acknowledgements, turned into the states of operators.
 
-The last state of a finished subtask is carried from checkpoint to checkpoint: its empty list of splits and
-its last transactions must be found when the job restarts. Which subtasks have finished is written down as
+The last state of a finished subtask is carried from checkpoint to checkpoint. A restart needs
+its empty list of splits and its last transactions. Which subtasks have finished is written down as
 well (`finished_subtasks.py`). Nothing is read or written here; `carried_state.py` copies files that need it.
 """
 

@@ -3,11 +3,11 @@
 While all subtasks run, sources are triggered, and every subtask acknowledges and is notified of the end. A
 finished subtask takes no part. A subtask whose senders have all finished gets no barrier, so it has to be
 triggered itself. Only the subtask knows when that is so. Therefore every subtask that has reported the end of
-its data is triggered, and begins by itself only when the ends of all its channels have been consumed and no
+its data is triggered. It begins by itself only when it has consumed the ends of all its channels and no
 barrier has come. A subtask that reports the end while a checkpoint runs is triggered then.
 
 A subtask that had finished when the restored checkpoint was taken only sends its ends and leaves. No
-checkpoint is taken until it has left: its ends are still on their way, and a receiver that begins a
+checkpoint is taken until it has left, because its ends are still on their way. A receiver that begins a
 checkpoint by itself must have everything that was sent to it.
 """
 

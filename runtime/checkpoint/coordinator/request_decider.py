@@ -1,8 +1,8 @@
 """Which waiting checkpoint request may start now (Flink's `CheckpointRequestDecider`).
 
-Requests queue up while a checkpoint is being started, while too many are running, or while the minimum pause
-after the last one is not over. The queue has a total order: savepoints first, then forced requests, then
-those that a person or the runtime itself asked for, then periodic ones; older before newer.
+Requests wait while a checkpoint is being started, while too many run, or during the minimum pause after the
+last one. The queue has a total order: savepoints, forced requests, other requests, periodic requests. Among
+equals the older one is first.
 
 Three rules keep it fair. A forced request ignores limit and pause. A periodic request that comes too early is
 refused, and the periodic timer moves to the end of the pause. When the queue is full, the request
@@ -79,11 +79,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """A request that will not be served.
-
-    Attributes:
-        request: The request.
-    """
+    """A request that will not be served, and why."""
 
     request: CheckpointRequest
     reason: Reason

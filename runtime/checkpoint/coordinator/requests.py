@@ -1,8 +1,8 @@
 """Where requests for checkpoints come in, wait and get their answer.
 
-Joins the decider to its timers: the periodic one, the one for the end of a pause, and the one for requests
-that are served again. Knows the one request whose checkpoint is being started. Each request is answered
-exactly once, whatever happens to it.
+Joins the decider to three timers: for periodic requests, for the end of a pause, and for requests that are
+served again. Knows the one request whose checkpoint is being started. Each request is answered exactly once,
+whatever happens to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class CheckpointSucceeded:
     """The answer to a request whose checkpoint completed.
 
     Attributes:
-        checkpoint: The completed checkpoint.
         still_needed: Why the job would still restart from this savepoint, in words; empty when it would not.
     """
 

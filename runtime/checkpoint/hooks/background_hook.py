@@ -39,12 +39,12 @@ class _Restore:
 
     is_over: bool = False
     error: BaseException | None = None
-    told: list[Callable[[BaseException | None], None]] = field(default_factory=list)
+    waiting: list[Callable[[BaseException | None], None]] = field(default_factory=list)
 
     def end(self, error: BaseException | None) -> None:
         self.is_over, self.error = True, error
-        told, self.told = self.told, []
-        for tell in told:
+        waiting, self.waiting = self.waiting, []
+        for tell in waiting:
             tell(error)
 
 
@@ -96,7 +96,7 @@ class BackgroundHook:
         if self._restore.is_over:
             tell(self._restore.error)
         else:
-            self._restore.told.append(tell)
+            self._restore.waiting.append(tell)
 
     def close(self) -> None:
         """Close the hook after its last call has returned."""

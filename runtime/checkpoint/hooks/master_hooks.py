@@ -2,7 +2,7 @@
 
 A hook runs where the coordinator runs. When a checkpoint starts, each hook is triggered before any subtask.
 It may return a state, which is written into the checkpoint's metadata. Hooks serve external systems that have
-to cut their data at the same moment: an *externally induced* source waits for a mark in its data, and its
+to cut their data at the same moment. An *externally induced* source waits for a mark in its data, and its
 hook asks the system to write that mark.
 
 A restore gives every hook its state back. State without a hook would be lost silently. So such a restore is

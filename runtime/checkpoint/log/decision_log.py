@@ -3,8 +3,8 @@
 What it does. Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job
 ended) is a file of its own, a *slot*: 0, 1, 2, ... A slot is claimed by put-if-absent: exactly one of its
 contenders gets it, and a decision is made at the moment its file appears. Old and new attempts contend for
-the same slots. So a completion of the old attempt is either in front of the new one's `AttemptBegun`, and the
-new attempt restores from it, or it is nowhere.
+the same slots. So a completion of the old attempt is in front of the new one's
+`AttemptBegun`, or nowhere. In the first case the new attempt restores from it.
 
 Why it is right.
 
@@ -32,8 +32,11 @@ Why it is right.
       or vanishes while it runs. So one of two compactions is always seen, and a reader still finds what it
       has listed while another writer compacts.
 
-What it must never do: return `Claimed` for a record that a replay does not find, or `Fenced` for one that it
-finds; delete the slot of an `AttemptBegun`; take silence of the storage for a refusal.
+What it must never do:
+
+* return `Claimed` for a record that a replay does not find, or `Fenced` for one that it finds,
+* delete the slot of an `AttemptBegun`,
+* take silence of the storage for a refusal.
 
 All methods block, and are called from one thread at a time.
 """

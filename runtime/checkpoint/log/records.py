@@ -36,7 +36,6 @@ class CheckpointCompleted:
 
     Attributes:
         attempt: The attempt that took it.
-        metadata: Its metadata file.
         at: Wall-clock seconds.
         subsumes: Checkpoints that are dropped in the same step.
     """

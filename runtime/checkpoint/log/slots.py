@@ -70,7 +70,7 @@ class LogSlots:
             else:
                 return None
         msg = (
-            "nobody knows whether a record got into "
+            "it is unknown whether a record was written to "
             f"{self._storage.url}/{self._paths.log_slot(slot)}: {silence}"
         )
         raise OutcomeUnknownError(msg) from silence
@@ -81,5 +81,5 @@ class LogSlots:
         except CorruptSnapshotError:
             raise
         except StorageError as error:
-            msg = f"nobody knows what slot {slot} of {self._storage.url}/{self._paths.log} holds: {error}"
+            msg = f"it is unknown what slot {slot} of {self._storage.url}/{self._paths.log} holds: {error}"
             raise OutcomeUnknownError(msg) from error

@@ -48,9 +48,8 @@ class OperatorCoordinatorHolder:
 
     Args:
         parallelism: How many subtasks it has.
-        make: Makes the coordinator.
         sender: Carries events to subtasks.
-        fail_job: Told when the coordinator can't go on.
+        fail_job: Called with the cause when the coordinator can't go on.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class OperatorCoordinatorHolder:
 
     @property
     def operator_id(self) -> str:
-        """Of which operator."""
+        """Id of the operator."""
         return self._operator_id
 
     @property
@@ -98,7 +97,7 @@ class OperatorCoordinatorHolder:
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run what blocks; nothing is told after the next reset."""
+        """Run blocking work; no callback comes after the next reset."""
         epoch = self._epoch
 
         def result(outcome: T) -> None:
@@ -166,8 +165,8 @@ class OperatorCoordinatorHolder:
         """Take a snapshot of the coordinator.
 
         Args:
-            on_state: Told the state when the valve is shut behind it and nothing is on its way.
-            on_error: Told why there is none.
+            on_state: Called with the state when the valve is shut behind it and no event is on its way.
+            on_error: Called with the error.
         """
         snapshot = _Snapshot(checkpoint_id, on_state, on_error)
         try:
@@ -280,7 +279,7 @@ class _InFlight:
         self._sender.send(subtask, event, callbacks)
 
     def forget(self) -> None:
-        """Nobody is told any more what becomes of them."""
+        """Ignore the answers of all events."""
         self._open.clear()
 
     def forget_subtask(self, subtask: int) -> None:

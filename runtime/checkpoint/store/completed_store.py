@@ -5,14 +5,14 @@ from it again. But newer checkpoints name some of its files, and a checkpoint th
 So a file is returned for deletion when
 
 * no checkpoint in the store names it,
-* no checkpoint that was let go and is still *held* names it: a running checkpoint was triggered when that one
-  was the newest, and may name any of its files in its acknowledgement,
+* no checkpoint that was let go and is still *held* names it,
 * no savepoint names it (savepoints have another owner and may live longer than the job), and
 * it belongs to this job at all (`may_delete`).
 
-Why it is right. A running checkpoint takes over files only of the checkpoint that its barrier confirms (its
-base). While the smallest base of all running ones is b, everything from b on is held; no running checkpoint
-can name files of an older one. A running checkpoint that completes is counted before anything is released.
+Why it is right. A running checkpoint may name any file of the checkpoint that its barrier confirms (its
+base), but no other older file. While the smallest base of all running ones is b, everything from b on is
+held. No running checkpoint can name files of an older one. A running checkpoint that completes is counted
+before anything is released.
 
 What it must never do: return a file that anything above still names, or return one twice.
 """
@@ -141,7 +141,7 @@ class CompletedCheckpointStore:
         oldest_pending_base: int | None = None,
         keep_after: KeepAfter | None = None,
     ) -> tuple[FileHandle, ...]:
-        """Take a checkpoint in, and let go of what does not fit any more.
+        """Take a checkpoint in, and let go of those beyond the number that is kept.
 
         Args:
             checkpoint: Its record stands in the log.

@@ -54,7 +54,6 @@ def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
 
     Args:
         url: In one of the forms of the module's text.
-        open_location: Opens storages.
 
     Raises:
         RestoreError: There is no snapshot, or a part of it is missing or damaged; the message says what to

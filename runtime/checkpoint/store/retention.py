@@ -34,7 +34,7 @@ def split_retained(completed: Sequence[C], retained: int) -> tuple[list[C], list
 
     The newest `retained` checkpoints are kept. Savepoints don't count and are never deleted. The job keeps a
     savepoint only while it is newer than the oldest kept checkpoint, because a restart may have to begin with
-    it, and keeps at most `retained` of them.
+    it. It keeps at most `retained` of them.
 
     Example:
         >>> from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

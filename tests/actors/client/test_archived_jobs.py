@@ -10,7 +10,7 @@ import ray
 
 from penstock.actors.client.archived_jobs import archived_job, archived_jobs
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.client.jobs import find, known_jobs
+from penstock.actors.client.jobs import find_job, known_jobs
 from penstock.actors.shared.archive import save_to_storage
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime import JobStatus, RescaleError, SavepointError
@@ -91,27 +91,26 @@ def test_one_report_is_read_by_its_job_id(storage: Path) -> None:
 
 @pytest.mark.parametrize("text", ["clicks-3", "cli", "clicks"])
 def test_an_archived_job_is_found_by_its_id_its_beginning_and_its_name(storage: Path, text: str) -> None:
-    assert find(text, storage).job_id == "clicks-3"
+    assert find_job(text, storage).job_id == "clicks-3"
 
 
-def test_a_report_that_is_damaged_names_its_file(storage: Path) -> None:
+def test_an_error_names_the_file_of_a_damaged_report(storage: Path) -> None:
     (storage / "words-1" / "status.json").write_text("half a rep")
     with pytest.raises(CorruptSnapshotError, match=r"words-1/status\.json is no report of a job"):
-        find("words-1", storage)
+        find_job("words-1", storage)
 
 
 def test_a_misspelt_job_is_answered_with_the_nearest_and_all_that_are_known(storage: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        find("wrods-1", storage)
+        find_job("wrods-1", storage)
     message = str(caught.value)
-    assert "no job 'wrods-1'; did you mean 'words-1'?" in message
-    assert "known jobs: words-1, words-2, clicks-3" in message
+    assert "no job 'wrods-1'; known jobs: words-1, words-2, clicks-3; did you mean 'words-1'?" in message
     assert str(storage) in message
 
 
 def test_a_name_of_several_archived_jobs_is_not_guessed(storage: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"words-1 \(finished\), words-2 \(failed\)"):
-        find("words", storage)
+        find_job("words", storage)
 
 
 def test_a_storage_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -121,7 +120,7 @@ def test_a_storage_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def finished(storage: Path) -> RayJobHandle:
-    return find("words-1", storage)
+    return find_job("words-1", storage)
 
 
 def test_the_handle_of_an_archived_job_tells_what_its_report_says(finished: RayJobHandle) -> None:
@@ -137,9 +136,9 @@ def test_the_handle_of_an_archived_job_tells_what_its_report_says(finished: RayJ
 
 def test_the_end_of_an_archived_job_is_raised_as_that_of_any_other(storage: Path) -> None:
     with pytest.raises(JobFailedError, match="operator 'lines' broke\nTraceback"):
-        find("words-2", storage).wait()
+        find_job("words-2", storage).wait()
     with pytest.raises(JobCancelledError, match="clicks-3 was cancelled"):
-        find("clicks-3", storage).wait()
+        find_job("clicks-3", storage).wait()
 
 
 def test_nothing_can_be_asked_of_an_archived_job(finished: RayJobHandle) -> None:

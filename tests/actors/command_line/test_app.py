@@ -106,7 +106,7 @@ def report(status: JobStatus = JobStatus.FAILED) -> JobReport:
     )
 
 
-def test_the_list_has_one_line_a_job_with_what_one_looks_for_first() -> None:
+def test_the_list_has_one_line_for_each_job() -> None:
     lost = KnownJob(report(JobStatus.RUNNING), has_master=False)
     table = text([jobs_table([KnownJob(report(), has_master=False), lost])])
     first, second, third = table.splitlines()
@@ -116,7 +116,7 @@ def test_the_list_has_one_line_a_job_with_what_one_looks_for_first() -> None:
     assert third.split()[2] == "lost"
 
 
-def test_the_status_tells_state_cause_way_operators_and_checkpoints() -> None:
+def test_the_status_shows_state_cause_history_operators_and_checkpoints() -> None:
     shown = text(status_view(report()))
     for expected in (
         "words-1",
@@ -137,7 +137,7 @@ def test_the_status_tells_state_cause_way_operators_and_checkpoints() -> None:
         assert expected in shown
 
 
-def test_an_operator_without_counters_yet_has_none_instead_of_zeros() -> None:
+def test_an_operator_without_counters_shows_dashes_instead_of_zeros() -> None:
     lines = text([operators_table(report())]).splitlines()
     assert lines[2].split()[-4:] == ["-"] * 4
     assert "map(lambda [bold])" in lines[2], "no markup in the users' names"
@@ -177,7 +177,7 @@ def closed_port() -> int:
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
-def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path: Path, by: str) -> None:
+def test_a_missing_cluster_is_an_error_of_one_line(tmp_path: Path, by: str) -> None:
     address = f"127.0.0.1:{closed_port()}"
     done = (
         run(tmp_path, "list", "--address", address)
@@ -190,7 +190,7 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path: Path, by: str) 
     assert f"no Ray cluster answers at '{address}'" in line
 
 
-def test_an_address_that_is_none_is_one_clear_line_too(tmp_path: Path) -> None:
+def test_an_invalid_address_is_an_error_of_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, "status", "words", "--address", "not an address")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

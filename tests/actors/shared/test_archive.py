@@ -74,7 +74,7 @@ def test_a_job_without_a_report_is_not_found() -> None:
 
 
 @pytest.mark.parametrize("data", [b"not json", b"[]", b"{}", b'{"format": 2}'])
-def test_what_is_no_report_is_said_to_be_none(data: bytes) -> None:
+def test_a_file_that_is_no_report_is_an_error_that_names_it(data: bytes) -> None:
     storage = MemoryStorage()
     storage.put("j-1/status.json", data)
     with pytest.raises(CorruptSnapshotError, match=r"j-1/status\.json is no report of a job"):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.actors.shared.failure_text import bounded, cut, failure_text
+from penstock.actors.shared.failure_text import bounded, failure_text, shortened
 from penstock.runtime.errors import OperatorError, OperatorLocation
 from penstock.runtime.execution.failure_causes import cause_of, describe_failure
 from penstock.runtime.job.failure import FailureCause, FailureRecord
@@ -28,12 +28,12 @@ def test_an_endless_traceback_keeps_its_beginning_and_its_end() -> None:
     assert text.endswith("ValueError: the end")
 
 
-def test_an_endless_message_is_cut_too() -> None:
+def test_an_endless_message_is_shortened_too() -> None:
     record = bounded(FailureRecord(1, 0.0, FailureCause("x" * 1_000_000)))
     assert len(failure_text(record.root)) < 5_000
 
 
-def test_of_what_followed_from_a_failure_the_messages_are_kept() -> None:
+def test_failures_that_followed_keep_their_messages() -> None:
     followed = FailureCause("y" * 10_000, SubtaskId("parse", 1), "Traceback ...")
     [kept] = bounded(FailureRecord(1, 0.0, FailureCause("x"), (followed,))).secondary
     assert (kept.subtask, kept.traceback) == (SubtaskId("parse", 1), "")
@@ -45,11 +45,11 @@ def test_a_record_that_is_short_is_left_alone() -> None:
     assert bounded(record) == record
 
 
-def test_what_fits_is_left_alone() -> None:
-    assert cut("x" * 100, 100) == "x" * 100
+def test_a_short_text_is_left_alone() -> None:
+    assert shortened("x" * 100, 100) == "x" * 100
 
 
-def test_what_could_not_be_closed_after_a_failure_is_told_with_it() -> None:
+def test_an_error_while_closing_is_part_of_the_failure() -> None:
     error = OperatorError(OperatorLocation("parse", 1, 2), "ValueError: x", "Traceback ...\nValueError: x\n")
     error.add_note("Also while closing: the file can't be closed")
 

@@ -7,7 +7,7 @@ from penstock.actors.shared.names import job_of_master, master_name, process_nam
 from penstock.runtime.errors import ConfigurationError
 
 
-def test_names_of_other_jobs_and_of_other_actors_are_not_taken_for_ones_own() -> None:
+def test_names_of_other_jobs_and_other_actors_are_not_matched() -> None:
     name = process_name("job-11", "9f04")
     assert process_of("job-11", name) == "9f04"
     assert process_of("job-1", name) is None
@@ -33,6 +33,6 @@ def test_every_subtask_has_a_log_file_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("job_id", ["../../etc", "*", "", "a/b"])
-def test_a_pattern_is_made_for_ids_of_jobs_only(job_id: str) -> None:
+def test_a_pattern_needs_the_id_of_a_job(job_id: str) -> None:
     with pytest.raises(ConfigurationError):
         log_file_pattern(job_id)

@@ -134,7 +134,7 @@ def test_a_run_of_an_attempt_that_is_not_deployed_says_that_it_was_stopped() -> 
     run(scenario)
 
 
-def test_what_arrives_before_the_run_waits_until_the_subtask_knows_whom_it_sends_to() -> None:
+def test_frames_that_arrive_before_the_run_wait_until_receivers_are_known() -> None:
     async def scenario() -> None:
         actor = await an_actor()
         await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
@@ -171,7 +171,7 @@ def test_an_attempt_that_is_stopped_before_its_run_takes_nothing_that_arrived() 
     run(scenario)
 
 
-def test_a_message_for_an_attempt_that_does_not_run_is_answered_so() -> None:
+def test_a_message_for_an_attempt_that_does_not_run_returns_false() -> None:
     async def scenario() -> None:
         actor, message = await an_actor(), NotifyComplete(1)
         assert not await actor.control(ROLE.at(2), message)

@@ -2,9 +2,9 @@
 
 Rows go to a file whose name begins with `_`, which readers of folders leave out (Spark, Hive and `FileSource`
 do). At a checkpoint the file is ended and made durable; when the checkpoint is complete it is renamed to its
-final name. A crash in between is safe either way: the checkpoint names the file, so a restored job renames it
-(again), and files that no checkpoint names are deleted later. Nothing is ever overwritten, and files of other
-jobs are never touched. (The idea is that of Flink's `FileSink` and Hadoop's output committers.)
+final name. A crash in between is safe either way. The checkpoint names the file, so a restored job renames it
+again. Files that no checkpoint names are deleted later. Nothing is ever overwritten, and files of other jobs
+are never touched. (The idea is that of Flink's `FileSink` and Hadoop's output committers.)
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class FileSink(metaclass=NearestNames):
     Attributes:
         directory: Absolute path or URL.
         max_file_size: A file that has grown to this many bytes is ended before the checkpoint.
-        allow_missing: At a commit that is repeated after a recovery, a file that is nowhere is taken as
-            committed and moved away by whoever consumes the directory. Otherwise it is an error.
+        allow_missing: A commit that is repeated after a recovery may find a file nowhere. True takes it as
+            committed and then moved away by a consumer of the directory. Otherwise it is an error.
         storage_options: Settings of the object store as obstore names them.
         filesystem: A file system of the user's own, used instead of the one that a URL names.
     """

@@ -39,10 +39,10 @@ DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
 class FileSource(Generic[T_co], metaclass=NearestNames):
     """A source of files; made by `text`, `json`, `csv` or `parquet`.
 
-    Locations are paths, folders (all files below), globs (`*`, `?`, `[...]`, `**` for any folders), `file://`
-    URLs, and `s3://`, `gs://` or `az://` URLs of the same shapes; a list mixes them. Relative paths are made
-    absolute here, in the program that builds the graph. Files whose names begin with `_` or `.` are left out
-    of folders and globs. `.gz`, `.bz2` and `.xz` files of lines are decompressed.
+    Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
+    URLs (`file://`, `s3://`, `gs://`, `az://`) have the same shapes; a list mixes them. Relative paths are
+    made absolute here, in the program that builds the graph. Files whose names begin with `_` or `.` are left
+    out of folders and globs. `.gz`, `.bz2` and `.xz` files of lines are decompressed.
 
     Attributes:
         locations: Absolute paths and URLs.

@@ -12,8 +12,8 @@ from penstock.runtime.io.connectors.filesystems.glob_pattern import is_glob, lit
 def list_files(patterns: Sequence[str], filesystem: Callable[[str], FileSystem]) -> list[FileInfo]:
     """Find the files of all patterns, each file once, in the order of the patterns and then by path.
 
-    Names that begin with `_` or `.` are work in progress of sinks or hidden, and are read only when the last
-    part of a pattern says so itself.
+    Names that begin with `_` or `.` are hidden, or sinks are still writing them. They are read only when the
+    last part of a pattern begins so itself.
 
     Args:
         patterns: Absolute paths, folders, or globs.

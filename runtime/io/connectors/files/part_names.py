@@ -1,8 +1,8 @@
 """File names of a sink: whose file it is can be read from the name, and from nothing else.
 
 `_inprogress-<job>-<operator>-<subtask>-<attempt>-<n>.<ext>` until it is committed, `part-...` from then on. A
-job id may hold `-`, an operator id may hold anything; the operator is escaped to hold no `-`, so a name reads
-back in one way only, from its right end.
+job id may hold `-`, and an operator id may hold anything. The operator is escaped to hold no `-`, so a name
+reads back in one way only, from its right end.
 """
 
 from __future__ import annotations

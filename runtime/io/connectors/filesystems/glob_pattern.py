@@ -1,7 +1,7 @@
 """Glob patterns over keys of an object store, with the meaning that Python's `glob` gives them on disk.
 
-`*` and `?` stay inside one folder, `**` as a whole segment crosses any number of folders, and a wildcard at
-the start of a segment does not match a leading dot.
+`*` and `?` stay inside one folder; `**` as a whole segment crosses any number of folders. A wildcard at the
+start of a segment does not match a leading dot.
 """
 
 from __future__ import annotations

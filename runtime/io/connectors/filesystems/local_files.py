@@ -1,7 +1,7 @@
 """Files on a local or mounted disk.
 
-Publishing is `link` then `unlink`: `link` fails when the final name is taken, so nothing is ever overwritten,
-and a crash between the two leaves both names on one inode, which the next attempt recognises. Directories are
+Publishing is `link` then `unlink`. `link` fails when the final name is taken, so nothing is ever overwritten.
+A crash between the two leaves both names on one inode, which the next attempt recognises. Directories are
 synced after every change of names, because a name is durable only then.
 """
 

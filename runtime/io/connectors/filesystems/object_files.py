@@ -1,8 +1,8 @@
 """Files in an object store, through obstore.
 
-An object appears when its upload ends, complete or not at all; so an upload that dies leaves nothing that can
-be read (the store's own rule for incomplete uploads removes its parts). Publishing is copy, then delete. The
-copy asks not to overwrite; where a store has no such copy the final name is looked up first, which is enough
+An object appears when its upload ends, complete or not at all. So an upload that dies leaves nothing that can
+be read. The store's own rule for incomplete uploads removes its parts. Publishing is copy, then delete. The
+copy asks not to overwrite. Where a store has no such copy, the final name is looked up first. That is enough,
 because a name belongs to one subtask of one attempt.
 """
 

@@ -1,9 +1,9 @@
 """CSV files: one record per row, a dict from column name to text (or to what `types` makes of it).
 
 A quoted field may hold newlines, so rows can't be found from the middle of a file and a file is one split.
-The position is still an exact byte offset: `csv.reader` takes no more lines than a row needs, so the number
-of lines it has taken says where the row ended. The lines of the current poll are kept; when a poll meets
-anything bad, they are read again row by row to find out which row it was.
+The position is still an exact byte offset. `csv.reader` takes no more lines than a row needs, so the number
+of lines that it took says where the row ended. The lines of the current poll are kept. When a poll meets
+anything bad, they are read again row by row, which shows the bad row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """JSON lines: one JSON value per line.
 
 A slice of lines is parsed by one call. The lines are joined into one JSON array with `-Infinity` between
-them, which parses to a marker object; only if the markers stand exactly at every second place did each line
-hold one complete value (a line like `1, 2` or `[1` would shift or swallow a marker). Everything else, also
-text that holds `-Infinity` itself, is parsed line by line. This is twice as fast as a call per line.
+them, which parses to a marker object. If the markers stand exactly at every second place, each line held one
+complete value. A line like `1, 2` or `[1` would shift or swallow a marker. Everything else, also text that
+holds `-Infinity` itself, is parsed line by line. This is twice as fast as a call per line.
 """
 
 from __future__ import annotations

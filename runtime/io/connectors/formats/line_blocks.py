@@ -1,9 +1,9 @@
 r"""Reads the lines of a byte range in blocks of whole lines.
 
-Bytes are cut only behind a newline, so a character of several bytes is never torn and a block can be decoded
-and split in two calls at C speed. This needs an encoding in which the byte `\n` is always a newline and
-nothing else (UTF-8, Latin-1 and their like; not UTF-16). A line that begins in the range is read to its end
-even when that lies far behind the range; a range that lies within one line gives nothing and stops looking at
+Bytes are cut only behind a newline, so a character of several bytes is never torn. A block can be decoded and
+split in two calls at C speed. This needs an encoding in which the byte `\n` is always a newline and nothing
+else (UTF-8, Latin-1 and their like; not UTF-16). A line that begins in the range is read to its end, even
+when that lies far behind the range. A range that lies within one line gives nothing, and the search stops at
 its end.
 """
 

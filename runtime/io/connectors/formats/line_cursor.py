@@ -1,7 +1,7 @@
 """Hands out the decoded lines of a split and knows, in bytes, how far it has handed them out.
 
-The position is worked out only when it is asked for, from the number of lines given out of the current block,
-so reading pays nothing for it.
+The position is computed only on request, from the number of lines returned from the current block. So reading
+pays nothing for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes Parquet: rows that are dicts, or Arrow batches, all with one schema.
 
 Rows are gathered into row groups. Without a given schema the first group (or the first Arrow batch) decides
-it; what does not fit it later unchanged is an error, because readers of a folder expect one schema.
+it. A later value that does not fit unchanged is an error, because readers of a folder expect one schema.
 """
 
 from __future__ import annotations

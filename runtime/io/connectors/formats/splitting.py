@@ -1,7 +1,7 @@
 """Splits of files: parts that subtasks read on their own, each with how far it was read.
 
-A file of lines is cut into byte ranges without looking into it. A range owns the lines that *begin* in it:
-its reader skips the line that reaches in from before and reads its last line to the end, however far that
+A file of lines is cut into byte ranges without looking into it. A range owns the lines that *begin* in it.
+Its reader skips the line that reaches in from before. It reads the last line to the end, however far that
 goes. So every line belongs to exactly one range, wherever the cuts fall. Compressed files and CSV (where a
 newline may stand in quotes) can't be entered in the middle and are one split each. (Hadoop's
 `TextInputFormat` reads by the same rule.)

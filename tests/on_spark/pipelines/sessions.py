@@ -1,4 +1,8 @@
-"""A program that stops Spark sessions after a transfer and in the middle of one; see test_session.py."""
+"""A program with two Spark sessions, one after the other; see test_session.py.
+
+The first one has executors on two hosts. The second one is stopped after a transfer, in the middle of another
+one, and while it runs a streaming query.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import ray
 from pipelines.jobs import (
     PATIENCE,
     Slowed,
@@ -23,6 +26,7 @@ from pipelines.jobs import (
     finish,
     kill_subtask,
 )
+from pipelines.two_hosts import raced_attempts, two_nodes
 
 from penstock import bridge
 from penstock.actors import RayJobHandle, start_local
@@ -46,37 +50,36 @@ def too_many_executors() -> None:
         print("refused:", error)
 
 
-def stopped_after_the_transfer(folder: Path) -> None:
-    """One job has all of its rows and goes on; another one reads a stream, and fails."""
+def stopped_session(folder: Path) -> None:
+    """One job has all of its rows and goes on; two others still read, a batch and a stream, and fail."""
     spark = session()
+    whole, partial = folder / "whole", folder / "partial"
+    for place in (whole, partial):
+        place.mkdir()
     stream = streamed(folder, spark)
     eventually("two micro-batches", (folder / "query" / "commits" / "1").exists)
-    job = copied(folder, spark.range(0, COUNT, 1, 4), slow=Slowed(10_000, folder / "go"), window=1 << 30)
+    job = copied(whole, spark.range(0, COUNT, 1, 4), slow=Slowed(10_000, whole / "go"), window=1 << 30)
     done = bridge.wait_for_transfer(job, PATIENCE)
     assert sum(buffer.rows for buffer in done) == COUNT
-    spark.stop()
-    after_rows(job, 5_000)
-    kill_subtask(job, "rows", 0)
-    (folder / "go").touch()
-    result = finish(job)
-    assert_each_once(folder, COUNT)
-    print("went on without Spark, restarts:", result.statistics.restarts)
-    ends_in_failure("stream", stream)
-    stream_has_kept_its_rows(folder)
-
-
-def stopped_in_the_middle(folder: Path) -> None:
-    spark = session()
     wide = spark.range(0, 4_000_000, 1, 40)
-    job = copied(folder, wide, slow=Slowed(10_000, folder / "go"), window=1 << 10)
-    after_rows(job, 5_000)
-    before = committed_ids(folder)
+    batch = copied(partial, wide, slow=Slowed(10_000, partial / "go"), window=1 << 10)
+    after_rows(batch, 5_000)
+    before = committed_ids(partial)
+
     spark.stop()
-    (folder / "go").touch()
-    ends_in_failure("batch", job)
-    after = committed_ids(folder)
+    (partial / "go").touch()
+    ends_in_failure("batch", batch)
+    after = committed_ids(partial)
     once = set(after.values()) == {1}
     print("batch kept all that was committed, each row once:", bool(before) and before <= after and once)
+    ends_in_failure("stream", stream)
+    stream_has_kept_its_rows(folder)
+    after_rows(job, 5_000)
+    kill_subtask(job, "rows", 0)
+    (whole / "go").touch()
+    result = finish(job)
+    assert_each_once(whole, COUNT)
+    print("went on without Spark, restarts:", result.statistics.restarts)
 
 
 def committed_ids(folder: Path) -> Counter[int]:
@@ -116,13 +119,13 @@ def ends_in_failure(kind: str, job: RayJobHandle) -> None:
 def main(folder: Path) -> None:
     os.environ["RAY_worker_register_timeout_seconds"] = "240"  # noqa: SIM112 # Ray's name
     use_java(find_java(os.environ), os.environ)
-    start_local(num_cpus=6)
+    start_local(num_cpus=3)
     too_many_executors()
-    for scene in (stopped_after_the_transfer, stopped_in_the_middle):
-        place = folder / scene.__name__
-        place.mkdir()
-        scene(place)
-    ray.shutdown()
+    with two_nodes():
+        for scene in (raced_attempts, stopped_session):
+            place = folder / scene.__name__
+            place.mkdir()
+            scene(place)
 
 
 if __name__ == "__main__":
