@@ -26,5 +26,10 @@ def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:
         os.kill(process.pid, signal.SIGKILL)
         return
     on_its_node = NodeAffinitySchedulingStrategy(process.node_id, soft=False)
-    kill = ray.remote(num_cpus=0)(os.kill).options(scheduling_strategy=on_its_node)
-    ray.get(kill.remote(process.pid, signal.SIGKILL), timeout=_KILL_TIMEOUT)
+    kill: Any = ray.remote(num_cpus=0)(_kill)
+    ray.get(kill.options(scheduling_strategy=on_its_node).remote(process.pid), timeout=_KILL_TIMEOUT)
+
+
+def _kill(pid: int) -> None:
+    """Runs as a task on the node of the process; Ray takes no builtin such as `os.kill` as a task."""
+    os.kill(pid, signal.SIGKILL)
