@@ -23,7 +23,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import StateHandle
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.subtask import Subtask
-from penstock.runtime.testing.step_task import StepRunner
+from penstock.runtime.testing.two_step_runner import TwoStepRunner
 
 #: Something that reaches a subtask, and what happens where it came from when it has.
 Parcel = tuple[Callable[[Subtask], None], Callable[[], None]]
@@ -46,7 +46,7 @@ class StepOperators:
     """
 
     def __init__(self, graph: ExecutionGraph, restore: CompletedCheckpoint | None) -> None:
-        self.runner = StepRunner()
+        self.runner = TwoStepRunner()
         self.requests: list[Callable[[], None]] = []
         vertices = [v for v in graph.job.vertices if isinstance(v.operators[0].source, EnumeratesSplits)]
         self.lanes: dict[SubtaskId, list[Parcel]] = {

@@ -6,44 +6,10 @@ from dataclasses import replace
 
 from penstock.runtime.checkpoint.coordinator.finalize import complete_elsewhere
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.errors import StorageError
 from penstock.runtime.ports import StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
-from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.step_job import JobStuckError, StepJob
-
-
-class MemoryPlaces:
-    """Storages by URL, as a `StorageOpener`; they live and die with this object.
-
-    Attributes:
-        storages: What was opened so far, by URL.
-    """
-
-    def __init__(self) -> None:
-        self.storages: dict[str, MemoryStorage] = {}
-
-    def __call__(self, url: str, *, create: bool = False) -> MemoryStorage:
-        """The storage at a URL.
-
-        Raises:
-            StorageError: Nothing was ever put there.
-        """
-        if url not in self.storages:
-            if not create:
-                msg = f"{url} is no folder; check the path"
-                raise StorageError(msg)
-            self.storages[url] = MemoryStorage(url)
-        return self.storages[url]
-
-    def move(self, old: str, new: str) -> None:
-        """Give a folder another name."""
-        moved = MemoryStorage(new)
-        for path in self.storages[old].list(""):
-            moved.put(path, self.storages[old].get(path))
-        del self.storages[old]
-        self.storages[new] = moved
 
 
 def take_savepoint(job: StepJob, places: StorageOpener, url: str) -> None:

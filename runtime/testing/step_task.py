@@ -15,6 +15,7 @@ from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult
 from penstock.runtime.testing.step_network import StepNetwork
+from penstock.runtime.testing.two_step_runner import TwoStepRunner
 
 T = TypeVar("T")
 
@@ -37,77 +38,6 @@ class StepEvents(Protocol):
     def event_of(self, subtask: SubtaskId, operator_id: str, event: Any) -> None:
         """A subtask sends something."""
         ...
-
-
-class StepWork:
-    """Work beside a task, whose outcome is told in a second move.
-
-    Args:
-        work: What is done.
-        on_result: Told its result.
-        on_error: Told its error.
-    """
-
-    def __init__(
-        self,
-        work: Callable[[], Any],
-        on_result: Callable[[Any], None],
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        self._work = work
-        self._on_result = on_result
-        self._on_error = on_error
-        self._tell: Callable[[], None] | None = None
-        self._cancelled = False
-
-    def cancel(self) -> None:
-        """Nobody wants to know; the work may still be done."""
-        self._cancelled = True
-
-    def do(self) -> None:
-        """Do the work."""
-        try:
-            result = self._work()
-        except Exception as error:  # told, as the real runner tells it
-            failure = error
-            self._tell = lambda: self._on_error(failure)
-        else:
-            self._tell = lambda: self._on_result(result)
-
-    def tell(self) -> None:
-        """Tell the outcome, unless nobody wants to know."""
-        if not self._cancelled and self._tell is not None:
-            self._tell()
-
-
-class StepRunner:
-    """An `AsyncRunner` that does work in one move and tells its outcome in another.
-
-    Attributes:
-        waiting: Work to be done.
-        done: Work whose outcome nobody has been told.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: list[StepWork] = []
-        self.done: list[StepWork] = []
-
-    def run(
-        self,
-        work: Callable[[], T],
-        on_result: Callable[[T], None],
-        on_error: Callable[[BaseException], None],
-    ) -> StepWork:
-        """Queue work."""
-        item = StepWork(work, on_result, on_error)
-        self.waiting.append(item)
-        return item
-
-    def do(self, index: int) -> None:
-        """Do one waiting piece of work."""
-        item = self.waiting.pop(index)
-        item.do()
-        self.done.append(item)
 
 
 class StepTask:
@@ -149,7 +79,7 @@ class StepTask:
         self._network = network
         self._master = master
         self._clock = clock
-        self.runner = StepRunner()
+        self.runner = TwoStepRunner()
         self.mail: list[Callable[[], None]] = []
         self.has_ended = False
         self.is_finished = False

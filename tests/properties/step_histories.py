@@ -27,8 +27,9 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.refusing_storage import UnsureStorage
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage
+from penstock.runtime.testing.strict_collector import StrictCollector
 
 KEYS = 5
 KEY_GROUPS = 12

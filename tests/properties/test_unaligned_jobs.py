@@ -31,8 +31,9 @@ from penstock.runtime.operators.protocols import ConnectorContext, DeadLetter, P
 from penstock.runtime.record.elements import RowBatch, SnapshotKind
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.refusing_storage import UnsureStorage
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage
+from penstock.runtime.testing.strict_collector import StrictCollector
 
 KEYS = 4
 

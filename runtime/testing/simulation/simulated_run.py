@@ -95,7 +95,7 @@ class SimulatedRun:
         """
         self._injector.inject_due()
         self._calm_down_in_time()
-        if not self._move():
+        if not self.move():
             raise StandstillError("nothing can happen any more: " + self.describe())
 
     def go_on_with(self, job: SimulatedJob) -> None:
@@ -112,7 +112,7 @@ class SimulatedRun:
         """What the last JobMaster of each job knows."""
         return [control.masters.last.scheduler.statistics() for control in self._controls]
 
-    def _move(self) -> bool:
+    def move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""
         world = self.world
         for control in self._controls:

@@ -26,8 +26,8 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.choices import Choose
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.step_attempt import StepAttempt
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
 
 
 class LiveJob:

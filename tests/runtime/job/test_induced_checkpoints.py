@@ -23,8 +23,8 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.choices import seeded
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
-from penstock.runtime.testing.step_world import StrictCollector
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.strict_collector import StrictCollector
 
 SEEDS = range(12)
 READER = SubtaskId("numbers", 1)

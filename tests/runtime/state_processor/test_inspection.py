@@ -28,8 +28,9 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary, StateSummary, inspect_snapshot
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
+from penstock.runtime.testing.step_savepoints import found_at, take_savepoint
 
 COUNT, KEYS = 3000, 9
 

@@ -11,8 +11,8 @@ import pytest
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
 
 #: Tests import what they share from beside this file.
 _HERE = str(Path(__file__).parent)

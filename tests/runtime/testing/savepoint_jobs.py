@@ -13,8 +13,9 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at
+from penstock.runtime.testing.step_savepoints import found_at
 
 COUNT, KEYS = 3000, 7
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)

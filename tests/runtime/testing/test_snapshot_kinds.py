@@ -25,8 +25,9 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, 
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import encode_metadata, write_state_file
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
+from penstock.runtime.testing.step_savepoints import found_at, take_savepoint
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import SlidingEventTimeWindows
 

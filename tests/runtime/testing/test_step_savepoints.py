@@ -12,13 +12,9 @@ from penstock.runtime.errors import StorageError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import (
-    MemoryPlaces,
-    found_at,
-    stop_with_savepoint,
-    take_savepoint,
-)
+from penstock.runtime.testing.step_savepoints import found_at, stop_with_savepoint, take_savepoint
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

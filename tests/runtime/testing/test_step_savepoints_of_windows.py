@@ -12,8 +12,9 @@ from penstock.runtime.graph.execution_graph import ExecutionGraph, build_executi
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, stop_with_savepoint
+from penstock.runtime.testing.step_savepoints import stop_with_savepoint
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows
 

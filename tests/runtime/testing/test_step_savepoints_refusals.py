@@ -14,8 +14,9 @@ from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, stop_with_savepoint
+from penstock.runtime.testing.step_savepoints import found_at, stop_with_savepoint
 
 pytestmark = pytest.mark.usefixtures("small_files")
 

@@ -23,7 +23,6 @@ from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
-from penstock.runtime.testing.simulation.world.places import Places
 from penstock.runtime.testing.simulation.world.world import World
 
 
@@ -102,7 +101,7 @@ class Deployment:
                 self._restore,
                 world.storage,
                 self._processes.keys(),
-                Places(world.storage),
+                world.places(world.storage),
             )
         except StorageError as error:
             if isinstance(error, CorruptSnapshotError):

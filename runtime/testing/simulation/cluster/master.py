@@ -19,7 +19,6 @@ from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, Simulated
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger, SimulatedHook
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
-from penstock.runtime.testing.simulation.world.places import Places
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -74,7 +73,7 @@ class Master:
             self.timers,
             self._runner,
             known_attempt,
-            open_location=Places(world.storage),
+            open_location=world.places(world.storage),
         )
         self.hooks = ledger.take_made()
         self._scheduler.start()

@@ -94,6 +94,10 @@ class Agenda:
         """When the next thing may happen that can't happen yet."""
         return self._later[0][0] if self._later else None
 
+    def has_ready(self, now: float) -> bool:
+        """Whether something can happen at this time."""
+        return any(self._ready) or bool(self._later and self._later[0][0] <= now)
+
     def calm_down(self, weights: Mapping[Happening, int]) -> None:
         """From now on everything goes its orderly way."""
         self._weights = [weights[kind] for kind in Happening]

@@ -1,0 +1,355 @@
+"""`ScriptedJob`: a whole job in one thread whose course a test writes down.
+
+The test says when checkpoints are taken, when processes die and when the job is rescaled. In between it makes
+moves: steps, arrivals, background work, in an order that a seed decides. Frames come late, in any order, and
+some come twice. No failure is drawn. Scheduler, coordinator and log are the real ones; only their periodic
+checkpoints are switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed
+from penstock.runtime.config.checkpointing import KeepAfter
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.config.restart import FixedDelay
+from penstock.runtime.errors import JobFailedError
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.scheduler import JobScheduler
+from penstock.runtime.job.stop_request import StopRequest
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.subtask import Subtask
+from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.cluster.control_plane import ControlPlane
+from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
+from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
+from penstock.runtime.testing.simulation.injection.plan import Plan
+from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
+from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.faults import FaultKind
+from penstock.runtime.testing.simulation.world.weather import Weather
+from penstock.runtime.testing.simulation.world.world import World
+
+#: Most moves for something that must happen by itself, such as a restart.
+_MOST_MOVES: Final = 200_000
+
+#: Seconds between two periodic checkpoints: longer than any test.
+_NEVER: Final = 1e9
+
+#: Any order, frames twice now and then, and no time that passes by itself.
+_WEATHER: Final = Weather(
+    weights=dict.fromkeys(Happening, 4),
+    disorder=1.0,
+    tick=0.0,
+    latency=0.0,
+    repeats=0.1,
+    stragglers=0.0,
+    slow_channels=0.0,
+    slowness=0.0,
+    seconds_per_record=0.0,
+    lasts=0,
+)
+
+
+class JobStuckError(AssertionError):
+    """Nothing can happen any more, or not what must; says where everybody is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedStatistics:
+    """What happened in a scripted job.
+
+    Attributes:
+        attempts: Attempts, of all jobs that followed each other.
+        moves: Moves made.
+        completed: Checkpoints completed.
+        repeated: Frames that arrived twice.
+        overtaken: Frames that arrived behind a later one of their channel.
+    """
+
+    attempts: int
+    moves: int
+    completed: int
+    repeated: int
+    overtaken: int
+
+
+class ScriptedJob:
+    """A job that is moved by hand; see the module's text. The subtasks run when it has been made.
+
+    Args:
+        graph: The job.
+        config: Its settings. It restarts as often and as soon as it has to, always as a whole.
+        storage: For checkpoints.
+        seed: Decides the order of moves.
+        clock: Time. It moves when nothing else can happen, or when somebody else moves it.
+        job_id: Its id.
+        restore_from: URL of the snapshot to start from.
+        open_location: Opens places that are not in `storage`.
+
+    Attributes:
+        clock: Time.
+        storage: The checkpoint storage.
+
+    Raises:
+        JobFailedError: The job can't start from that snapshot.
+        OperatorError: A subtask could not be built.
+    """
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        config: JobConfig,
+        storage: SnapshotStorage,
+        seed: int = 0,
+        clock: ManualClock | None = None,
+        *,
+        job_id: str = "scripted",
+        restore_from: str | None = None,
+        open_location: StorageOpener | None = None,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.storage = storage
+        self._config = _scripted(replace(config, restore_from=restore_from))
+        self._id = job_id
+        self._world = World(
+            seed, _WEATHER, None, clock=self.clock, storage=storage, open_location=open_location
+        )
+        job = SimulatedJob(job_id, graph, self._config)
+        self._run = SimulatedRun(self._world, job, Plan(), HookLedger(self._world))
+        self._begin()
+
+    # -- what is there ------------------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> Mapping[SubtaskId, RunningTask]:
+        """The newest attempt of each subtask."""
+        processes = self._control.processes.values()
+        return {process.id: process.task for process in processes if process.task is not None}
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every subtask has left."""
+        return self._control.end is not None or all(task.is_finished for task in self.tasks.values())
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """Checkpoints that were triggered and have not ended."""
+        return tuple(self._control.running_checkpoints)
+
+    @property
+    def newest(self) -> CompletedCheckpoint | None:
+        """The newest completed checkpoint or savepoint."""
+        return self._scheduler.latest_completed
+
+    def subtask(self, vertex: str, index: int = 0) -> Subtask:
+        """A subtask of the current attempt."""
+        return self.tasks[SubtaskId(vertex, index)].subtask
+
+    def statistics(self) -> ScriptedStatistics:
+        """What happened."""
+        statuses, counts = self._run.statuses(), self._world.counts.by_kind()
+        return ScriptedStatistics(
+            sum(status.attempt for status in statuses),
+            self._world.trace.moves,
+            sum(0 if status.checkpoints is None else status.checkpoints.completed for status in statuses),
+            counts.get(FaultKind.FRAME_REPEATED, 0),
+            counts.get(FaultKind.FRAME_OVERTAKEN, 0),
+        )
+
+    # -- moves --------------------------------------------------------------------------------------------
+
+    def move(self) -> bool:
+        """Make one move or let time pass; `False` when nothing can happen any more.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        self._control.schedule_timers()
+        due = self._world.agenda.next_time
+        if due is not None and due >= _NEVER and not self._world.agenda.has_ready(self.clock.monotonic()):
+            return False
+        return self._run.move()
+
+    def run(self, moves: int) -> None:
+        """Make so many moves, or fewer when nothing can happen any more."""
+        for _ in range(moves):
+            if not self.move():
+                return
+
+    def until(self, reached: Callable[[], bool], what: str, most_moves: int = _MOST_MOVES) -> None:
+        """Move until something is so.
+
+        Raises:
+            JobStuckError: It never is.
+        """
+        for _ in range(most_moves):
+            if reached():
+                return
+            if not self.move():
+                break
+        if not reached():
+            msg = f"{what}: not reached. {self._run.describe()}"
+            raise JobStuckError(msg)
+
+    def finish(self, most_moves: int = _MOST_MOVES) -> None:
+        """Move until the job has ended.
+
+        Raises:
+            JobStuckError: It does not end.
+            JobFailedError: It fails.
+            OperatorError: An operator failed.
+        """
+        self.until(lambda: self._control.end is not None, "the end of the job", most_moves)
+        self._require(JobState.FINISHED)
+
+    # -- what the test writes down ------------------------------------------------------------------------
+
+    def trigger_checkpoint(self, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> int | None:
+        """Ask for a checkpoint, and move until its barriers are on their way; its id, `None` when refused."""
+        answers: list[CheckpointAnswer] = []
+        before = set(self.running)
+        self._scheduler.trigger_checkpoint(kind, answers.append)
+        self.until(lambda: bool(answers) or bool(set(self.running) - before), "the start of a checkpoint")
+        begun = set(self.running) - before
+        if begun:
+            return max(begun)
+        (answer,) = answers
+        return (
+            answer.checkpoint_id if isinstance(answer, CheckpointFailed) else answer.checkpoint.checkpoint_id
+        )
+
+    def complete_checkpoint(self) -> int:
+        """Take a checkpoint, and move until it is complete; its id.
+
+        Raises:
+            JobStuckError: It does not complete.
+        """
+        return self._snapshot(SnapshotKind.CHECKPOINT, None).checkpoint_id
+
+    def take_savepoint(self, target: str) -> str:
+        """Take a savepoint in a folder of its own below `target`; returns its URL.
+
+        Raises:
+            JobStuckError: It does not complete.
+        """
+        return snapshot_url(self._snapshot(SnapshotKind.SAVEPOINT, target), self.storage.url)
+
+    def stop_with_savepoint(self, target: str, *, drain: bool = False) -> str:
+        """Stop the job with a savepoint below `target`; returns its URL.
+
+        Raises:
+            JobStuckError: It does not complete, or the job does not end.
+        """
+        answers: list[CheckpointAnswer] = []
+        self._scheduler.stop_with_savepoint(StopRequest(drain, target), answers.append)
+        self.until(lambda: self._control.end is not None, "the end of the stopped job")
+        return snapshot_url(_completed(answers), self.storage.url)
+
+    def give_up_checkpoint(self, checkpoint_id: int) -> None:
+        """Let a subtask decline a running checkpoint."""
+        scheduler, subtask = self._scheduler, next(iter(self._control.processes))
+        reason = CheckpointFailureReason.CHECKPOINT_DECLINED
+        scheduler.decline(scheduler.attempt_of(subtask), subtask, checkpoint_id, reason, "scripted")
+
+    def crash(self, graph: ExecutionGraph | None = None, *, killed: SubtaskId | None = None) -> None:
+        """Lose what is in memory, and move until the subtasks run again from the newest checkpoint.
+
+        Without another graph a process dies and the job restarts. With one, the job is gone for good, and a
+        new one with an id of its own starts from its newest snapshot.
+
+        Args:
+            graph: The job from now on, for another parallelism.
+            killed: The subtask whose process dies; the others are stopped. Any that still works by default.
+
+        Raises:
+            OperatorError: A subtask could not be built.
+        """
+        if graph is not None:
+            self._start_another(graph)
+            return
+        scheduler = self._scheduler
+        victims = [p for p in self._control.processes.values() if p.may_die and killed in (None, p.id)]
+        if not victims:
+            return
+        before = scheduler.attempt
+        victims[0].die(FaultKind.CRASH)
+        self.until(lambda: scheduler.attempt > before or self._control.end is not None, "a restart")
+        self._until_it_runs()
+
+    # -- how it is done -----------------------------------------------------------------------------------
+
+    @property
+    def _control(self) -> ControlPlane:
+        return self._run.control
+
+    @property
+    def _scheduler(self) -> JobScheduler:
+        return self._control.masters.last.scheduler
+
+    def _begin(self) -> None:
+        self._control.begin()
+        self._until_it_runs()
+
+    def _until_it_runs(self) -> None:
+        def runs() -> bool:
+            is_running = self._scheduler.state is JobState.RUNNING
+            return is_running and not any(task.state.is_on_its_way for task in self.tasks.values())
+
+        self.until(lambda: self._control.end is not None or runs(), "a job that runs")
+        self._require(JobState.FINISHED)
+
+    def _require(self, state: JobState) -> None:
+        end = self._control.end
+        if end is not None and end[0] is not state:
+            raise JobFailedError(end[1])
+
+    def _snapshot(self, kind: SnapshotKind, target: str | None) -> CompletedCheckpoint:
+        answers: list[CheckpointAnswer] = []
+        self._scheduler.trigger_checkpoint(kind, answers.append, target=target)
+        self.until(lambda: bool(answers), f"the end of a {kind.value}")
+        self._until_told()
+        return _completed(answers)
+
+    def _until_told(self) -> None:
+        """Move until what was sent to subtasks has arrived."""
+        self.until(lambda: "message" not in self._world.agenda.waiting(), "arrived messages")
+
+    def _start_another(self, graph: ExecutionGraph) -> None:
+        newest = self.newest
+        self._control.abandon()
+        config = self._config
+        if newest is not None:
+            config = replace(config, restore_from=snapshot_url(newest, self.storage.url))
+        self._config = config
+        self._run.go_on_with(SimulatedJob(f"{self._id}-{self._run.jobs + 1}", graph, config))
+        self._begin()
+
+
+def _scripted(config: JobConfig) -> JobConfig:
+    """Without periodic checkpoints, and restarted as a whole without delay."""
+    checkpointing = config.checkpointing
+    if checkpointing is None:
+        return replace(config, failover="full", gap_timeout=_NEVER)
+    checkpointing = replace(
+        checkpointing, every=_NEVER, timeout=_NEVER, keep_after=KeepAfter.ALWAYS, tolerable_failures=None
+    )
+    restart = FixedDelay(attempts=1_000_000, delay=0.0)
+    return replace(config, checkpointing=checkpointing, restart=restart, failover="full", gap_timeout=_NEVER)
+
+
+def _completed(answers: list[CheckpointAnswer]) -> CompletedCheckpoint:
+    (answer,) = answers
+    if isinstance(answer, CheckpointFailed):
+        msg = f"checkpoint {answer.checkpoint_id} did not complete: {answer.reason}: {answer.detail}"
+        raise JobStuckError(msg)
+    return answer.checkpoint
