@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from penstock.runtime.errors import StorageError
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
@@ -14,6 +17,13 @@ class RefusingStorage(MemoryStorage):
     """
 
     refuses = False
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Takes everything for a while."""
+        refused, self.refuses = self.refuses, False
+        yield
+        self.refuses = refused
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         """Store `data`, unless it refuses.

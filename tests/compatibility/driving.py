@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 from msgpack import unpackb
@@ -28,7 +27,7 @@ from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 from penstock.runtime.testing.step_savepoints import take_savepoint
 
 #: Fixtures of each version.
@@ -53,8 +52,8 @@ def take(name: str, folder: Path) -> None:
         job.write_input(folder / "in")
     storage = open_location(str(folder / "checkpoints"), create=True)
     graph = build_execution_graph(environment(name, Placed(folder)).build())
-    choose, config = Random(0).randrange, config_of(job)
-    running = StepJob(graph, config, storage, choose, job_id=name, open_location=open_location)
+    choose, config = 0, config_of(job)
+    running = ScriptedJob(graph, config, storage, choose, job_id=name, open_location=open_location)
     inline, state_files.INLINE_LIMIT = state_files.INLINE_LIMIT, _LARGEST_INLINE  # type: ignore[misc]
     try:
         before, between = job.moves
@@ -70,14 +69,14 @@ def take(name: str, folder: Path) -> None:
         state_files.INLINE_LIMIT = inline  # type: ignore[misc]
 
 
-def _complete_checkpoint(running: StepJob, storage: ObjectStorage, name: str) -> None:
+def _complete_checkpoint(running: ScriptedJob, storage: ObjectStorage, name: str) -> None:
     checkpoint_id = running.trigger_checkpoint()
-    while running.checkpoints.newest is None or running.checkpoints.newest.checkpoint_id != checkpoint_id:
+    while running.newest is None or running.newest.checkpoint_id != checkpoint_id:
         assert running.move(), f"checkpoint {checkpoint_id} does not complete"
     paths = SnapshotPaths(name)
     log = DecisionLog(storage, paths)
     log.begin_attempt(running.clock.now())
-    finalize(storage, paths, log, running.checkpoints.newest)
+    finalize(storage, paths, log, running.newest)
 
 
 def copy_of(fixture: Path, folder: Path) -> Path:
@@ -109,11 +108,11 @@ def finish_from(folder: Path, parallelism: int | None = None, snapshot: Path | N
 
 def finish_job(env: StreamEnvironment, config: JobConfig, opened: OpenedSnapshot) -> None:
     """Start a job from a snapshot, kill it once, and let it come to its end."""
-    restored = StepJob(
+    restored = ScriptedJob(
         build_execution_graph(env.build()),
         config,
         MemoryStorage(),
-        Random(1).randrange,
+        1,
         job_id=f"{env.name}-again",
         restore=opened.checkpoint,
         open_location=open_location,

@@ -21,11 +21,13 @@ from step_histories import (
     check_order,
     check_output,
     configs,
+    files_of_the_newest,
     happenings,
     parallelisms,
     run,
     sequence_of,
     shapes,
+    state_files_in,
 )
 
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -72,7 +74,7 @@ def test_records_of_a_split_and_key_stay_in_order(
     seed: int,
 ) -> None:
     history = History(shape, [lanes, lanes, *parallelism[2:]], config, Random(seed))
-    history.job.crash(killed=None)
+    history.job.crash()
     run(history, [(moves, what) for moves, what in happenings if what != "rescale"])
     check_order(history, lanes)
 
@@ -88,7 +90,7 @@ def test_checkpoints_leave_no_files_behind(
 ) -> None:
     history = History(shape, parallelism, config, Random(seed))
     run(history, [(moves, what) for moves, what in happenings if what not in ("crash", "rescale")])
-    assert set(history.storage.list("")) == {file.path for file in history.job.checkpoints.files()}
+    assert state_files_in(history.storage) == files_of_the_newest(history.job)
 
 
 @settings(max_examples=25, deadline=None)

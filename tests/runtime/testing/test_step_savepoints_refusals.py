@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from savepoint_jobs import CONFIG, counting, expected, start
+from savepoint_jobs import CONFIG, counting, expected, found_at, start, stop_with_savepoint
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -15,8 +15,7 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.memory_places import MemoryPlaces
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import found_at, stop_with_savepoint
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 
@@ -30,7 +29,7 @@ def as_another_kind(pairs: DataStream[tuple[int, int]]) -> None:
 
 
 @pytest.fixture
-def saved(running: StepJob, places: MemoryPlaces) -> str:
+def saved(running: ScriptedJob, places: MemoryPlaces) -> str:
     stop_with_savepoint(running, places, "/saved")
     return "/saved"
 
@@ -43,11 +42,11 @@ def test_state_whose_operator_is_gone_is_named_and_left_out_only_on_demand(
         StateMismatchError, match=r"'count', which the job does not have.*have state: 'numbers"
     ):
         start(target, places, saved, graph)
-    job = StepJob(
+    job = ScriptedJob(
         graph,
         JobConfig(checkpointing=Checkpointing(every=1), allow_non_restored_state=True),
         MemoryStorage(),
-        restore=found_at(places, saved),
+        restore_from=saved,
         open_location=places,
     )
     job.finish()
@@ -61,7 +60,7 @@ def test_an_id_that_belonged_to_another_kind_of_operator_is_refused(
     with pytest.raises(
         StateMismatchError, match=r"'count' holds keys with values, but sink.*has no such state"
     ):
-        StepJob(graph, config, MemoryStorage(), restore=found_at(places, saved), open_location=places)
+        ScriptedJob(graph, config, MemoryStorage(), restore_from=saved, open_location=places)
 
 
 class Seen(KeyedProcessFunction[int, tuple[int, int], tuple[int, int]]):
@@ -77,7 +76,7 @@ def test_the_state_of_a_process_function_is_not_taken_for_that_of_a_reduce(
     def processed(pairs: DataStream[tuple[int, int]]) -> None:
         pairs.key_by(lambda p: p[0]).process("count", Seen()).sink("out", CollectSink(target))
 
-    job = StepJob(counting(target, change=processed), CONFIG, MemoryStorage(), open_location=places)
+    job = ScriptedJob(counting(target, change=processed), CONFIG, MemoryStorage(), open_location=places)
     job.run(60)
     stop_with_savepoint(job, places, "/saved")
     with pytest.raises(

@@ -88,6 +88,7 @@ class ControlPlane:
 
     def abandon(self) -> None:
         """All JobMasters and processes are gone for good."""
+        self.masters.is_abandoned = True
         for master in self.masters.alive:
             self._executions[master].leave(work_goes_on=False)
         for process in self.processes.values():

@@ -126,12 +126,16 @@ class Masters:
     Args:
         world: Time, chance and storage.
         job: What they run.
+
+    Attributes:
+        is_abandoned: Whether none comes back.
     """
 
     def __init__(self, world: World, job: SimulatedJob) -> None:
         self._world = world
         self._job = job
         self._all: list[Master] = []
+        self.is_abandoned = False
 
     @property
     def alive(self) -> list[Master]:
@@ -170,6 +174,8 @@ class Masters:
 
         def arrive() -> None:
             hearing = master if master.is_alive else self.newest
+            if hearing is None and self.is_abandoned:
+                return
             if hearing is None:
                 at = self._world.clock.monotonic() + _REPEAT_DELAY
                 self._world.agenda.add(Happening.REPORT, arrive, "again:", what, at=at)

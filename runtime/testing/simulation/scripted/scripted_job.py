@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
@@ -23,8 +24,11 @@ from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, snapshot_url
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metadata import read_metadata
+from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.subtask import Subtask
 from penstock.runtime.testing.manual_time import ManualClock
@@ -44,6 +48,9 @@ _MOST_MOVES: Final = 200_000
 
 #: Seconds between two periodic checkpoints: longer than any test.
 _NEVER: Final = 1e9
+
+#: A checkpoint is over.
+_ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
 
 #: Any order, frames twice now and then, and no time that passes by itself.
 _WEATHER: Final = Weather(
@@ -144,12 +151,23 @@ class ScriptedJob:
     @property
     def running(self) -> tuple[int, ...]:
         """Checkpoints that were triggered and have not ended."""
-        return tuple(self._control.running_checkpoints)
+        history = self._scheduler.statistics().checkpoint_history
+        ended = {r.checkpoint_id for r in history if r.status in _ENDED}
+        return tuple(each for each in self._control.running_checkpoints if each not in ended)
 
     @property
     def newest(self) -> CompletedCheckpoint | None:
         """The newest completed checkpoint or savepoint."""
-        return self._scheduler.latest_completed
+        if self._control.end is None:
+            return self._scheduler.latest_completed
+        newest = DecisionLog(self.storage, SnapshotPaths(self._control.job.id)).replay().newest
+        return None if newest is None else read_metadata(self.storage, newest.metadata)
+
+    @property
+    def newest_url(self) -> str | None:
+        """Where the newest snapshot is, as a job can be told to start from it."""
+        newest = self.newest
+        return None if newest is None else snapshot_url(newest, self.storage.url)
 
     def subtask(self, vertex: str, index: int = 0) -> Subtask:
         """A subtask of the current attempt."""
@@ -234,7 +252,11 @@ class ScriptedJob:
         Raises:
             JobStuckError: It does not complete.
         """
-        return self._snapshot(SnapshotKind.CHECKPOINT, None).checkpoint_id
+        answers: list[CheckpointAnswer] = []
+        self._scheduler.trigger_checkpoint(SnapshotKind.CHECKPOINT, answers.append)
+        self.until(lambda: bool(answers), "the end of a checkpoint")
+        self._until_told()
+        return _completed(answers).checkpoint_id
 
     def take_savepoint(self, target: str) -> str:
         """Take a savepoint in a folder of its own below `target`; returns its URL.
@@ -242,7 +264,11 @@ class ScriptedJob:
         Raises:
             JobStuckError: It does not complete.
         """
-        return snapshot_url(self._snapshot(SnapshotKind.SAVEPOINT, target), self.storage.url)
+        answers: list[CheckpointAnswer] = []
+        self._scheduler.trigger_checkpoint(SnapshotKind.SAVEPOINT, answers.append, target=target)
+        self.until(lambda: bool(answers), "the end of a savepoint")
+        self._until_told()
+        return snapshot_url(_completed(answers), self.storage.url)
 
     def stop_with_savepoint(self, target: str, *, drain: bool = False) -> str:
         """Stop the job with a savepoint below `target`; returns its URL.
@@ -269,7 +295,7 @@ class ScriptedJob:
 
         Args:
             graph: The job from now on, for another parallelism.
-            killed: The subtask whose process dies; the others are stopped. Any that still works by default.
+            killed: The subtask whose process dies; the others are stopped. Any other one when that has left.
 
         Raises:
             OperatorError: A subtask could not be built.
@@ -278,9 +304,10 @@ class ScriptedJob:
             self._start_another(graph)
             return
         scheduler = self._scheduler
-        victims = [p for p in self._control.processes.values() if p.may_die and killed in (None, p.id)]
+        victims = [process for process in self._control.processes.values() if process.may_die]
         if not victims:
             return
+        victims.sort(key=lambda process: process.id != killed)
         before = scheduler.attempt
         victims[0].die(FaultKind.CRASH)
         self.until(lambda: scheduler.attempt > before or self._control.end is not None, "a restart")
@@ -305,7 +332,10 @@ class ScriptedJob:
             is_running = self._scheduler.state is JobState.RUNNING
             return is_running and not any(task.state.is_on_its_way for task in self.tasks.values())
 
+        agenda = self._world.agenda
+        agenda.set_weights({**_WEATHER.weights, Happening.STEP: 0})  # nothing is processed on the way
         self.until(lambda: self._control.end is not None or runs(), "a job that runs")
+        agenda.set_weights(_WEATHER.weights)
         self._require(JobState.FINISHED)
 
     def _require(self, state: JobState) -> None:
@@ -313,25 +343,19 @@ class ScriptedJob:
         if end is not None and end[0] is not state:
             raise JobFailedError(end[1])
 
-    def _snapshot(self, kind: SnapshotKind, target: str | None) -> CompletedCheckpoint:
-        answers: list[CheckpointAnswer] = []
-        self._scheduler.trigger_checkpoint(kind, answers.append, target=target)
-        self.until(lambda: bool(answers), f"the end of a {kind.value}")
-        self._until_told()
-        return _completed(answers)
-
     def _until_told(self) -> None:
-        """Move until what was sent to subtasks has arrived."""
-        self.until(lambda: "message" not in self._world.agenda.waiting(), "arrived messages")
+        """Move until what was sent to subtasks has arrived; little else happens meanwhile."""
+        agenda = self._world.agenda
+        agenda.set_weights({**dict.fromkeys(Happening, 0), Happening.MESSAGE: 1})
+        self.until(lambda: "message" not in agenda.waiting(), "arrived messages")
+        agenda.set_weights(_WEATHER.weights)
 
     def _start_another(self, graph: ExecutionGraph) -> None:
-        newest = self.newest
+        url = self.newest_url
         self._control.abandon()
-        config = self._config
-        if newest is not None:
-            config = replace(config, restore_from=snapshot_url(newest, self.storage.url))
-        self._config = config
-        self._run.go_on_with(SimulatedJob(f"{self._id}-{self._run.jobs + 1}", graph, config))
+        if url is not None:
+            self._config = replace(self._config, restore_from=url)
+        self._run.go_on_with(SimulatedJob(f"{self._id}-{self._run.jobs + 1}", graph, self._config))
         self._begin()
 
 
