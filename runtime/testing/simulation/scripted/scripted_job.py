@@ -102,6 +102,7 @@ class ScriptedJob:
         job_id: Its id.
         restore_from: URL of the snapshot to start from.
         open_location: Opens places that are not in `storage`.
+        keeps_checkpoints: Whether the last checkpoint stays when the job has ended; else as the settings say.
 
     Attributes:
         clock: Time.
@@ -123,11 +124,15 @@ class ScriptedJob:
         job_id: str = "scripted",
         restore_from: str | None = None,
         open_location: StorageOpener | None = None,
+        keeps_checkpoints: bool = True,
     ) -> None:
         self.clock = clock or ManualClock()
         self.storage = storage
-        self._config = _scripted(replace(config, restore_from=restore_from))
+        self._config = _scripted(
+            replace(config, restore_from=restore_from), keeps_checkpoints=keeps_checkpoints
+        )
         self._id = job_id
+        self._started_from: CompletedCheckpoint | None = None
         self._world = World(
             seed, _WEATHER, None, clock=self.clock, storage=storage, open_location=open_location
         )
@@ -157,11 +162,11 @@ class ScriptedJob:
 
     @property
     def newest(self) -> CompletedCheckpoint | None:
-        """The newest completed checkpoint or savepoint."""
+        """The newest completed checkpoint or savepoint; of a job that took none, what it started from."""
         if self._control.end is None:
-            return self._scheduler.latest_completed
+            return self._scheduler.latest_completed or self._started_from
         newest = DecisionLog(self.storage, SnapshotPaths(self._control.job.id)).replay().newest
-        return None if newest is None else read_metadata(self.storage, newest.metadata)
+        return self._started_from if newest is None else read_metadata(self.storage, newest.metadata)
 
     @property
     def newest_url(self) -> str | None:
@@ -351,7 +356,7 @@ class ScriptedJob:
         agenda.set_weights(_WEATHER.weights)
 
     def _start_another(self, graph: ExecutionGraph) -> None:
-        url = self.newest_url
+        url, self._started_from = self.newest_url, self.newest
         self._control.abandon()
         if url is not None:
             self._config = replace(self._config, restore_from=url)
@@ -359,13 +364,14 @@ class ScriptedJob:
         self._begin()
 
 
-def _scripted(config: JobConfig) -> JobConfig:
+def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:
     """Without periodic checkpoints, and restarted as a whole without delay."""
     checkpointing = config.checkpointing
     if checkpointing is None:
         return replace(config, failover="full", gap_timeout=_NEVER)
+    keep = KeepAfter.ALWAYS if keeps_checkpoints else checkpointing.keep_after
     checkpointing = replace(
-        checkpointing, every=_NEVER, timeout=_NEVER, keep_after=KeepAfter.ALWAYS, tolerable_failures=None
+        checkpointing, every=_NEVER, timeout=_NEVER, keep_after=keep, tolerable_failures=None
     )
     restart = FixedDelay(attempts=1_000_000, delay=0.0)
     return replace(config, checkpointing=checkpointing, restart=restart, failover="full", gap_timeout=_NEVER)

@@ -28,7 +28,7 @@ from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJo
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import SlidingEventTimeWindows
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "savepoints.md"
+DOCUMENT = Path(__file__).resolve().parents[5] / "docs" / "savepoints.md"
 COUNT, KEYS = 900, 60
 
 

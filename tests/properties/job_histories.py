@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 from typing import Any, TypeAlias
@@ -141,10 +141,16 @@ class History:
     target: Collector = field(default_factory=StrictCollector)
     storage: UnsureStorage = field(default_factory=UnsureStorage)
     crashes: int = 0
+    keeps_checkpoints: bool = True
 
     def __post_init__(self) -> None:
         self.job = ScriptedJob(
-            self._graph(), self.config, self.storage, self.random.randrange(1 << 32), self.clock
+            self._graph(),
+            self.config,
+            self.storage,
+            self.random.randrange(1 << 32),
+            self.clock,
+            keeps_checkpoints=self.keeps_checkpoints,
         )
 
     def happen(self, what: str) -> None:
@@ -211,19 +217,8 @@ def state_of(job: ScriptedJob, storage: MemoryStorage) -> dict[int, Row]:
 
 
 def state_files_in(storage: MemoryStorage) -> set[str]:
-    """All files but the log, the metadata of snapshots, and savepoints, which are their users'."""
-    return {path for path in storage.list("") if _is_checkpoint_state(path)}
-
-
-def files_of_the_newest(job: ScriptedJob) -> set[str]:
-    """The state files of the newest checkpoint."""
-    assert job.newest is not None
-    files = replace(job.newest, metadata=None).files()
-    return {handle.path for handle in files if _is_checkpoint_state(handle.path)}
-
-
-def _is_checkpoint_state(path: str) -> bool:
-    return not any(part in path for part in ("/log/", "/metadata", "/savepoint-"))
+    """All files but the log, and savepoints, which are their users'."""
+    return {path for path in storage.list("") if "/log/" not in path and "/savepoint-" not in path}
 
 
 def check_output(history: History) -> None:
