@@ -19,6 +19,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import JobFailedError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.stop_request import StopRequest
@@ -65,6 +66,13 @@ _WEATHER: Final = Weather(
     seconds_per_record=0.0,
     lasts=0,
 )
+
+
+#: Messages, reports and background work before records.
+_CONTROL_FIRST: Final = {
+    **dict.fromkeys(Happening, 400),
+    **dict.fromkeys((Happening.STEP, Happening.FRAME, Happening.CREDIT), 4),
+}
 
 
 class JobStuckError(AssertionError):
@@ -156,7 +164,7 @@ class ScriptedJob:
     @property
     def running(self) -> tuple[int, ...]:
         """Checkpoints that were triggered and have not ended."""
-        history = self._scheduler.statistics().checkpoint_history
+        history = self.scheduler.statistics().checkpoint_history
         ended = {r.checkpoint_id for r in history if r.status in _ENDED}
         return tuple(each for each in self._control.running_checkpoints if each not in ended)
 
@@ -164,7 +172,7 @@ class ScriptedJob:
     def newest(self) -> CompletedCheckpoint | None:
         """The newest completed checkpoint or savepoint; of a job that took none, what it started from."""
         if self._control.end is None:
-            return self._scheduler.latest_completed or self._started_from
+            return self.scheduler.latest_completed or self._started_from
         newest = DecisionLog(self.storage, SnapshotPaths(self._control.job.id)).replay().newest
         return self._started_from if newest is None else read_metadata(self.storage, newest.metadata)
 
@@ -241,7 +249,7 @@ class ScriptedJob:
         """Ask for a checkpoint, and move until its barriers are on their way; its id, `None` when refused."""
         answers: list[CheckpointAnswer] = []
         before = set(self.running)
-        self._scheduler.trigger_checkpoint(kind, answers.append)
+        self.scheduler.trigger_checkpoint(kind, answers.append)
         self.until(lambda: bool(answers) or bool(set(self.running) - before), "the start of a checkpoint")
         begun = set(self.running) - before
         if begun:
@@ -258,9 +266,9 @@ class ScriptedJob:
             JobStuckError: It does not complete.
         """
         answers: list[CheckpointAnswer] = []
-        self._scheduler.trigger_checkpoint(SnapshotKind.CHECKPOINT, answers.append)
-        self.until(lambda: bool(answers), "the end of a checkpoint")
-        self._until_told()
+        self.scheduler.trigger_checkpoint(SnapshotKind.CHECKPOINT, answers.append)
+        self._until_answered(answers)
+        self.until_told()
         return _completed(answers).checkpoint_id
 
     def take_savepoint(self, target: str) -> str:
@@ -270,9 +278,9 @@ class ScriptedJob:
             JobStuckError: It does not complete.
         """
         answers: list[CheckpointAnswer] = []
-        self._scheduler.trigger_checkpoint(SnapshotKind.SAVEPOINT, answers.append, target=target)
-        self.until(lambda: bool(answers), "the end of a savepoint")
-        self._until_told()
+        self.scheduler.trigger_checkpoint(SnapshotKind.SAVEPOINT, answers.append, target=target)
+        self._until_answered(answers)
+        self.until_told()
         return snapshot_url(_completed(answers), self.storage.url)
 
     def stop_with_savepoint(self, target: str, *, drain: bool = False) -> str:
@@ -282,15 +290,19 @@ class ScriptedJob:
             JobStuckError: It does not complete, or the job does not end.
         """
         answers: list[CheckpointAnswer] = []
-        self._scheduler.stop_with_savepoint(StopRequest(drain, target), answers.append)
+        self.scheduler.stop_with_savepoint(StopRequest(drain, target), answers.append)
         self.until(lambda: self._control.end is not None, "the end of the stopped job")
         return snapshot_url(_completed(answers), self.storage.url)
 
     def give_up_checkpoint(self, checkpoint_id: int) -> None:
         """Let a subtask decline a running checkpoint."""
-        scheduler, subtask = self._scheduler, next(iter(self._control.processes))
+        scheduler, subtask = self.scheduler, next(iter(self._control.processes))
         reason = CheckpointFailureReason.CHECKPOINT_DECLINED
         scheduler.decline(scheduler.attempt_of(subtask), subtask, checkpoint_id, reason, "scripted")
+
+    def abandon(self) -> None:
+        """JobMaster and subtasks die for good; another job may go on over the same storage."""
+        self._control.abandon()
 
     def crash(self, graph: ExecutionGraph | None = None, *, killed: SubtaskId | None = None) -> None:
         """Lose what is in memory, and move until the subtasks run again from the newest checkpoint.
@@ -308,13 +320,16 @@ class ScriptedJob:
         if graph is not None:
             self._start_another(graph)
             return
-        scheduler = self._scheduler
+        scheduler = self.scheduler
         victims = [process for process in self._control.processes.values() if process.may_die]
         if not victims:
             return
         victims.sort(key=lambda process: process.id != killed)
         before = scheduler.attempt
-        victims[0].die(FaultKind.CRASH)
+        victim = victims[0]
+        victim.die(FaultKind.CRASH)
+        cause = FailureCause("its process died", victim.id)
+        scheduler.on_subtask_failed(scheduler.attempt_of(victim.id), victim.id, cause)
         self.until(lambda: scheduler.attempt > before or self._control.end is not None, "a restart")
         self._until_it_runs()
 
@@ -325,7 +340,8 @@ class ScriptedJob:
         return self._run.control
 
     @property
-    def _scheduler(self) -> JobScheduler:
+    def scheduler(self) -> JobScheduler:
+        """The scheduler in the newest JobMaster."""
         return self._control.masters.last.scheduler
 
     def _begin(self) -> None:
@@ -334,7 +350,7 @@ class ScriptedJob:
 
     def _until_it_runs(self) -> None:
         def runs() -> bool:
-            is_running = self._scheduler.state is JobState.RUNNING
+            is_running = self.scheduler.state is JobState.RUNNING
             return is_running and not any(task.state.is_on_its_way for task in self.tasks.values())
 
         agenda = self._world.agenda
@@ -348,7 +364,14 @@ class ScriptedJob:
         if end is not None and end[0] is not state:
             raise JobFailedError(end[1])
 
-    def _until_told(self) -> None:
+    def _until_answered(self, answers: list[CheckpointAnswer]) -> None:
+        """Move until a checkpoint has ended; what belongs to it comes first."""
+        agenda = self._world.agenda
+        agenda.set_weights(_CONTROL_FIRST)
+        self.until(lambda: bool(answers), "the end of a checkpoint")
+        agenda.set_weights(_WEATHER.weights)
+
+    def until_told(self) -> None:
         """Move until what was sent to subtasks has arrived; little else happens meanwhile."""
         agenda = self._world.agenda
         agenda.set_weights({**dict.fromkeys(Happening, 0), Happening.MESSAGE: 1})
