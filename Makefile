@@ -15,7 +15,7 @@ SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
 SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
 
-.PHONY: demo picture notebook test test-long simulate check bench dist compiled lint types help clean prose
+.PHONY: demo mutants picture notebook test test-long simulate check bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -25,6 +25,7 @@ help:
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
+	@echo "make mutants    faults put into the barrier handlers one at a time: does a test notice? (an hour)"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
@@ -76,6 +77,14 @@ types: $(READY)
 # Counts by folder what docs/style.md asks for; WITHIN="runtime/barrier docs" lists the places.
 prose: $(READY)
 	$(BIN)/python tools/check_prose.py $(WITHIN)
+
+# ROOMS="barrier" tries one room of tests/mutants/rooms.toml. A run that was ended goes on where it was.
+mutants: $(VENV)/.mutants compiled
+	nice $(BIN)/python tests/mutants/mutants.py $(ROOMS)
+
+$(VENV)/.mutants: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutants]'
+	@touch $@
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run_all.py

@@ -1,9 +1,15 @@
 """Penstock on Ray: the only part that knows Ray.
 
-`StreamEnvironment.run` and `submit` find the executor of this package by its entry point, so most programs
-never import it. `__init__.pyi` lists what is here for users: finding jobs again, handles and reports of jobs,
-rows collected in the program, local clusters, and faults for tests of recovery. Each name is loaded when it
-is first asked for: a subtask needs none of them.
+`StreamEnvironment.run` and `submit` find the executor by its entry point, so most programs never import this
+package. `__init__.pyi` lists its public names, which are loaded when they are first used.
+
+Its folders are laid out by process. Each may import those below it, and `penstock.runtime`:
+
+- `command_line`: the commands `penstock list`, `status` and so on;
+- `client`: the program that submits a job, or looks at one;
+- `master`: the process of a job's JobMaster;
+- `subtask`: the process of one subtask;
+- `shared`: what several of them use.
 """
 
 from __future__ import annotations

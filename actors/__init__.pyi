@@ -4,8 +4,7 @@ from .client.executor import RayExecutor as RayExecutor
 from .client.job_handle import RayJobHandle as RayJobHandle
 from .client.jobs import job as job
 from .client.logs import LogLine as LogLine
-from .shared.fault_injection import JobMasterProcess as JobMasterProcess
-from .shared.fault_injection import SubtaskProcess as SubtaskProcess
 from .shared.fault_injection import kill_process as kill_process
+from .shared.job_report import JobMasterProcess as JobMasterProcess
 from .shared.job_report import JobReport as JobReport
-from .shared.job_report import OperatorInfo as OperatorInfo
+from .shared.job_report import SubtaskProcess as SubtaskProcess

@@ -126,7 +126,7 @@ def checkpoints(job: RayJobHandle, count: int, warm_up: int) -> Taken:
     while len(taken) < count:
         report = job.report()
         if report.status.is_terminal or time.monotonic() > deadline:
-            msg = f"{len(taken)} of {count} checkpoints, the job is {report.status.value}: {report.failure}"
+            msg = f"{len(taken)} of {count} checkpoints, the job is {report.status.value}: {report.failures}"
             raise RuntimeError(msg)
         sink = report.statistics.operators.get("slow")
         if first is None and sink is not None and sink.records_in >= warm_up:

@@ -147,7 +147,7 @@ def running(env: StreamEnvironment, operator: str) -> Iterator[RayJobHandle]:
         while sample(job, operator).records == 0:
             report = job.report()
             if report.status.is_terminal or time.monotonic() > deadline:
-                msg = f"{env.name} is {report.status.value} and has no records yet: {report.failure}"
+                msg = f"{env.name} is {report.status.value} and has no records yet: {report.failures}"
                 raise RuntimeError(msg)
             time.sleep(0.1)
         yield job

@@ -24,6 +24,8 @@ from .errors import StorageError as StorageError
 from .errors import SuppressRestartsError as SuppressRestartsError
 from .graph.collection_source import CollectionSource as CollectionSource
 from .graph.executor import Executor as Executor
+from .graph.graph_info import GraphInfo as GraphInfo
+from .graph.graph_info import OperatorInfo as OperatorInfo
 from .graph.job_graph import JobGraph as JobGraph
 from .graph.job_handle import JobHandle as JobHandle
 from .graph.job_handle import JobResult as JobResult
@@ -42,10 +44,10 @@ from .io.connectors.collect_sink import InMemoryCollector as InMemoryCollector
 from .io.connectors.discard_sink import DiscardSink as DiscardSink
 from .io.connectors.errors import BadRecordError as BadRecordError
 from .io.connectors.errors import ConnectorError as ConnectorError
-from .io.connectors.file_sink import FileSink as FileSink
-from .io.connectors.file_source import FileSource as FileSource
-from .io.connectors.filesystem import FileInfo as FileInfo
-from .io.connectors.filesystem import FileSystem as FileSystem
+from .io.connectors.files.file_sink import FileSink as FileSink
+from .io.connectors.files.file_source import FileSource as FileSource
+from .io.connectors.filesystems.filesystem import FileInfo as FileInfo
+from .io.connectors.filesystems.filesystem import FileSystem as FileSystem
 from .io.connectors.generator_source import GeneratorSource as GeneratorSource
 from .io.state_frames import read_state as read_state
 from .io.state_frames import write_state as write_state

@@ -1,7 +1,7 @@
 """Errors that users see: what happened, where, and what to do.
 
 Every error of Penstock is a `PenstockError`. Errors that belong to one place of a job carry an
-`OperatorLocation`, so that the message names the operator, the subtask and the user's own line.
+`OperatorLocation`. So the message names the operator, the subtask and the user's own line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ class UserLocation:
     """A line of the user's program.
 
     Attributes:
-        file: The file.
         line: The line in it, from 1.
         function: The function that the line is in.
 
@@ -36,9 +35,7 @@ class OperatorLocation:
     """Where in a running job something happened.
 
     Attributes:
-        operator: The operator's id.
         subtask: Index of the subtask, from 0; `None` outside a running subtask.
-        parallelism: Parallelism of the operator.
         defined_at: The user's line that put the operator into the graph.
 
     Example:

@@ -55,8 +55,6 @@ class AsyncRunner(Protocol):
 
         Args:
             work: What blocks.
-            on_result: Told its result.
-            on_error: Told its error.
         """
         ...
 
@@ -77,7 +75,6 @@ class SnapshotStorage(Protocol):
 
         Args:
             path: Where.
-            data: What.
             create: Only if nothing is there; this is atomic among all writers.
 
         Raises:

@@ -4,8 +4,8 @@ A graph is built far from where it runs, so every operator remembers the user's 
 is the first frame outside of this package. It is found by module name, not by path, so it does not matter
 how the package is installed.
 
-A file is shown relative to where its module is imported from (`jobs/words.py`), a script by its name, and a
-cell of a notebook by its number.
+A file is shown relative to where its module is imported from (`jobs/words.py`). A script is shown by its
+name, and a cell of a notebook by its number.
 """
 
 from __future__ import annotations

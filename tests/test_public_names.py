@@ -7,6 +7,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,9 +16,9 @@ import pytest
 import penstock.actors as actors
 import penstock.bridge as bridge
 import penstock.runtime as runtime
+import penstock.runtime.testing as testing
 
-PACKAGES = [runtime, actors, bridge]
-STUBBED = [runtime, actors]
+PACKAGES = [runtime, testing, actors, bridge]
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -48,14 +49,14 @@ def test_every_public_name_can_be_imported(package: ModuleType, name: str) -> No
     assert getattr(package, name).__doc__ or name == "Batch"
 
 
-@pytest.mark.parametrize("package", STUBBED)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_each_name_is_listed_once(package: ModuleType) -> None:
     assert sorted(name for _, name in listed(package)) == package.__all__
     assert len(set(package.__all__)) == len(package.__all__)
 
 
 @pytest.mark.parametrize(
-    ("package", "module", "name"), [(p, module, name) for p in STUBBED for module, name in listed(p)]
+    ("package", "module", "name"), [(p, module, name) for p in PACKAGES for module, name in listed(p)]
 )
 def test_each_name_is_listed_where_it_is_defined(package: ModuleType, module: str, name: str) -> None:
     value = getattr(package, name)
@@ -81,6 +82,20 @@ def test_no_module_hides_a_public_name(package: ModuleType) -> None:
 def test_a_misspelt_name_is_answered_with_the_nearest(package: ModuleType, misspelt: str, meant: str) -> None:
     with pytest.raises(AttributeError, match=f"'{meant}'"):
         getattr(package, misspelt)
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: bridge.spark_session("app", excutors=1), "executors"),
+        (lambda: bridge.SparkTable("/t", compresion="zstd"), "compression"),
+        (lambda: bridge.read_state("s", spark=None, operator="o", stat="x"), "state"),
+        (lambda: runtime.read_state("s", operatr="o"), "operator"),
+    ],
+)
+def test_a_misspelt_argument_is_answered_with_the_nearest(call: Callable[[], object], meant: str) -> None:
+    with pytest.raises(runtime.ConfigurationError, match=f"did you mean '{meant}'"):
+        call()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -121,5 +136,5 @@ def test_a_handle_of_a_subtask_loads_nothing_that_runs_one() -> None:
 def test_a_sink_of_json_loads_no_source_and_no_parquet() -> None:
     statement = "from penstock.runtime import FileSink; FileSink.json('/out'); import sys"
     loaded = loaded_after(f"{statement}; assert 'pyarrow.parquet' not in sys.modules")
-    assert "penstock.runtime.io.connectors.file_sink" in loaded
-    assert "penstock.runtime.io.connectors.file_source" not in loaded
+    assert "penstock.runtime.io.connectors.files.file_sink" in loaded
+    assert "penstock.runtime.io.connectors.files.file_source" not in loaded

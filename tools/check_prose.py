@@ -47,6 +47,7 @@ EMPTY_WORDS: Final = frozenset(
 _UNIT = re.compile(r"\b(micro|milli)?seconds?\b|\bbytes?\b|`", re.IGNORECASE)
 _SECTION = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Example|Examples|Note|Notes):$")
 _ENTRY = re.compile(r"(\*{0,2}\w+)(?: \([^)]*\))?: +(\S.*)$")
+_DRAWN = re.compile(r"\S {3,}\S")  # a table or a picture made of text
 _ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s+")
 _CODE = re.compile(r"``?[^`]+``?")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -133,7 +134,8 @@ def prose_blocks(text: str, first_line: int = 1) -> Iterator[Block]:
             continue
         if line.startswith(">>>"):
             after_doctest = True
-        if after_doctest or code_indent is not None or _SECTION.match(line) or line.startswith(("#", "<!--")):
+        is_code = after_doctest or code_indent is not None or _DRAWN.search(line)
+        if is_code or _SECTION.match(line) or line.startswith(("#", "<!--")):
             yield from flush()
             continue
         if line.startswith("|"):
@@ -145,7 +147,8 @@ def prose_blocks(text: str, first_line: int = 1) -> Iterator[Block]:
             yield from flush()
         if not gathered:
             start = number
-        gathered.append(_ITEM.sub("", line, count=1))
+        item = _ITEM.match(line)
+        gathered.append(line[item.end() :] if item else line)
         if line.endswith("::"):
             code_indent = indent
             yield from flush()

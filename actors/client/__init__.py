@@ -1,9 +1,9 @@
 """The program that submits a job, or looks at one.
 
 - Joining or starting a Ray cluster: `cluster`.
-- Submitting: `executor`, with `script_modules` for classes that only the program has, and `urls`.
-- Jobs that were submitted: `job_handle`, found again by `jobs`. `master_calls` asks a JobMaster and waits for
-  one that is starting again; `deadlines` says for how long.
+- Submitting: `executor`, with `script_modules` for modules that only the program has.
+- Jobs that were submitted: `job_handle`, found again by `jobs`, or in their storage by `archived_jobs`.
+  `master_calls` asks a JobMaster and waits for one that is restarted; `deadlines` says for how long.
 - What a job shows: `progress`, `logs`, and `collect` for its results.
 
 May import `master` and everything below.

@@ -1,14 +1,13 @@
 """Joining a Ray cluster, or starting a local one that listens on loopback only.
 
-Ray turns `_node_ip_address="127.0.0.1"` into the machine's own address, and then its servers listen on every
-interface. Only when it is told that no cluster of several machines is wanted does it take 127.0.0.1 at its
-word, and each of its servers binds to loopback. Ray has that switch for macOS and Windows
-(`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`); here it is set while a local cluster starts, and while one is joined by
-its loopback address, which Ray would rewrite too. It changes nothing for addresses of other machines.
+Ray turns `_node_ip_address="127.0.0.1"` into the machine's own address, and its servers then listen on every
+interface. It keeps 127.0.0.1, and binds each server to loopback, only when a cluster of several machines is
+ruled out. Ray has a switch for that on macOS and Windows (`RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`). The switch is
+set here while a local cluster starts, and while one is joined by its loopback address, which Ray would
+rewrite too. It changes nothing for addresses of other machines.
 
-Token authentication stays as Ray has it: on for local clusters, with the token in `~/.ray/auth_token`. Ray
-does not send the token to an address that was given explicitly; here it is sent to clusters that run on this
-machine.
+Token authentication stays as in Ray: on for local clusters, with the token in `~/.ray/auth_token`. Ray does
+not send the token to an address that was given explicitly. Penstock sends it to clusters on this machine.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from penstock.runtime.errors import DeploymentError
 _LOOPBACK: Final = "127.0.0.1"
 _CLUSTER_SWITCH: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _AUTH_LOGGER: Final = "ray._private.authentication.authentication_token_setup"
-#: Seconds to wait for a connection. On a machine that is busy with other things it may take some of them.
+#: Seconds to wait for a connection; a busy machine may need many.
 _PROBE_TIMEOUT: Final = 20.0
 
 
 def connect() -> None:
     """Make sure that this process is in a Ray cluster.
 
-    A process that already is stays there. Inside `ray job submit`, or with `RAY_ADDRESS` set, the cluster
-    named there is joined, and without it one that `ray start` has started on this machine. Where there is
-    none, a local cluster is started for this process, on loopback.
+    A process that is in one stays there. Otherwise it joins the cluster of `RAY_ADDRESS`, which `ray job
+    submit` sets, or else the one that `ray start` has started on this machine. Without any of them, a local
+    cluster on loopback is started for this process.
 
     Raises:
         DeploymentError: The cluster named by `RAY_ADDRESS` can't be reached.
@@ -130,7 +129,7 @@ def _join(address: str, what: str, advice: str) -> None:
 
 
 def _silence_of(address: str) -> str | None:
-    """Why nothing listens there, `None` if something does.
+    """Why nothing listens at an address; `None` if something does.
 
     Ray itself would try for most of a minute and then end the process.
     """
@@ -155,7 +154,7 @@ def _use_token_of_this_machine() -> None:
 
 @contextmanager
 def _as_single_machine() -> Iterator[None]:
-    """Ray takes loopback addresses at their word; the environment tells the processes that it starts."""
+    """Make Ray keep loopback addresses: here, and by the environment in processes that it starts."""
     before = ray_constants.ENABLE_RAY_CLUSTER
     in_environment = os.environ.get(_CLUSTER_SWITCH)
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -172,7 +171,7 @@ def _as_single_machine() -> Iterator[None]:
 
 @contextmanager
 def _without_authentication_notice() -> Iterator[None]:
-    """Ray warns whenever authentication is on by default; that it is off stays worth a warning."""
+    """Drop Ray's warning that authentication is on; a warning that it is off still comes."""
 
     def is_worth_saying(record: logging.LogRecord) -> bool:
         return "authentication is enabled" not in record.getMessage()

@@ -5,11 +5,10 @@
     env.run()
     results.rows()
 
-The rows wait in a small actor of the program's own, not in the program, because the subtasks hand them in
-whenever a checkpoint completes. The actor keeps them pickled, one entry for each transaction, so a commit
-that is repeated after a failure adds nothing, and only the program itself ever needs the classes of its rows.
-The actor ends with the program (or with `close`); a job that outlives its program can't commit to it any more
-and says so.
+Subtasks commit rows whenever a checkpoint completes, so a small actor of the program keeps them. It keeps
+them pickled, one entry for each transaction. A commit that is repeated after a failure therefore adds
+nothing, and only the program needs the classes of its rows. The actor ends with the program, or with `close`.
+A job that outlives its program can't commit to it any more, and fails with a message that says so.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.io.connectors.collect_sink import CollectKey
 
 _PREFIX: Final = "collector:"
-#: Seconds after which a collector that does not answer counts as gone.
+#: Seconds after which a collector that does not answer is taken for gone.
 _TIMEOUT: Final = 60.0
 
 
@@ -49,11 +48,10 @@ class CollectorActor:
 
 
 class RayCollector:
-    """Where a `CollectSink` of a job on Ray hands its rows in.
+    """Collects the committed rows of `CollectSink`s; may serve several sinks and several jobs.
 
-    Making one joins the cluster, or starts a local one, just as submitting a job does. It may serve several
-    sinks and several jobs. All rows are held in memory, and in checkpoints until they are committed, so it is
-    for results that fit.
+    Making one joins the cluster, or starts a local one, just as submitting a job does. All rows are held in
+    memory, and in checkpoints until they are committed: it is for results that fit.
     """
 
     def __init__(self) -> None:
@@ -66,7 +64,7 @@ class RayCollector:
         ).remote()
 
     def add(self, key: CollectKey, rows: Sequence[Any]) -> None:
-        """Take the rows of one transaction; called by the sink, in a subtask.
+        """Keep the rows of one transaction; called by the sink, in a subtask.
 
         Raises:
             PenstockError: The program that collects has ended, or has closed the collector.
@@ -80,7 +78,7 @@ class RayCollector:
             raise self._gone() from error
 
     def rows(self) -> list[Any]:
-        """All rows that are committed so far, transaction by transaction in the order of their commits.
+        """All rows committed so far, by transaction, in the order of their commits.
 
         Raises:
             PenstockError: The collector is closed.
@@ -95,7 +93,7 @@ class RayCollector:
         return [row for transaction in self._transactions for row in transaction]
 
     def close(self) -> None:
-        """Let the rows go; a job that still runs can't commit any more."""
+        """Drop the rows and end the actor; a job that still runs can't commit any more."""
         if self._actor is not None:
             ray.kill(self._actor)
             self._actor = None

@@ -1,7 +1,7 @@
-"""Until when somebody waits for a job, and what is said when that was in vain: what goes on all the same.
+"""Deadlines of calls to a job, and the errors for those that pass.
 
-A call of a JobMaster can't be taken back. So whoever stops waiting for it is told how to look at what becomes
-of it, and what asking again would do.
+A call of a JobMaster can't be taken back. So each error says what goes on all the same, how to look at it,
+and what asking again would do.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Deadline:
 
     Args:
         timeout: Seconds, or a `timedelta`; `None` for ever.
-        late: What has not happened when it has passed.
-        advice: What goes on all the same, and how to look at it.
+        late: What has not happened, for the error.
+        advice: What goes on all the same and how to look at it, for the error.
 
     Raises:
         ConfigurationError: `timeout` is no duration.
@@ -40,14 +40,14 @@ class Deadline:
 
     @property
     def has_passed(self) -> bool:
-        """Whether it is over."""
+        """Whether it is in the past."""
         return self._at is not None and time.monotonic() >= self._at
 
     def left(self, at_most: float | None = None) -> float | None:
-        """Seconds that are left, 0 when it has passed; `None` for ever.
+        """Seconds until then, 0 when it has passed; `None` for ever.
 
         Args:
-            at_most: No more than these, and not for ever.
+            at_most: Upper limit of the result; with it the result is never `None`.
         """
         left = None if self._at is None else max(0.0, self._at - time.monotonic())
         if at_most is None or left is None:
@@ -55,16 +55,16 @@ class Deadline:
         return min(left, at_most)
 
     def error(self, late: str | None = None) -> JobTimeoutError:
-        """What to raise when it has passed.
+        """The error of a deadline that has passed.
 
         Args:
-            late: What has not happened, if more is known of it now.
+            late: What has not happened, where more is known than at first.
         """
         return JobTimeoutError(f"{late or self._late} after {self._seconds or 0:g} s; {self._advice}")
 
 
 def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadline:
-    """For the answer of a JobMaster that has nothing to wait for."""
+    """For a call that the JobMaster answers at once."""
     advice = (
         "it is stuck, waits for its storage, or its machine is overloaded: "
         f"`penstock logs {job_id} --operator job-master` shows what it does"

@@ -16,7 +16,6 @@ import ray
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.client.script_modules import ship_script_modules
-from penstock.actors.client.urls import absolute_url
 from penstock.actors.master.job_master import JobMaster
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
@@ -24,15 +23,16 @@ from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.job_graph import JobGraph
+from penstock.runtime.io.storage import absolute_location
 
 logger = logging.getLogger(__name__)
 
-#: Environment of a program: the snapshot that its job starts from, and whether state may be left out (1).
+#: Environment variables: the snapshot that the program's job starts from; 1 if state may be left out.
 RESTORE_FROM: Final = "PENSTOCK_RESTORE_FROM"
 ALLOW_NON_RESTORED_STATE: Final = "PENSTOCK_ALLOW_NON_RESTORED_STATE"
 
 _START_TIMEOUT = 60.0
-#: Calls that a JobMaster holds at the same time: reports of subtasks, waiting clients, status.
+#: Calls that a JobMaster holds at the same time: reports of subtasks, clients that wait, status.
 _MASTER_CALLS = 10_000
 
 
@@ -78,28 +78,28 @@ class RayExecutor:
 def with_storage(config: JobConfig) -> JobConfig:
     """The settings with the checkpoint storage filled in and made absolute.
 
-    Without a storage checkpoints go to `~/.penstock/checkpoints`, which serves one machine; on a cluster of
-    several the nodes find out at deployment that they do not see the same folder, and say so.
+    The default, `~/.penstock/checkpoints`, serves one machine. Nodes of a larger cluster notice at deployment
+    that they do not see the same folder, and refuse to start.
     """
     checkpointing = config.checkpointing
     if checkpointing is None:
         return config
     url = checkpointing.storage or str(Path.home() / ".penstock" / "checkpoints")
-    return replace(config, checkpointing=replace(checkpointing, storage=absolute_url(url)))
+    return replace(config, checkpointing=replace(checkpointing, storage=absolute_location(url)))
 
 
 def with_restore(config: JobConfig) -> JobConfig:
     """The settings with the snapshot to start from made absolute.
 
-    A program that says nothing itself starts from what `penstock restore` has put into its environment.
+    A program that names none starts from the one that `penstock restore` has put into its environment.
     """
     if config.restore_from is not None:
-        return replace(config, restore_from=absolute_url(config.restore_from))
+        return replace(config, restore_from=absolute_location(config.restore_from))
     given = os.environ.get(RESTORE_FROM)
     if not given:
         return config
     allow = os.environ.get(ALLOW_NON_RESTORED_STATE) == "1"
-    return replace(config, restore_from=absolute_url(given), allow_non_restored_state=allow)
+    return replace(config, restore_from=absolute_location(given), allow_non_restored_state=allow)
 
 
 def make_job_id(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`RayJobHandle`: a submitted job as its users hold it."""
+"""`RayJobHandle`: what a program holds of a submitted job."""
 
 from __future__ import annotations
 
@@ -18,45 +18,52 @@ from penstock.actors.client.deadlines import (
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.actors.client.progress import Progress
-from penstock.actors.client.urls import absolute_url
-from penstock.actors.shared.fault_injection import SubtaskProcess
-from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report, path_of
+from penstock.actors.shared.failure_text import failure_text
+from penstock.actors.shared.job_report import JobReport, SubtaskProcess
+from penstock.actors.shared.savepoint_answers import answer_of_report, path_of
 from penstock.runtime.config.checks import Duration
-from penstock.runtime.errors import RescaleError
+from penstock.runtime.errors import DeploymentError, JobCancelledError, JobFailedError, RescaleError
+from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
+from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
+from penstock.runtime.misspelt_names import NearestMembers
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 #: Seconds between two looks at a job that comes up at another parallelism.
 _LOOK: Final = 0.2
 _COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
 _POLL: Final = 0.5
-#: Seconds beyond the user's own deadline for which a JobMaster may be silent about the end of its job.
+#: Seconds beyond the user's own deadline within which a JobMaster must answer a wait for the end.
 _SILENCE: Final = 30.0
 
 
-class RayJobHandle:
+class RayJobHandle(NearestMembers):
     """A job on Ray; found again from any process of the cluster by its id.
 
-    A JobMaster that does not answer a question about the job for two minutes is said to be stuck, by a
-    `JobTimeoutError`; what takes its time waits as long as its `timeout` says.
+    `wait`, `savepoint`, `stop` and `rescale` wait as long as their `timeout` says. Any other call that the
+    JobMaster does not answer within two minutes raises a `JobTimeoutError`.
 
     Args:
         job_id: The job's id.
         name: The name that the user gave.
-        graph: Sources and sinks may hold what their job needs in this program; it stays with the handle.
+        graph: Kept alive by the handle: sources and sinks may hold what their job needs in this program.
+        ended: The last report of a job that has ended and that the cluster may not know. With it the handle
+            needs no cluster.
     """
 
-    def __init__(self, job_id: str, name: str, graph: JobGraph | None = None) -> None:
+    def __init__(
+        self, job_id: str, name: str, graph: JobGraph | None = None, ended: JobReport | None = None
+    ) -> None:
         self._job_id = job_id
         self._name = name
         self._graph = graph
-        self._master = MasterCalls(job_id)
+        self._ended = ended
+        self._master = MasterCalls(job_id, ended)
 
-    def __reduce__(self) -> tuple[type[RayJobHandle], tuple[str, str]]:
-        return RayJobHandle, (self._job_id, self._name)
+    def __reduce__(self) -> tuple[type[RayJobHandle], tuple[str, str, None, JobReport | None]]:
+        return RayJobHandle, (self._job_id, self._name, None, self._ended)
 
     @property
     def job_id(self) -> str:
@@ -70,7 +77,7 @@ class RayJobHandle:
 
     def report(self) -> JobReport:
         """Everything that is known of the job right now, or at its end."""
-        return self._master.quick("status", _status, JobReport.from_record)
+        return self._master.quick("status", _status, _itself)
 
     def status(self) -> JobStatus:
         """The job's state right now."""
@@ -82,7 +89,7 @@ class RayJobHandle:
 
     def describe(self) -> str:
         """The job graph as a picture in plain text."""
-        return self.report().graph
+        return describe(self.report().graph)
 
     def processes(self) -> tuple[SubtaskProcess, ...]:
         """Where the subtasks run now; empty when the job has ended."""
@@ -90,30 +97,30 @@ class RayJobHandle:
 
     def cancel(self) -> None:
         """End the job; does nothing when it has ended."""
-        self._master.quick("cancel", lambda master: master.cancel.remote(), lambda record: None)
+        self._master.quick("cancel", lambda master: master.cancel.remote(), lambda report: None)
 
     def savepoint(self, target: str | Path | None = None, *, timeout: Duration | None = None) -> str:
         """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
 
         Args:
             target: Folder in which the savepoint gets a folder of its own: a path or URL that all nodes see.
-                By default it is in the job's checkpoint storage.
+                The default is the job's checkpoint storage.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
             URL of the savepoint's folder, for `restore_from`. The job needs nothing of it, unless it warns.
 
         Warns:
-            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
-                job would restart from it: its files must stay until the job has completed a checkpoint.
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it. The job
+                would restart from it, so its files must stay until the job has completed a checkpoint.
 
         Raises:
             SavepointError: There is none; the message says why. The job goes on.
             JobTimeoutError: It is not complete after `timeout`, and goes on.
         """
-        place = None if target is None else absolute_url(target)
+        place = None if target is None else absolute_location(target)
         deadline = savepoint_deadline(self._job_id, timeout)
-        answer = self._master.ask(lambda master: master.savepoint.remote(place), _ended_answer, deadline)
+        answer = self._master.ask(lambda master: master.savepoint.remote(place), answer_of_report, deadline)
         return path_of(answer, self._job_id)
 
     def stop(
@@ -127,9 +134,8 @@ class RayJobHandle:
 
         Args:
             savepoint: Where, as `target` of `savepoint`.
-            drain: Let event time go to its end first, so that what waits for it comes out: open windows fire
-                unfinished. For a job that is not to go on from the savepoint later; without it they stay in
-                the savepoint.
+            drain: Let event time go to its end first. Open windows then fire unfinished; without it they
+                stay in the savepoint. For a job that is not to go on from the savepoint later.
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
@@ -138,13 +144,13 @@ class RayJobHandle:
 
         Raises:
             SavepointError: The savepoint failed; the message says why. If subtasks had stopped for it, the
-                job restarts from its last checkpoint, else it just goes on. Or it is being stopped already,
-                with another `drain` or place; who asks for the same waits for the same answer.
+                job restarts from its last checkpoint, else it goes on. Or the job is being stopped already,
+                with another `drain` or place; the same request waits for the same answer.
             JobTimeoutError: The job has not ended after `timeout`; it goes on stopping.
         """
-        place = None if savepoint is None else absolute_url(savepoint)
+        place = None if savepoint is None else absolute_location(savepoint)
         deadline = stop_deadline(self._job_id, timeout)
-        answer = self._master.ask(lambda master: master.stop.remote(drain, place), _ended_answer, deadline)
+        answer = self._master.ask(lambda master: master.stop.remote(drain, place), answer_of_report, deadline)
         return path_of(answer, self._job_id)
 
     def rescale(
@@ -156,8 +162,8 @@ class RayJobHandle:
     ) -> None:
         """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
 
-        Returns when the job runs again. What was read behind the checkpoint is read once more, as after a
-        failure; results stay exactly once.
+        Returns when the job runs again. Records that were read after the checkpoint are read again, as after
+        a failure; results stay exactly once.
 
         Args:
             parallelism: By operator id; an operator takes its whole chain along.
@@ -173,7 +179,7 @@ class RayJobHandle:
         deadline = rescale_deadline(self._job_id, timeout)
         answer: RescaleAnswer = self._master.ask(
             lambda master: master.rescale.remote(wanted),
-            lambda record: RescaleRefused(f"the job has ended: {record['status']}"),
+            lambda report: RescaleRefused(f"the job has ended: {report.status.value}"),
             deadline,
         )
         if isinstance(answer, RescaleRefused):
@@ -183,9 +189,9 @@ class RayJobHandle:
 
     def _wait_for_attempt_behind(self, attempt: int, deadline: Deadline) -> None:
         while True:
-            report = self._master.quick("status", _status, JobReport.from_record, within=deadline)
+            report = self._master.quick("status", _status, _itself, within=deadline)
             if report.status.is_terminal:
-                report.result()
+                _result(report)
                 return
             if report.statistics.attempt > attempt and report.status not in _COMING_UP:
                 return
@@ -196,16 +202,17 @@ class RayJobHandle:
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
         """The job's last checkpoints and savepoints, oldest first.
 
-        Each with its size and duration, and with what every subtask measured: how long it aligned, how long
-        it stopped for it, how much it wrote. When the JobMaster dies, those that are retained keep all of
-        that, the others their records at most; of a job that has ended the records alone are left.
+        Each has its size and duration. Every subtask has measured its alignment, its synchronous and
+        asynchronous parts, and the bytes that it wrote. When the JobMaster dies, retained
+        checkpoints keep all of that; the others keep their records at most. A job that has ended has records
+        only.
         """
         return tuple(
             self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)
         )
 
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
-        """What its operators and its JobMaster have printed and logged so far, in the order of time.
+        """What its operators and its JobMaster have printed and logged so far, sorted by time.
 
         Args:
             operator: Only of the chain that this operator is in; `job-master` for the JobMaster.
@@ -213,11 +220,20 @@ class RayJobHandle:
 
         Raises:
             ConfigurationError: The job has no such operator.
+            DeploymentError: The job is known from its storage only.
         """
         return self.log_reader(operator, subtask).read()
 
     def log_reader(self, operator: str | None = None, subtask: int | None = None) -> LogReader:
-        """Reads its log piece by piece; the arguments are those of `logs`."""
+        """Reads its log piece by piece; the arguments are those of `logs`.
+
+        Raises:
+            ConfigurationError: The job has no such operator.
+            DeploymentError: The job is known from its storage only.
+        """
+        if self._ended is not None:
+            msg = f"job {self._job_id} is known from its storage only: its logs stayed on its nodes"
+            raise DeploymentError(msg)
         vertices = None if operator is None else [self.report().vertex_of(operator)]
         return LogReader(self._job_id, vertices, subtask)
 
@@ -249,7 +265,7 @@ class RayJobHandle:
             except KeyboardInterrupt as stop:
                 stop.add_note(f"job {self._job_id} was not cancelled; `cancel()` of its handle ends it")
                 raise
-        return report.result()
+        return _result(report)
 
     def _wait(self, timeout: Duration | None, watchers: list[Callable[[JobReport], None]]) -> JobReport:
         deadline = end_deadline(self._job_id, timeout)
@@ -268,7 +284,7 @@ class RayJobHandle:
         return self._master.quick(
             "wait",
             lambda master: master.wait_end.remote(seconds),
-            JobReport.from_record,
+            _itself,
             timeout=None if left is None else left + _SILENCE,
         )
 
@@ -277,9 +293,31 @@ def _status(master: Any) -> Any:
     return master.status.remote()
 
 
-def _ended_checkpoints(record: dict[str, Any]) -> tuple[CheckpointDetails, ...]:
-    return tuple(CheckpointDetails(each, {}) for each in JobReport.from_record(record).checkpoint_history)
+def _ended_checkpoints(report: JobReport) -> tuple[CheckpointDetails, ...]:
+    return tuple(CheckpointDetails(each, {}) for each in report.checkpoint_history)
 
 
-def _ended_answer(record: dict[str, Any]) -> SavepointAnswer:
-    return answer_of_report(JobReport.from_record(record))
+def _itself(report: JobReport) -> JobReport:
+    return report
+
+
+def _result(report: JobReport) -> JobResult:
+    """How a job has ended.
+
+    Raises:
+        JobFailedError: It failed; the message begins with the root cause.
+        JobCancelledError: Somebody cancelled it.
+    """
+    if report.status is JobStatus.FAILED:
+        cause = (
+            "it failed for no known reason" if report.failure is None else failure_text(report.failure.root)
+        )
+        msg = (
+            f"{cause}\n(job {report.job_id} failed in attempt {report.statistics.attempt}; "
+            "`penstock status` and `penstock logs` say more)"
+        )
+        raise JobFailedError(msg)
+    if report.status is JobStatus.CANCELLED:
+        msg = f"job {report.job_id} was cancelled"
+        raise JobCancelledError(msg)
+    return JobResult(report.job_id, report.name, report.status, report.duration, report.statistics)

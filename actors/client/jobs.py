@@ -1,39 +1,49 @@
 """Finding jobs again from any process of the cluster.
 
-Those that run are found by their JobMasters, those that have ended by the record that they left.
+Running jobs are found by their JobMasters. A job that has ended is found by its last report. The
+cluster's key-value store has it until the cluster ends; the job's checkpoint storage keeps it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import ray
 from ray.util import list_named_actors
 
+from penstock.actors.client.archived_jobs import archived_job, archived_jobs
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.archive import list_cluster, load_from_cluster
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.names import NAMESPACE, job_of_master, master_name
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.errors import ConfigurationError, DeploymentError
+from penstock.runtime.io.storage import absolute_location
+from penstock.runtime.misspelt_names import nearest_name
+from penstock.runtime.snapshot.paths import check_job_id
 
-_ANSWER_TIMEOUT = 5.0
+_ANSWER_TIMEOUT: Final = 5.0
+#: Jobs that a message names, the newest.
+_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """A job that the cluster knows.
+    """A job that the cluster or a storage knows.
 
     Attributes:
-        report: The last that it said of itself.
-        has_master: Whether its JobMaster is there. A job without one that has not ended was lost: somebody
-            killed its JobMaster for good.
+        report: Its newest report.
+        has_master: Whether its JobMaster is there.
+        is_archived: Whether its report comes from its storage; the cluster does not know how it ended.
     """
 
     report: JobReport
     has_master: bool
+    is_archived: bool = False
 
     @property
     def is_running(self) -> bool:
@@ -41,53 +51,83 @@ class KnownJob:
         return self.has_master and not self.report.status.is_terminal
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it has not ended and has no JobMaster: somebody killed its JobMaster for good."""
+        return not self.has_master and not self.report.status.is_terminal
+
+    @property
     def state(self) -> str:
         """Its state in a word."""
-        lost = not self.has_master and not self.report.status.is_terminal
-        return "lost" if lost else self.report.status.value
+        return "lost" if self.is_lost else self.report.status.value
+
+    def handle(self) -> RayJobHandle:
+        """Its handle; that of an archived job needs no cluster."""
+        ended = self.report if self.is_archived else None
+        return RayJobHandle(self.report.job_id, self.report.name, ended=ended)
 
 
-def job(job: str) -> RayJobHandle:
-    """The handle of a job of this cluster, running or ended.
+def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
+    """The handle of a job, running or ended.
 
     Args:
-        job: Its id, the beginning of its id, or its name, as long as that means one job; of several jobs of
-            one name it is the one that runs.
+        job: Its id, the beginning of its id, or its name. It must mean one job; among several jobs of one
+            name that is the one that runs.
+        storage: The checkpoint storage of a job that has ended and that this cluster may not know. With it no
+            cluster need run.
 
     Raises:
         ConfigurationError: There is no such job, or there are several.
-        DeploymentError: There is no Ray cluster to join.
+        DeploymentError: There is no Ray cluster to join, and no `storage` was given.
+        StorageError: The storage can't be read.
     """
-    join_existing()
-    record = load_from_cluster(job)
-    if record is not None:
-        return RayJobHandle(job, str(record["name"]))
-    found = choose(job, known_jobs()).report
-    return RayJobHandle(found.job_id, found.name)
+    if storage is None:
+        join_existing()
+    else:
+        with suppress(DeploymentError):
+            join_existing()
+    return find_job(job, storage)
 
 
-def known_jobs() -> list[KnownJob]:
-    """All jobs that this cluster has seen, oldest first."""
-    masters = {
-        job_id
-        for actor in list_named_actors(all_namespaces=True)
-        if actor["namespace"] == NAMESPACE and (job_id := job_of_master(actor["name"])) is not None
-    }
-    reports = {report.job_id: report for report in map(JobReport.from_record, list_cluster())}
-    running = {
-        job_id for job_id in masters if job_id not in reports or not reports[job_id].status.is_terminal
-    }
-    for report in _ask(running):
-        reports[report.job_id] = report
-    ordered = sorted(reports.values(), key=lambda report: report.submitted_at)
-    return [KnownJob(report, report.job_id in masters) for report in ordered]
-
-
-def choose(text: str, known: Iterable[KnownJob]) -> KnownJob:
-    """The job that a user means by an id, the beginning of one, or a name.
+def find_job(text: str, storage: str | Path | None = None) -> RayJobHandle:
+    """As `job`, in the cluster that has been joined, if any.
 
     Raises:
-        ConfigurationError: No job, or several; the message names them.
+        ConfigurationError: There is no such job, or there are several.
+        StorageError: The storage can't be read.
+    """
+    known = _by_id(text, storage)
+    if known is None:
+        known = choose(text, known_jobs(storage), storage)
+    return known.handle()
+
+
+def known_jobs(storage: str | Path | None = None) -> list[KnownJob]:
+    """All jobs that the joined cluster has seen, and those that have ended and left a report, oldest first.
+
+    Args:
+        storage: Where to look for reports besides the cluster.
+
+    Raises:
+        StorageError: The storage can't be read.
+    """
+    found = {known.report.job_id: known for known in _known_to_cluster()} if ray.is_initialized() else {}
+    for report in () if storage is None else archived_jobs(storage):
+        known = found.get(report.job_id)
+        if known is None or known.is_lost:
+            found[report.job_id] = KnownJob(report, has_master=False, is_archived=True)
+    return sorted(found.values(), key=lambda known: known.report.submitted_at)
+
+
+def choose(text: str, known: Iterable[KnownJob], storage: str | Path | None = None) -> KnownJob:
+    """The job that a user means by an id, the beginning of one, or a name.
+
+    Args:
+        text: What the user says.
+        known: All jobs.
+        storage: Where they were looked for besides the cluster.
+
+    Raises:
+        ConfigurationError: No job, or several; the message names them, and the nearest one.
     """
     known = list(known)
     matching = [each for each in known if text in (each.report.job_id, each.report.name)]
@@ -97,16 +137,69 @@ def choose(text: str, known: Iterable[KnownJob]) -> KnownJob:
     if len(matching) == 1:
         return matching[0]
     if not matching:
-        ids = ", ".join(each.report.job_id for each in known) or "none"
-        msg = f"this cluster knows no job '{text}'; its jobs: {ids}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(_unknown(text, known, storage))
     ids = ", ".join(f"{each.report.job_id} ({each.state})" for each in matching)
     msg = f"'{text}' may be any of {len(matching)} jobs: {ids}; give one id"
     raise ConfigurationError(msg)
 
 
+def _unknown(text: str, known: list[KnownJob], storage: str | Path | None) -> str:
+    ids = [each.report.job_id for each in known]
+    near = nearest_name(text, [*ids, *(each.report.name for each in known)])
+    named = ", ".join(ids[-_NAMED:]) or "none"
+    more = f" and {len(ids) - _NAMED} older ones" if len(ids) > _NAMED else ""
+    msg = f"{_nobody_knows(storage)} job '{text}'; known jobs: {named}{more}{near}"
+    if storage is None:
+        msg += " (for a job that ended in another cluster name its checkpoint storage: --storage, storage=)"
+    return msg
+
+
+def _nobody_knows(storage: str | Path | None) -> str:
+    if storage is None:
+        return "this cluster knows no"
+    where = absolute_location(storage)
+    if ray.is_initialized():
+        return f"neither this cluster nor {where} knows a"
+    return f"no Ray cluster was joined, and {where} knows no"
+
+
+def _by_id(text: str, storage: str | Path | None) -> KnownJob | None:
+    """The job with exactly this id, without asking all others."""
+    report = load_from_cluster(text) if ray.is_initialized() else None
+    if report is not None and (storage is None or report.status.is_terminal or text in _masters()):
+        return KnownJob(report, has_master=True)
+    if storage is None:
+        return None
+    try:
+        check_job_id(text)
+    except ConfigurationError:
+        return None
+    archived = archived_job(storage, text)
+    return None if archived is None else KnownJob(archived, has_master=False, is_archived=True)
+
+
+def _known_to_cluster() -> list[KnownJob]:
+    masters = _masters()
+    reports = {report.job_id: report for report in list_cluster()}
+    running = {
+        job_id for job_id in masters if job_id not in reports or not reports[job_id].status.is_terminal
+    }
+    for report in _ask(running):
+        reports[report.job_id] = report
+    return [KnownJob(report, report.job_id in masters) for report in reports.values()]
+
+
+def _masters() -> set[str]:
+    """Jobs that have a JobMaster."""
+    return {
+        job_id
+        for actor in list_named_actors(all_namespaces=True)
+        if actor["namespace"] == NAMESPACE and (job_id := job_of_master(actor["name"])) is not None
+    }
+
+
 def _ask(job_ids: Iterable[str]) -> list[JobReport]:
-    """What the JobMasters say; one that is just coming back says nothing."""
+    """What the JobMasters say; one that is being restarted says nothing."""
     asked: list[Any] = []
     for job_id in job_ids:
         try:
@@ -119,5 +212,5 @@ def _ask(job_ids: Iterable[str]) -> list[JobReport]:
         try:
             reports.append(ray.get(answer))
         except ray.exceptions.RayActorError:
-            continue  # its last record is shown instead
+            continue  # its last report in the cluster is shown instead
     return reports

@@ -1,9 +1,8 @@
 """Reading what the operators of a job printed and logged, wherever and whenever they ran.
 
-Every node of the cluster has the output of the actors that ran on it as files (`output_capture`). Reading
-asks each node for them by a small task that is bound to it, and puts the lines in the order of their times.
-Nothing is registered anywhere: the files of dead actors and of jobs that have ended are found by their
-names, for as long as their node and Ray's session live.
+Every node of the cluster has files with the output of the actors that ran on it (`output_capture`). A small
+task on each node reads them; then the lines are sorted by time. Files are found by their names, also those of
+dead actors and of ended jobs, for as long as their node and Ray's session live.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class LogLine:
         vertex: Id of the vertex (the chain of operators) that printed it; `job-master` for the JobMaster.
         subtask: Index of the subtask; `None` for the JobMaster.
         stream: `out`, `err` or `log`.
-        text: The line.
 
     Example:
         >>> str(LogLine("2026-01-02T03:04:05.678901Z", "count", 0, "out", "hello"))
@@ -57,7 +55,6 @@ class FilePart:
     """A part of one file, up to the end of a line.
 
     Attributes:
-        name: The file.
         header: Whose it is.
         data: Complete lines.
         end: Where the next part begins.
@@ -73,8 +70,7 @@ class LogReader:
     """Reads the lines of a job; each call gives what is new.
 
     Args:
-        job_id: The job.
-        vertices: Whose lines; `None` for all, the JobMaster's included.
+        vertices: Read only lines of these; `None` for all, the JobMaster's included.
         subtask: Index of one subtask only.
 
     Attributes:

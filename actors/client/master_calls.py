@@ -34,17 +34,19 @@ class MasterCalls:
     """Asks the JobMaster of one job.
 
     Args:
-        job_id: The job.
+        ended: The last report of a job that is known to have ended. It answers everything, and no cluster is
+            needed.
     """
 
-    def __init__(self, job_id: str) -> None:
+    def __init__(self, job_id: str, ended: JobReport | None = None) -> None:
         self._job_id = job_id
+        self._ended = ended
 
     def quick(
         self,
         name: str,
         call: Callable[[Any], Any],
-        from_record: Callable[[dict[str, Any]], T],
+        of_ended: Callable[[JobReport], T],
         *,
         timeout: float | None = ANSWER_TIMEOUT,
         within: Deadline | None = None,
@@ -54,41 +56,41 @@ class MasterCalls:
         Args:
             name: What is asked, for the message.
             call: Makes the call of the actor.
-            from_record: Gives the answer of a job that has ended.
+            of_ended: Gives the answer of a job that has ended.
             timeout: Seconds after which a JobMaster that is silent is said to be stuck; `None` for never.
             within: A deadline of the user's; it counts instead if it comes first.
 
         Raises:
             JobTimeoutError: It is silent, or the user's deadline has passed.
-            DeploymentError: There is none, and the job has left no record of its end.
+            DeploymentError: There is none, and the cluster has no report of the job's end.
         """
         own = answer_deadline(self._job_id, name, timeout)
-        return self.ask(call, from_record, own if within is None else min(own, within, key=_comes))
+        return self.ask(call, of_ended, own if within is None else min(own, within, key=_comes))
 
-    def ask(
-        self, call: Callable[[Any], Any], from_record: Callable[[dict[str, Any]], T], deadline: Deadline
-    ) -> T:
-        """Ask, again while the JobMaster comes back, or read what it has left.
+    def ask(self, call: Callable[[Any], Any], of_ended: Callable[[JobReport], T], deadline: Deadline) -> T:
+        """Ask, and again while the JobMaster is restarted; of an ended job its last report answers.
 
         Args:
             call: Makes the call of the actor.
-            from_record: Gives the answer of a job that has ended.
+            of_ended: Gives the answer of a job that has ended.
             deadline: Until when.
 
         Raises:
             JobTimeoutError: The deadline has passed.
-            DeploymentError: There is no JobMaster, and the job has left no record of its end.
+            DeploymentError: There is no JobMaster, and the cluster has no report of the job's end.
         """
-        records: list[dict[str, Any]] = []
+        if self._ended is not None:
+            return of_ended(self._ended)
+        ends: list[JobReport] = []
 
         def patience(error: BaseException) -> float | None:
             if isinstance(error, ray.exceptions.ActorUnavailableError):
                 return _RETURN_TIMEOUT
             if not isinstance(error, ValueError | ray.exceptions.RayActorError):
                 return None
-            record = self._record_of_end()
-            if record is not None:
-                records.append(record)
+            report = load_from_cluster(self._job_id)
+            if report is not None and report.status.is_terminal:
+                ends.append(report)
                 return None
             # Of a `ValueError`: Ray knows no such actor, not even one that comes back.
             return _NAME_TIMEOUT if isinstance(error, ValueError) else _RETURN_TIMEOUT
@@ -97,19 +99,18 @@ class MasterCalls:
         repeated = RepeatedCall[T](lambda: call(self._find()), "the JobMaster", patience, absence=absence)
         if not repeated.wait(deadline.left()):
             raise deadline.error() from repeated.error
-        if records:
-            return from_record(records[-1])
+        if ends:
+            return of_ended(ends[-1])
         if repeated.gave_up:
-            msg = f"no JobMaster of job {self._job_id} answers, and the job has left no record of its end"
+            msg = (
+                f"no JobMaster of job {self._job_id} answers, and this cluster has no report of its end; "
+                f"if it took checkpoints, `penstock status {self._job_id} --storage URL` may find one there"
+            )
             raise DeploymentError(msg) from repeated.error
         return repeated.result()
 
     def _find(self) -> Any:
         return ray.get_actor(master_name(self._job_id), namespace=NAMESPACE)
-
-    def _record_of_end(self) -> dict[str, Any] | None:
-        record = load_from_cluster(self._job_id)
-        return record if record is not None and JobReport.from_record(record).status.is_terminal else None
 
 
 def _comes(deadline: Deadline) -> float:

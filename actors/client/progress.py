@@ -1,8 +1,8 @@
-"""The live line of a job that somebody waits for.
+"""The live line that `wait(progress=True)` and `run` show.
 
-On a terminal one line is redrawn below whatever the program prints. In a notebook the output of the cell is
-renewed. Anywhere else (a file, a pipe, a CI's log) a plain line is printed every two seconds. All of it
-goes to the standard error, so that a program's own output stays what the program printed.
+On a terminal one line is redrawn below what the program prints. In a notebook the cell's output is updated.
+Anywhere else (a file, a pipe, the log of a CI run) a plain line is printed every two seconds. All of it goes
+to stderr: stdout has only what the program printed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COLOURS: Final = {
 class ProgressText:
     """Makes the line: state, records in and out with their rates, last checkpoint, restarts, time.
 
-    Counters are those of the running attempt: after a failure they begin again.
+    Counters are those of the running attempt: they restart after a failure.
     """
 
     def __init__(self) -> None:
@@ -136,14 +136,10 @@ class PlainDisplay:
 
 
 class TerminalDisplay:
-    """Redraws one line below what the program prints.
-
-    Args:
-        console: A terminal.
-    """
+    """Redraws one line below what the program prints."""
 
     def __init__(self, console: Console) -> None:
-        # Only where both end on the terminal does a print of the program have to step aside for the line.
+        # A print of the program disturbs the line only where stdout is the terminal, too.
         both = sys.stdout.isatty()
         self._live = Live(
             console=console, auto_refresh=False, redirect_stdout=both, redirect_stderr=both, transient=False
@@ -160,14 +156,14 @@ class TerminalDisplay:
 
 
 class NotebookDisplay:
-    """Renews one piece of a cell's output, without a widget."""
+    """Updates one piece of a cell's output, without a widget."""
 
     def __init__(self) -> None:
         self._ipython: Any = importlib.import_module("IPython.display")
         self._handle: Any = None
 
     def show(self, line: str, status: JobStatus) -> None:
-        """Renew the text."""
+        """Update the text."""
         content = {"text/plain": line}
         if self._handle is None:
             self._handle = self._ipython.display(content, raw=True, display_id=True)
@@ -182,7 +178,7 @@ class Progress:
     """Shows the progress of one job for as long as the `with` block lasts.
 
     Args:
-        display: Where; by default whatever this program runs in.
+        display: Where; by default what `find_display` finds.
     """
 
     def __init__(self, display: Display | None = None) -> None:

@@ -1,10 +1,11 @@
 """The modules beside the user's script, where workers don't have that folder on their path.
 
-Ray puts the folder of the driver's script on the workers' path, but not in a job with a `working_dir` (as
-`ray job submit --working-dir` makes it): then they have that folder and no other. A script in a subfolder of
-it imports modules that no worker finds by name. So these travel by value, as the script itself does. The
-script of a notebook's kernel is an installed one: beside it are all installed packages, which workers find by
-name.
+Ray puts the folder of the driver's script on the workers' path. In a job with a `working_dir`, as `ray job
+submit --working-dir` makes it, workers have that folder instead. A script in a subfolder then imports modules
+that no worker finds by name, so these travel by value, as the script itself does.
+
+The script of a notebook's kernel is an installed one. Beside it are all installed packages, which workers
+find by name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The commands `penstock list`, `status`, `logs` and so on.
 
-`app` has the commands about jobs, `snapshots` those about checkpoints and savepoints, `views` makes tables
-and texts of what they show, and `common` has the options that they share. `python -m
-penstock.actors.command_line` runs the same commands. Nothing imports this folder. It may import `client` and
-everything below.
+- `app`: commands about jobs, and the entry point. `python -m penstock.actors.command_line` calls it, too.
+- `snapshots`: commands about checkpoints and savepoints.
+- `views`: the tables and texts that commands show.
+- `common`: options that commands share.
+
+Nothing imports this folder. It may import `client` and everything below.
 """

@@ -1,7 +1,7 @@
-"""`penstock list | status | cancel | logs`: jobs as seen from any shell of the cluster.
+"""`penstock list | status | cancel | logs`, and the entry point of all commands.
 
 Every command joins the cluster first: the one of `--address` or `RAY_ADDRESS`, else the one that runs on this
-machine. What goes wrong is told in one line, with exit code 1.
+machine. An error is one line on stderr, with exit code 1.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import ray
 import typer
 
-from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.jobs import known_jobs
 from penstock.actors.client.logs import LogReader
 from penstock.actors.command_line.common import (
     AddressOption,
     JobArgument,
     JsonOption,
+    StorageOption,
     console,
-    find,
+    join,
+    named_job,
     print_json,
 )
 from penstock.actors.command_line.snapshots import register
 from penstock.actors.command_line.views import jobs_table, status_view
-from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.errors import PenstockError
 
-#: The group of entry points of further commands; each names a function without arguments.
+#: Group of the entry points of further commands; each names a function without arguments.
 COMMAND_GROUP: Final = "penstock.commands"
-#: What the help says of them without loading them.
-_HELP: Final = {"doctor": "Versions of Ray, RayDP, Spark, Java and Arrow, and whether they fit."}
+#: Their help, so that it is shown without loading them.
+_HELP: Final = {"doctor": "Check versions of Ray, RayDP, Spark, Java and Arrow."}
 
 _POLL: Final = 0.5
 
 app = typer.Typer(
-    help="Look at Penstock's jobs on a Ray cluster, save and rescale them, and end them.",
+    help="Show, save, rescale and end Penstock's jobs on a Ray cluster.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,12 +50,20 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """All jobs that the cluster has seen, oldest first."""
-    join_existing(address)
-    known = known_jobs()
+def list_jobs(
+    address: AddressOption = None, storage: StorageOption = None, as_json: JsonOption = False
+) -> None:
+    """List all jobs, oldest first.
+
+    These are the jobs that the cluster has seen, and with --storage also those that have ended and left a
+    report there.
+    """
+    alone = join(address, storage)
+    if alone is not None:
+        print(f"penstock: {alone}. Listing the ended jobs in {storage}", file=sys.stderr)
+    known = known_jobs(storage)
     if as_json:
-        print_json([{**each.report.to_record(), "state": each.state} for each in known])
+        print_json([{**each.report.to_dict(), "state": each.state} for each in known])
     elif known:
         console().print(jobs_table(known))
     else:
@@ -63,11 +71,16 @@ def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> Non
 
 
 @app.command()
-def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """What is known of a job: its state and how it came to it, its operators, its checkpoints."""
-    report = find(job, address).report()
+def status(
+    job: JobArgument,
+    address: AddressOption = None,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a job: state, history, operators, checkpoints."""
+    report = named_job(job, address, storage).report()
     if as_json:
-        print_json(_with_processes(report))
+        print_json(report.to_dict())
         return
     shown = console()
     for part in status_view(report):
@@ -80,8 +93,8 @@ def cancel(
     address: AddressOption = None,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job's end.")] = 60.0,
 ) -> None:
-    """End a job. What its sinks have committed stays; what they have not is dropped."""
-    handle = find(job, address)
+    """End a job. Output that its sinks have committed stays; the rest is dropped."""
+    handle = named_job(job, address)
     before = handle.status()
     if before.is_terminal:
         print(f"job {handle.job_id} has ended before: {before.value}")
@@ -90,7 +103,7 @@ def cancel(
     deadline = time.monotonic() + timeout
     while not (now := handle.status()).is_terminal:
         if time.monotonic() >= deadline:
-            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; it goes on ending"
+            msg = f"job {handle.job_id} is still {now.value} after {timeout:g} s; its end goes on"
             raise PenstockError(msg)
         time.sleep(_POLL / 5)
     print(f"job {handle.job_id}: {now.value}")
@@ -110,8 +123,8 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     address: AddressOption = None,
 ) -> None:
-    """What operators have printed and logged, each line with its time (UTC), operator and subtask."""
-    handle = find(job, address)
+    """Print what operators have printed and logged. Each line has its time (UTC), operator and subtask."""
+    handle = named_job(job, address)
     reader = handle.log_reader(operator, subtask)
     _print_lines(reader, tail)
     while follow:
@@ -123,9 +136,9 @@ def logs(
 
 
 def add_commands() -> None:
-    """Add the commands that other parts bring along: entry points of the group `penstock.commands`.
+    """Add the commands of other parts: the entry points of the group `penstock.commands`.
 
-    A part that is loaded only for its own command, such as the one for Spark, is not imported for the others.
+    Such a part, for example the one for Spark, is imported only when its command runs.
     """
     for point in sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
         if not any(command.name == point.name for command in app.registered_commands):
@@ -169,17 +182,6 @@ def _print_lines(reader: LogReader, tail: int | None = None) -> None:
     if reader.silent_nodes:
         nodes = ", ".join(reader.silent_nodes)
         print(f"penstock: node(s) {nodes} did not answer; their lines are missing", file=sys.stderr)
-
-
-def _with_processes(report: JobReport) -> dict[str, Any]:
-    record = report.to_record()
-    record["processes"] = [
-        {"vertex": p.subtask.vertex, "subtask": p.subtask.index, "pid": p.pid, "node_id": p.node_id}
-        for p in report.processes
-    ]
-    if (master := report.master) is not None:
-        record["master"] = {"pid": master.pid, "node_id": master.node_id}
-    return record
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""What all commands of the command line share: how a job is named and found, and how things are printed."""
+"""Options that commands share, and how they find a job and print."""
 
 from __future__ import annotations
 
@@ -10,48 +10,74 @@ from rich.console import Console
 
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.client.jobs import job as find_job
-from penstock.runtime.errors import ConfigurationError
+from penstock.actors.client.jobs import find_job
+from penstock.runtime.errors import ConfigurationError, DeploymentError
 
-#: Columns of what is not read on a terminal: nothing is cut there.
+#: Columns where the output is no terminal: nothing is cut there.
 _WIDE: Final = 240
 
 JobArgument = Annotated[
-    str, typer.Argument(metavar="JOB", help="A job's id, the beginning of one, or its name.")
+    str, typer.Argument(metavar="JOB", help="A job's id, the beginning of its id, or its name.")
 ]
 AddressOption = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="The Ray cluster; else RAY_ADDRESS, else the one on this machine."
+        metavar="HOST:PORT", help="Ray cluster to join. Default: RAY_ADDRESS, else the one on this machine."
+    ),
+]
+StorageOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Checkpoint storage (path or URL) in which to look for ended jobs, too. No cluster need run.",
     ),
 ]
 TimeoutOption = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0, help="How long to wait at most; by default for ever."),
+    typer.Option(metavar="SECONDS", min=0, help="Maximum time to wait. Default: no limit."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-def find(job: str, address: str | None) -> RayJobHandle:
-    """The job that somebody means, on the cluster that they mean.
+def join(address: str | None, storage: str | None) -> DeploymentError | None:
+    """Join the cluster of `--address`.
+
+    Returns:
+        Why there is none, if `--storage` was given without `--address`; the storage alone is read then.
+
+    Raises:
+        DeploymentError: There is no such cluster.
+    """
+    try:
+        join_existing(address)
+    except DeploymentError as error:
+        if storage is None or address is not None:
+            raise
+        return error
+    return None
+
+
+def named_job(job: str, address: str | None, storage: str | None = None) -> RayJobHandle:
+    """The handle of the job that the arguments of a command mean.
 
     Raises:
         ConfigurationError: There is no such job, or there are several.
         DeploymentError: There is no such cluster.
+        StorageError: The storage can't be read.
     """
-    join_existing(address)
+    join(address, storage)
     if not job.strip():
         msg = "JOB is empty: give a job's id, the beginning of one, or its name"
         raise ConfigurationError(msg)
-    return find_job(job)
+    return find_job(job, storage)
 
 
 def print_json(value: object) -> None:
-    """For programs."""
+    """Print for programs."""
     print(json.dumps(value, indent=2))
 
 
 def console() -> Console:
-    """For people; on no terminal as wide as it takes."""
+    """Prints for people; wide where the output is no terminal."""
     made = Console(highlight=False, markup=False, emoji=False)
     return made if made.is_terminal else Console(highlight=False, markup=False, emoji=False, width=_WIDE)

@@ -1,4 +1,4 @@
-"""`penstock savepoint | stop | checkpoints | rescale | inspect | restore`: the user's hand on state."""
+"""`penstock savepoint | stop | checkpoints | rescale | inspect | restore`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Annotated
 import typer
 
 from penstock.actors.client.executor import ALLOW_NON_RESTORED_STATE, RESTORE_FROM
-from penstock.actors.client.urls import absolute_url
 from penstock.actors.command_line.common import (
     AddressOption,
     JobArgument,
     JsonOption,
+    StorageOption,
     TimeoutOption,
     console,
-    find,
+    named_job,
     print_json,
 )
 from penstock.actors.command_line.views import checkpoints_view, snapshot_view
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.storage import open_location
+from penstock.runtime.io.storage import absolute_location, open_location
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state_processor.inspection import inspect_snapshot
@@ -33,16 +33,16 @@ TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[TARGET]",
-        help="Folder (path or URL that all nodes see) in which the savepoint gets its own; by default it is "
-        "in the job's checkpoint storage.",
+        help="Folder (path or URL that all nodes see) in which the savepoint gets a folder of its own. "
+        "Default: the job's checkpoint storage.",
     ),
 ]
 SnapshotArgument = Annotated[
     str,
     typer.Argument(
         metavar="SNAPSHOT",
-        help="Path or URL: a savepoint, a checkpoint (<storage>/<job>/chk-...), or <storage>/<job> for the "
-        "newest one of a job.",
+        help="Path or URL of a savepoint or a checkpoint (<storage>/<job>/chk-...), or <storage>/<job> for "
+        "a job's newest one.",
     ),
 ]
 
@@ -53,8 +53,8 @@ def savepoint(
     timeout: TimeoutOption = None,
     address: AddressOption = None,
 ) -> None:
-    """Take a savepoint; the job goes on. Prints where it is."""
-    print(find(job, address).savepoint(target, timeout=timeout))
+    """Take a savepoint; the job goes on. Prints its URL."""
+    print(named_job(job, address).savepoint(target, timeout=timeout))
 
 
 def stop(
@@ -63,19 +63,24 @@ def stop(
     drain: Annotated[
         bool,
         typer.Option(
-            "--drain", help="Let event time go to its end first: for a job that will not be started again."
+            "--drain", help="Let event time go to its end first, for a job that will not be started again."
         ),
     ] = False,
     timeout: TimeoutOption = None,
     address: AddressOption = None,
 ) -> None:
-    """Take a savepoint and end the job; all that it covers is committed. Prints where it is."""
-    print(find(job, address).stop(target, drain=drain, timeout=timeout))
+    """Take a savepoint and end the job. Everything that it covers is committed. Prints its URL."""
+    print(named_job(job, address).stop(target, drain=drain, timeout=timeout))
 
 
-def checkpoints(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """The last checkpoints and savepoints: sizes, durations, and how long each subtask aligned."""
-    details = find(job, address).checkpoints()
+def checkpoints(
+    job: JobArgument,
+    address: AddressOption = None,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the last checkpoints and savepoints. Prints sizes, durations and each subtask's alignment."""
+    details = named_job(job, address, storage).checkpoints()
     if as_json:
         print_json([each.to_dict() for each in details])
     elif details:
@@ -94,10 +99,10 @@ def rescale(
     timeout: TimeoutOption = None,
     address: AddressOption = None,
 ) -> None:
-    """Change the parallelism of operators while the job runs: its state is saved and deployed anew."""
+    """Change the parallelism of a running job. Its state is saved, and its subtasks are deployed again."""
     wanted = dict(map(_assignment, parallelism))
     begun = time.monotonic()
-    handle = find(job, address)
+    handle = named_job(job, address)
     handle.rescale(wanted, timeout=timeout)
     seconds = time.monotonic() - begun
     print(f"job {handle.job_id} runs with {', '.join(parallelism)} after {seconds:.1f} s")
@@ -109,13 +114,13 @@ def inspect(
         bool,
         typer.Option(
             "--allow-pickle",
-            help="Import modules and unpickle values that the snapshot names: only for one that you trust.",
+            help="Import modules and unpickle values that the snapshot names. Only for one that you trust.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What a checkpoint or savepoint contains, and how long its subtasks took for it. Runs no job."""
-    opened = open_snapshot(absolute_url(snapshot), open_location)
+    """Show what a snapshot contains. It also shows how long its subtasks took for it. Runs no job."""
+    opened = open_snapshot(absolute_location(snapshot), open_location)
     codec = ValueCodec(allow_pickle=allow_pickle)
     summary = inspect_snapshot(opened.checkpoint, lambda handle: read_state(opened.storage, handle), codec)
     if as_json:
@@ -129,18 +134,19 @@ def inspect(
 def restore(
     snapshot: SnapshotArgument,
     program: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="What starts the job: `python job.py ...`.")
+        list[str], typer.Argument(metavar="COMMAND...", help="Starts the job: `python job.py ...`.")
     ],
     allow_non_restored_state: Annotated[
         bool,
-        typer.Option("--allow-non-restored-state", help="Leave out state that the job has no operator for."),
+        typer.Option("--allow-non-restored-state", help="Drop state that the job has no operator for."),
     ] = False,
 ) -> None:
-    """Run a program whose job starts from a snapshot, unless it names another one itself.
+    """Run a program whose job starts from a snapshot.
 
-    In `ray job submit` it stands in front of the program: `-- penstock restore SNAPSHOT python job.py`.
+    A program that names a snapshot itself starts from that one. In `ray job submit` this command stands in
+    front of the program: `-- penstock restore SNAPSHOT python job.py`.
     """
-    url = absolute_url(snapshot)
+    url = absolute_location(snapshot)
     open_snapshot(url, open_location)
     environment = {**os.environ, RESTORE_FROM: url}
     environment[ALLOW_NON_RESTORED_STATE] = "1" if allow_non_restored_state else "0"
@@ -152,7 +158,7 @@ def restore(
 
 
 def register(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add these commands to the command line."""
     for command in (savepoint, stop, checkpoints, rescale, inspect):
         app.command()(command)
     app.command(context_settings={"allow_interspersed_args": False})(restore)

@@ -1,9 +1,9 @@
-"""How the command line shows jobs, checkpoints and snapshots."""
+"""Tables and texts of jobs, checkpoints and snapshots, for terminals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from rich.console import RenderableType
@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.actors.client.jobs import KnownJob
-from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.failure_text import failure_text
+from penstock.actors.shared.job_report import HistoryEntry, JobReport, Takeover
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -51,21 +53,47 @@ def jobs_table(known: Iterable[KnownJob]) -> Table:
 
 
 def status_view(report: JobReport) -> Iterator[RenderableType]:
-    """Everything about one job, from the top down."""
+    """Everything about one job, the most important first."""
     yield _head(report)
     for warning in report.warnings:
         yield Text(f"warning: {warning}", style="yellow")
-    cause = report.failure or (report.failures[-1] if report.failures else None)
-    if cause is not None:
+    failure = report.failure or (report.failures[-1] if report.failures else None)
+    if failure is not None:
         what = "failed because of" if report.status.value == "failed" else "last failure"
         yield Text(f"\n{what}", style="bold")
-        yield _indented(Text(cause, style="red"))
+        yield _indented(Text(failure_text(failure.root), style="red"))
     yield Text("\nhistory (UTC)", style="bold")
-    yield _indented(Text("\n".join(report.history) or "none yet"))
+    yield _indented(Text("\n".join(map(_history_line, report.history)) or "none yet"))
+    if report.rescales:
+        yield Text("\nrescales (UTC)", style="bold")
+        yield _indented(Text("\n".join(map(_rescale_line, report.rescales))))
     yield Text("\noperators (counters of this attempt)", style="bold")
     yield _indented(operators_table(report))
     yield Text("\ncheckpoints", style="bold")
     yield _indented(_checkpoints(report))
+
+
+def _history_line(entry: HistoryEntry) -> str:
+    """One thing that happened to a job."""
+    if isinstance(entry, Takeover):
+        return f"{_time_of_day(entry.at)} the JobMaster died, another process took over"
+    cause = f": {entry.cause}" if entry.cause else ""
+    return f"{_time_of_day(entry.at)} {entry.source.value} -> {entry.target.value}{cause}"
+
+
+def _rescale_line(rescale: RescaleRecord) -> str:
+    """One change of the parallelism, and what became of it."""
+    changes = ", ".join(f"{each} {rescale.before[each]} -> {n}" for each, n in rescale.after.items())
+    line = f"{_time_of_day(rescale.requested_at)} {changes}"
+    if rescale.failure:
+        return f"{line}: not done, {rescale.failure}"
+    if rescale.ended_at is None:
+        return f"{line}: under way"
+    return f"{line}: deployed anew after {_duration(rescale.ended_at - rescale.requested_at)}"
+
+
+def _time_of_day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
 def operators_table(report: JobReport) -> Table:
@@ -149,7 +177,7 @@ def _checkpoints_table(records: Iterable[CheckpointRecord]) -> Table:
 
 
 def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[RenderableType]:
-    """The history, and what the subtasks measured of the newest checkpoint that has ended well."""
+    """The history, and what the subtasks measured of the newest completed checkpoint."""
     known = list(details)
     yield _checkpoints_table(each.record for each in known)
     measured = [each for each in known if each.subtasks and each.record.size is not None]
@@ -160,7 +188,7 @@ def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[Renderabl
 
 
 def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
-    table = _table("subtask", "start delay", "alignment", "stopped", "beside", "written", "state")
+    table = _table("subtask", "start delay", "alignment", "sync", "async", "written", "state")
     for subtask, seen in sorted(measured.items()):
         times = (seen.start_delay, seen.alignment_duration, seen.sync_duration, seen.async_duration)
         sizes = (seen.written_bytes, seen.full_bytes)
@@ -238,8 +266,8 @@ def _table(*columns: str) -> Table:
         "entries",
         "start delay",
         "alignment",
-        "stopped",
-        "beside",
+        "sync",
+        "async",
         "written",
     }
     for column in columns:

@@ -1,9 +1,10 @@
 """The process of one job's JobMaster, and everything that runs in it.
 
-`job_master` is the Ray actor. `job_life` takes its job from start to end: `job_assembly` makes the runtime's
-`JobScheduler` and what acts for it on Ray. `ray_execution`, `deployment` and `control_lanes` carry out what
-the scheduler decides, `subtask_fleet` owns the subtasks' actors, and `subtask_watch` renews their leases.
-`job_requests` answers users, `job_reporter` and `job_metrics` tell them how the job stands.
+- `job_master`: the Ray actor and its calls. `job_life` takes its job from start to end.
+- `job_assembly`: makes the runtime's `JobScheduler`, `JobExecution` and `Fleet`, which decide.
+- `ray_processes`: starts, calls and ends processes of subtasks for them; turns Ray's errors into values.
+- `guarded_loop`, `loop_timers`, `user_threads`: where all of this runs.
+- `job_requests`: users' requests. `job_reporter` and `job_metrics`: how the job stands.
 
 All of it runs on the JobMaster's event loop, except what `user_threads` or a pool runs. `job_master` alone is
 loaded wherever a handle of a JobMaster goes, so it imports the rest only when it starts. May import `subtask`

@@ -1,6 +1,6 @@
-"""The event loop of a JobMaster, and what becomes of errors in it.
+"""The event loop of a JobMaster, and how it handles errors.
 
-An error in the scheduler leaves it in an unknown state: the process ends, and Ray brings up another one that
+An error in the scheduler leaves it in an unknown state. So the process ends, and Ray starts another one that
 reads the log. An error in anything else is logged.
 """
 
@@ -19,11 +19,8 @@ class GuardedLoop:
     """Runs the parts of a JobMaster on its event loop.
 
     Args:
-        loop: The loop.
-        job_id: The job, for messages.
-
-    Attributes:
-        loop: The loop.
+        loop: The actor's event loop.
+        job_id: For messages.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, job_id: str) -> None:
@@ -32,7 +29,7 @@ class GuardedLoop:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something beside everything else; on the loop."""
+        """Start a task; called on the loop. Its failure is logged."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
@@ -53,3 +50,14 @@ class GuardedLoop:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             logger.error("a part of the JobMaster of %s failed", self._job_id, exc_info=task.exception())
+
+
+async def happened(begin: Callable[[Callable[[], None]], None]) -> None:
+    """Begin something that tells when it is done, and wait for that.
+
+    Args:
+        begin: Given what is to be called when it is done.
+    """
+    done = asyncio.Event()
+    begin(done.set)
+    await done.wait()

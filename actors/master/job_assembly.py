@@ -2,72 +2,122 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import ray
 
-from penstock.actors.master.deployment import Deployment
 from penstock.actors.master.guarded_loop import GuardedLoop
 from penstock.actors.master.loop_timers import LoopTimers
-from penstock.actors.master.ray_execution import RayExecution
-from penstock.actors.master.subtask_fleet import SubtaskFleet
+from penstock.actors.master.ray_processes import RayProcesses
 from penstock.actors.master.user_threads import UserThreads
 from penstock.actors.shared.background import BackgroundRunner
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.system_clock import SystemClock
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.deployment import Deployer
+from penstock.runtime.execution.fleet import Fleet
+from penstock.runtime.execution.job_execution import JobExecution
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.io.storage import open_location
+from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.checkpoint_record import EarlierHistory
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.describe_tasks import describe_tasks
+from penstock.runtime.task.descriptor import TaskDescriptor
+
+
+@dataclass(frozen=True, slots=True)
+class RayFleet:
+    """The processes of a job on Ray, and what calls them and keeps their time.
+
+    Attributes:
+        fleet: Decides which process holds which role.
+        processes: Starts, calls and ends the processes.
+        timers: On the JobMaster's event loop.
+    """
+
+    fleet: Fleet
+    processes: RayProcesses
+    timers: LoopTimers
+
+
+def assemble_fleet(job_id: str, graph: ExecutionGraph, config: JobConfig, guarded: GuardedLoop) -> RayFleet:
+    """The fleet of a job; to be called in the JobMaster's actor."""
+    timers = LoopTimers(guarded.loop, guarded.guard)
+    processes = RayProcesses(job_id, config, ray.get_runtime_context().current_actor, guarded)
+    fleet = Fleet(job_id, graph, config, processes, timers, new_token=lambda: secrets.token_hex(8))
+    return RayFleet(fleet, processes, timers)
 
 
 def assemble_scheduler(
     job_id: str,
     graph: ExecutionGraph,
     config: JobConfig,
-    fleet: SubtaskFleet,
+    processes: RayFleet,
     storage: SnapshotStorage,
     guarded: GuardedLoop,
     pool: ThreadPoolExecutor,
     *,
     earlier: JobReport | None,
-    on_end: Callable[[str], None],
+    on_end: Callable[[JobState, str], None],
     on_fenced: Callable[[], None],
 ) -> JobScheduler:
     """The scheduler of a job, ready to start; to be called in the JobMaster's event loop.
 
     Args:
-        job_id: The job.
-        graph: Its subtasks.
-        config: Its settings.
-        fleet: The actors of its subtasks.
-        storage: Where its checkpoints are.
+        job_id: Lower-case letters, digits and `-`.
+        graph: As it was submitted.
+        config: Settings of checkpoints, restarts and time limits.
+        processes: From `assemble_fleet`.
+        storage: For checkpoints; in memory when the job takes none.
         guarded: Runs what touches the scheduler.
-        pool: Runs what blocks, but no hooks and no work of enumerators: these are the user's and may hang.
+        pool: Runs what blocks. Not hooks and work of enumerators: they are the user's code and may hang.
         earlier: The last report of an earlier JobMaster of a job that has a log; `None` for none.
-        on_end: Told when the job has ended, and why if it has failed.
-        on_fenced: Told when another JobMaster has taken the job over.
+        on_end: Called when the job has ended, with its last state and, if it has failed, the cause.
+        on_fenced: Called when another JobMaster has taken the job over.
     """
-    me = ray.get_runtime_context().current_actor
-    deployment = Deployment(job_id, graph, config, storage, fleet, me, pool)
-    execution = RayExecution(job_id, graph, fleet, deployment, on_end=on_end, on_fenced=on_fenced)
-    execution.scheduler = JobScheduler(
+    clock, timers, fleet = SystemClock(), processes.timers, processes.fleet
+
+    def describe(
+        attempt: int,
+        graph: ExecutionGraph,
+        restore: CompletedCheckpoint | None,
+        subtasks: Collection[SubtaskId],
+    ) -> Sequence[TaskDescriptor]:
+        return describe_tasks(job_id, attempt, graph, config, restore, storage, subtasks, open_location)
+
+    runner = BackgroundRunner(pool, guarded.post)
+    deployer = Deployer(graph, config, fleet, processes.processes, timers, runner, describe)
+    execution = JobExecution(
+        graph,
+        fleet,
+        deployer,
+        processes.processes,
+        clock,
+        timers,
+        on_end=on_end,
+        on_fenced=on_fenced,
+    )
+    scheduler = JobScheduler(
         job_id,
         graph,
         config,
         execution,
         storage,
-        SystemClock(),
-        LoopTimers(asyncio.get_running_loop(), guarded.guard),
-        BackgroundRunner(pool, guarded.post),
+        clock,
+        timers,
+        runner,
         known_attempt=0 if earlier is None else earlier.statistics.attempt,
         open_location=open_location,
         user_runner=BackgroundRunner(UserThreads("user-code"), guarded.post),
     )
     if earlier is not None and earlier.checkpoints is not None:
-        execution.scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))
-    return execution.scheduler
+        scheduler.recall(EarlierHistory(earlier.checkpoint_history, earlier.checkpoints))
+    execution.listener = scheduler
+    return scheduler

@@ -1,14 +1,14 @@
 """`JobLife`: a job from its first attempt to its end, in the process of its JobMaster.
 
-Ray restarts that process whenever it dies. All that it must not forget is in the checkpoint storage: coming
-back means reading the log of decisions there, beginning a new attempt (which fences the old one) and taking
-the living subtask actors over.
+Ray restarts that process whenever it dies. The checkpoint storage holds everything that it must not forget.
+The new process reads the decision log there, begins a new attempt, which fences the old one, and takes over
+the subtasks' processes that live.
 
-Without checkpoints nothing is in storage: what the job had done is not known, nor which attempt its subtasks
-run, so a JobMaster that comes back fails such a job instead of beginning it again over its own output.
+A job without checkpoints has nothing in storage. What it has done is then unknown, and so is the attempt that
+its subtasks run. A restarted JobMaster fails such a job, instead of starting it again over its own output.
 
-Its event loop is the only thread that touches the scheduler; blocking work runs in a small pool of threads,
-and what users wrote (master hooks, the work of enumerators) in threads of its own, because it may hang.
+Its event loop is the only thread that touches the scheduler. Blocking work runs in a small pool of threads.
+Users' code (master hooks, the work of enumerators) may hang, so it runs in threads of its own.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ import os
 import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import ray
 
-from penstock.actors.master.guarded_loop import GuardedLoop
-from penstock.actors.master.job_assembly import assemble_scheduler
+from penstock.actors.master.guarded_loop import GuardedLoop, happened
+from penstock.actors.master.job_assembly import RayFleet, assemble_fleet, assemble_scheduler
+from penstock.actors.master.job_metrics import JobMetrics
 from penstock.actors.master.job_reporter import JobReporter
 from penstock.actors.master.job_requests import JobRequests
-from penstock.actors.master.subtask_fleet import SubtaskFleet
-from penstock.actors.master.subtask_reports import hand_to_scheduler
-from penstock.actors.master.subtask_watch import SubtaskWatch
 from penstock.actors.shared.archive import (
     is_to_be_cancelled,
     keep_beside_checkpoints,
@@ -40,14 +39,17 @@ from penstock.actors.shared.archive import (
     save_to_cluster,
 )
 from penstock.actors.shared.cycle_collector import spare_long_lived_objects
-from penstock.actors.shared.fault_injection import JobMasterProcess
 from penstock.actors.shared.graph_shipping import unpack_job
-from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.messages import SubtaskReport
+from penstock.actors.shared.job_report import JobMasterProcess, JobReport
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.runtime.errors import DeploymentError, StorageError
+from penstock.runtime.execution.messages import SubtaskReport
+from penstock.runtime.execution.reports import hand_to_scheduler
+from penstock.runtime.execution.role import Role
+from penstock.runtime.execution.watch import Watch
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.ports import SnapshotStorage
@@ -56,9 +58,11 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which an ended job still answers, so that nobody who waits is cut off.
+#: Seconds that an ended job still answers, so that everybody who waits is told of its end.
 _FAREWELL = 5.0
-#: Seconds between tries of a JobMaster that came back and can't read its storage; ten minutes together.
+#: Seconds that a wait for the end of an ended job waits for its report to be kept.
+_KEEPING: Final = 10.0
+#: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes together.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 
 
@@ -66,7 +70,7 @@ class JobLife:
     """Runs one job from its first attempt to its end; to be made in the actor's event loop.
 
     Args:
-        job_id: The job.
+        job_id: Lower-case letters, digits and `-`.
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
@@ -84,31 +88,39 @@ class JobLife:
         self._reporter = JobReporter(job_id, name, submitted_at, process)
         self._job_id = job_id
         capture_job_master(job_id)
-        self._fleet: SubtaskFleet | None = None
-        self._watch: SubtaskWatch | None = None
+        self._processes: RayFleet | None = None
+        self._watch: Watch | None = None
         self._scheduler: JobScheduler | None = None
         self._requests: JobRequests | None = None
+        self._metrics = JobMetrics(job_id)
         self._storage: SnapshotStorage = MemoryStorage()
         self._guarded.spawn(self._begin(chunks))
 
     # -- calls of clients -----------------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Return when the job has been taken up."""
+        """Return when the scheduler of the job has started, or could not be made."""
         await self._prepared.wait()
 
     async def status(self) -> JobReport:
-        """Everything that is known of the job right now, counters fresh."""
+        """The job's report, with fresh counters."""
         await self._look()
         return self._reporter.report()
 
     async def wait_end(self, seconds: float) -> JobReport:
-        """Wait for the job to end, at most so long; its report then."""
-        try:
+        """Wait at most `seconds` for the job to end; returns its report.
+
+        When it says that the job has ended, the report has been kept, unless the storage does not answer. The
+        program may end next, and its cluster with it.
+        """
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
-        except TimeoutError:
-            await self._look()
-        return self._reporter.report()
+        await self._look()
+        report = self._reporter.report()
+        if report.status.is_terminal:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _KEEPING)
+        return report
 
     async def cancel(self) -> None:
         """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
@@ -120,7 +132,7 @@ class JobLife:
             remember_cancellation(self._job_id)
 
     async def checkpoint(self) -> str | None:
-        """Take a checkpoint now; returns `None` when it is complete, or why there is none."""
+        """Take a checkpoint now; returns `None` when it is complete, else why there is none."""
         await self._prepared.wait()
         if self._requests is None:
             return "the job could not be taken up"
@@ -153,19 +165,19 @@ class JobLife:
         return () if self._scheduler is None else self._scheduler.checkpoints()
 
     def leave(self, incarnation: str) -> bool:
-        """End this actor for good; a process calls itself, and `False` says that another one got the call."""
+        """End this actor for good. A process calls itself; `False` says that another process got the call."""
         if incarnation == self._incarnation:
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         return False
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
-    def report(self, attempt: int, report: SubtaskReport) -> None:
-        """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
+    def report(self, role: Role, report: SubtaskReport) -> None:
+        """Hand a subtask's message to the scheduler, which ignores those of old attempts."""
         scheduler = self._scheduler
-        if scheduler is None:
+        if scheduler is None or role.job_id != self._job_id:
             return
-        self._guarded.guard(lambda: hand_to_scheduler(scheduler, attempt, report))
+        self._guarded.guard(lambda: hand_to_scheduler(scheduler, role.attempt, report))
 
     # -- the job's life -------------------------------------------------------------------------------------
 
@@ -173,7 +185,7 @@ class JobLife:
         try:
             await self._prepare_patiently(chunks)
         except Exception as error:  # whatever it is, the job ends and reports it
-            logger.exception("job %s can't be taken up", self._job_id)
+            logger.exception("job %s can't be started", self._job_id)
             self._reporter.failed_to_begin(error)
             await self._end()
         else:
@@ -182,21 +194,20 @@ class JobLife:
             self._prepared.set()
 
     async def _prepare_patiently(self, chunks: tuple[bytes, ...]) -> None:
-        """Take the job up; a process that comes back waits for a storage that is away for a while."""
+        """Start the scheduler; a restarted process waits for a storage that can't be reached for a while."""
         returned = ray.get_runtime_context().was_current_actor_reconstructed
         for delay in _STORAGE_RETRIES if returned else ():
             try:
                 await self._prepare(chunks)
             except StorageError as error:
-                logger.warning("job %s can't be taken up yet: %s", self._job_id, error)
+                logger.warning("job %s can't be started yet: %s", self._job_id, error)
                 await asyncio.sleep(delay)
             else:
                 return
         await self._prepare(chunks)
 
     async def _prepare(self, chunks: tuple[bytes, ...]) -> None:
-        record = load_from_cluster(self._job_id)
-        earlier = None if record is None else JobReport.from_record(record)
+        earlier = load_from_cluster(self._job_id)
         if earlier is not None:
             self._reporter.carry_on(earlier)
         job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
@@ -206,8 +217,8 @@ class JobLife:
         if checkpointing is not None and checkpointing.storage is not None:
             opened = partial(open_proven, checkpointing.storage, self._job_id)
             self._storage = await self._loop.run_in_executor(self._pool, opened)
-        self._fleet = fleet = SubtaskFleet(self._job_id, graph, config)
-        await fleet.adopt()
+        self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded)
+        await happened(processes.fleet.adopt)
         cancelled, has_log = is_to_be_cancelled(self._job_id), self._reporter.has_storage
         if not has_log and not cancelled and ray.get_runtime_context().was_current_actor_reconstructed:
             await self._end_again()
@@ -216,7 +227,7 @@ class JobLife:
             self._job_id,
             graph,
             config,
-            fleet,
+            processes,
             self._storage,
             self._guarded,
             self._pool,
@@ -224,60 +235,71 @@ class JobLife:
             on_end=self._on_end,
             on_fenced=self._leave_at_once,
         )
-        self._serve(scheduler, fleet, config.lease_timeout)
+        self._serve(scheduler, processes, config.lease_timeout)
         scheduler.start()
         if cancelled:
             scheduler.cancel()
 
-    def _serve(self, scheduler: JobScheduler, fleet: SubtaskFleet, lease_timeout: float) -> None:
+    def _serve(self, scheduler: JobScheduler, processes: RayFleet, lease_timeout: float) -> None:
         """Take clients' requests from now on, and watch the subtasks."""
+        fleet = processes.fleet
         self._reporter.observe(scheduler, fleet)
         self._requests = JobRequests(
             scheduler, self._storage.url, self._guarded.guard, self._pool, self._ended, self._reporter.report
         )
-        self._watch = SubtaskWatch(self._job_id, fleet, self._reporter, self._ended, lease_timeout)
-        self._guarded.spawn(self._watch.run())
+        counted = self._reporter.counted
+        self._watch = Watch(fleet, processes.processes, processes.timers, counted, lease_timeout)
+        # An error in it is logged: leases are renewed all the same.
+        self._watch.begin(lambda: self._guarded.spawn(self._publish()))
+
+    async def _publish(self) -> None:
+        """Show others what the job has done."""
+        report = self._reporter.report()
+        self._metrics.publish(report.statistics)
+        save_to_cluster(report)
 
     async def _end_again(self) -> None:
-        """A JobMaster without a log came back: the job fails, unless it is known to have ended before."""
-        record = load_from_cluster(self._job_id)
-        if record is None or not JobReport.from_record(record).status.is_terminal:
+        """A JobMaster without a log was restarted: the job fails, unless it is known to have ended before."""
+        last = load_from_cluster(self._job_id)
+        if last is None or not last.status.is_terminal:
             msg = (
                 "the process of its JobMaster died, and the job takes no checkpoints, so what it has done is "
                 "not known. Look at what its sinks have written, then submit it again; with "
                 "JobConfig(checkpointing=...) it would have gone on"
             )
             raise DeploymentError(msg)
-        if self._fleet is not None:
-            await self._fleet.leave()
+        if self._processes is not None:
+            await happened(self._processes.fleet.leave)
         self._leave_at_once()
 
-    def _on_end(self, cause: str) -> None:
+    def _on_end(self, state: JobState, cause: str) -> None:
         self._reporter.ended(cause)
         self._guarded.spawn(self._end())
 
     async def _look(self) -> None:
         if self._watch is not None:
-            await self._watch.look()
+            await happened(self._watch.look)
 
     async def _end(self) -> None:
-        """End the subtasks, keep the record, and leave; whoever waits for the end is told in any case."""
+        """End the subtasks, keep the report, and leave; calls that wait for the end return in any case."""
         try:
             await self._look()
-            if self._fleet is not None:
-                await self._fleet.leave()
-            await self._keep_record()
+            if self._watch is not None:
+                self._watch.end()
+            if self._processes is not None:
+                await happened(self._processes.fleet.leave)
+            await self._keep_report()
         finally:
             self._ended.set()
             self._guarded.spawn(self._leave_later())
 
-    async def _keep_record(self) -> None:
-        record = self._reporter.report().to_record()
+    async def _keep_report(self) -> None:
+        report = self._reporter.report()
         try:
-            save_to_cluster(self._job_id, record)
+            save_to_cluster(report)
         finally:
             if self._reporter.has_storage:
-                keep = partial(keep_beside_checkpoints, self._storage, self._job_id, record)
+                keep = partial(keep_beside_checkpoints, self._storage, report)
                 await self._loop.run_in_executor(self._pool, keep)
 
     async def _leave_later(self) -> None:

@@ -1,9 +1,9 @@
-"""`JobMaster`: the actor that holds one job, as those see it who call it.
+"""`JobMaster`: the actor that runs one job, and its calls.
 
-It is detached, so the job outlives the program that submitted it, and Ray restarts it whenever it dies.
+It is detached, so the job outlives the program that submitted it. Ray restarts it whenever it dies.
 
-Ray loads an actor's class in every process that gets a handle of it, and each subtask gets this one. So there
-is nothing here but the calls: what they do is in `JobLife`, which only the actor's own process imports.
+Ray loads an actor's class in every process that gets a handle of it, and each subtask gets one. So this file
+has only the calls. `JobLife`, which the actor's own process alone imports, carries them out.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.actors.shared.job_report import JobReport
-    from penstock.actors.shared.messages import SubtaskReport
     from penstock.actors.shared.savepoint_answers import SavepointAnswer
+    from penstock.runtime.execution.messages import SubtaskReport
+    from penstock.runtime.execution.role import Role
     from penstock.runtime.job.rescale_request import RescaleAnswer
     from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
@@ -23,7 +24,7 @@ class JobMaster:
     """Answers the calls of clients and subtasks.
 
     Args:
-        job_id: The job.
+        job_id: Lower-case letters, digits and `-`.
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
         chunks: The pickled job graph and settings (see `graph_shipping`).
@@ -78,6 +79,6 @@ class JobMaster:
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
-    async def report(self, attempt: int, report: SubtaskReport) -> None:
+    async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
-        self._life.report(attempt, report)
+        self._life.report(role, report)

@@ -12,9 +12,6 @@ class JobMetrics:
 
     Names: `penstock_job_checkpoints_completed_total`, `penstock_job_checkpoints_failed_total` and
     `penstock_job_restarts_total`.
-
-    Args:
-        job_id: The job.
     """
 
     def __init__(self, job_id: str) -> None:

@@ -1,22 +1,29 @@
-"""Puts together what a JobMaster knows: the scheduler's view, the actors, the subtasks' counters."""
+"""Makes a job's report of what its JobMaster knows: the scheduler's view, processes, subtasks' counters."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from penstock.actors.master.failure_text import failure_text
-from penstock.actors.master.subtask_fleet import SubtaskFleet
-from penstock.actors.shared.fault_injection import JobMasterProcess, SubtaskProcess
-from penstock.actors.shared.job_report import JobReport, OperatorInfo, operators_of
+from penstock.actors.shared.failure_text import bounded
+from penstock.actors.shared.job_report import (
+    HistoryEntry,
+    JobMasterProcess,
+    JobReport,
+    SubtaskInfo,
+    SubtaskProcess,
+    Takeover,
+)
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.graph.describe import describe
-from penstock.runtime.graph.graph_info import graph_info
+from penstock.runtime.execution.fleet import Fleet
+from penstock.runtime.graph.graph_info import GraphInfo, graph_info
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
-from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -26,22 +33,25 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 logger = logging.getLogger(__name__)
 
-#: Said to whoever submits such a job, and in its reports.
+#: Warning for a job without checkpoints, when it is submitted and in its reports.
 NO_CHECKPOINTS = (
     "it takes no checkpoints: nothing survives a failure, and sinks commit once, when the input has ended. "
     "Give StreamEnvironment a checkpointing=Checkpointing(every=...) to change that"
 )
 
-#: Checkpoints that a report tells one by one.
+#: Maximum number of checkpoints in a report.
 _CHECKPOINTS_SHOWN = 20
 
-#: Failures whose causes a report tells.
+#: Maximum number of failures in a report.
 _FAILURES_SHOWN = 16
 
-#: Lines of history of earlier JobMasters that are kept.
+#: Maximum number of entries from the history of earlier JobMasters.
 _EARLIER_HISTORY = 100
 
-#: Warnings that a report tells, the newest.
+#: Maximum number of rescales in a report.
+_RESCALES_SHOWN = 32
+
+#: Maximum number of warnings in a report; the newest stay.
 _WARNINGS_KEPT = 16
 
 _STATUS = {
@@ -59,7 +69,7 @@ _STATUS = {
     JobState.CANCELLED: JobStatus.CANCELLED,
 }
 
-#: Where a job is because of a failure.
+#: States that a failure has caused.
 _TROUBLED = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.FAILED)
 
 
@@ -67,7 +77,7 @@ class JobReporter:
     """Makes the reports of one job.
 
     Args:
-        job_id: Its id.
+        job_id: Lower-case letters, digits and `-`.
         name: The name that the user gave.
         submitted_at: Seconds since the epoch.
         process: Where the JobMaster runs.
@@ -78,19 +88,19 @@ class JobReporter:
         self._process = process
         self._name = name
         self._submitted_at = submitted_at
-        self._graph = ""
+        self._graph = GraphInfo()
         self._described: JobGraph | None = None
-        self._operators_of_job: tuple[OperatorInfo, ...] = ()
         self._storage: str | None = None
         self._scheduler: JobScheduler | None = None
-        self._fleet: SubtaskFleet | None = None
+        self._fleet: Fleet | None = None
         self._counters: dict[SubtaskId, SubtaskStatistics] = {}
         self._counted_attempt = 0
-        self._begin_failure: str | None = None
+        self._begin_failure: FailureRecord | None = None
         self._warnings: dict[str, None] = {}
         self._ended_at: float | None = None
-        self._cause_of_end: str | None = None
+        self._cause_of_end = ""
         self._earlier: JobReport | None = None
+        self._taken_over_at = 0.0
 
     @property
     def has_storage(self) -> bool:
@@ -106,33 +116,35 @@ class JobReporter:
 
     def _describe_graph(self, job: JobGraph) -> None:
         self._described = job
-        self._graph = describe(graph_info(job))
-        self._operators_of_job = operators_of(job)
+        self._graph = graph_info(job)
 
     def carry_on(self, earlier: JobReport) -> None:
-        """Another process was the JobMaster before: this is the last that it is known to have said.
+        """Another process was the JobMaster before, and left this report.
 
-        When that was the end of the job there is nothing to add to it.
+        A report of an ended job stays as it is.
         """
         self._earlier = earlier
+        self._taken_over_at = time.time()
         for warning in earlier.warnings:
             self._warn(warning)
 
-    def observe(self, scheduler: JobScheduler, fleet: SubtaskFleet) -> None:
-        """The job has been taken up."""
+    def observe(self, scheduler: JobScheduler, fleet: Fleet) -> None:
+        """The job has a scheduler."""
         self._scheduler = scheduler
         self._fleet = fleet
 
     def failed_to_begin(self, error: Exception) -> None:
-        """The job could not be taken up."""
-        self._begin_failure = f"{type(error).__name__}: {error}"
+        """The job could not be started."""
+        cause = FailureCause(f"{type(error).__name__}: {error}", recoverable=False)
+        self._begin_failure = bounded(FailureRecord(0, time.time(), cause))
 
     def ended(self, cause: str) -> None:
-        """The job has reached its last state; the cause matters when it has failed."""
+        """The job has reached its last state; `cause` counts when it has failed."""
         self._cause_of_end = cause
+        self._ended_at = self._ended_at or time.time()
 
     def counted(self, subtask: SubtaskId, attempt: int, statistics: SubtaskStatistics | None) -> None:
-        """A subtask has told its counters; those of an older attempt say nothing about this one."""
+        """A subtask has reported its counters; those of an older attempt are dropped."""
         if self._scheduler is None or attempt != self._scheduler.attempt_of(subtask):
             return
         if self._scheduler.attempt != self._counted_attempt:
@@ -142,7 +154,7 @@ class JobReporter:
             self._counters[subtask] = statistics
 
     def report(self) -> JobReport:
-        """The job right now."""
+        """A report of the job as it is now."""
         if self._earlier is not None and self._earlier.status.is_terminal:
             return replace(self._earlier, master=self._process)
         if self._earlier is not None and self._scheduler is None and self._begin_failure is None:
@@ -160,20 +172,20 @@ class JobReporter:
             self._statistics(status),
             self._graph,
             failure,
-            self._history(() if seen is None else seen.transitions),
-            self._storage,
-            self._processes(),
+            history=self._history(seen),
+            failures=self._failures(seen),
+            rescales=self._rescales(seen),
+            subtasks=self._subtasks(seen),
+            storage=self._storage,
             master=self._process,
             warnings=tuple(self._warnings),
-            failures=self._failures(seen),
-            operators=self._operators_of_job,
             checkpoints=None if seen is None else seen.checkpoints,
             checkpoint_history=self._checkpoints(seen),
             savepoint=self._savepoint(seen),
         )
 
     def _seen(self) -> SchedulerStatistics | None:
-        """What the scheduler says, if the job could be taken up; its graph and its warning are remembered."""
+        """What the scheduler says, if there is one; remembers its graph and its warning."""
         if self._scheduler is None or self._begin_failure is not None:
             return None
         if self._scheduler.graph is not self._described:  # it was rescaled
@@ -183,23 +195,40 @@ class JobReporter:
             self._warn(seen.warning)
         return seen
 
-    def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, str | None]:
-        """Where the job is, and because of which failure."""
+    def _standing(self, seen: SchedulerStatistics | None) -> tuple[JobStatus, FailureRecord | None]:
+        """The job's state, and the failure that caused it."""
         if self._begin_failure is not None:
             return JobStatus.FAILED, self._begin_failure
         status = JobStatus.CREATED if seen is None else _STATUS[seen.state]
         if seen is None or status not in _TROUBLED:
             return status, None
-        # Without a failure of its own it failed in the life of an earlier JobMaster.
-        return status, failure_text(seen.failures[-1].root) if seen.failures else self._cause_of_end
+        if seen.failures:
+            return status, bounded(seen.failures[-1])
+        if not self._cause_of_end:  # it is being rescaled
+            return status, None
+        # It failed in the life of an earlier JobMaster.
+        at = self._ended_at or time.time()
+        return status, bounded(FailureRecord(seen.attempt, at, FailureCause(self._cause_of_end)))
 
-    def _failures(self, seen: SchedulerStatistics | None) -> tuple[str, ...]:
+    def _failures(self, seen: SchedulerStatistics | None) -> tuple[FailureRecord, ...]:
         earlier = () if self._earlier is None else self._earlier.failures
-        own = () if seen is None else tuple(failure_text(each.root) for each in seen.failures)
+        own = () if seen is None else tuple(map(bounded, seen.failures))
         return (*earlier, *own)[-_FAILURES_SHOWN:]
 
+    def _rescales(self, seen: SchedulerStatistics | None) -> tuple[RescaleRecord, ...]:
+        earlier = () if self._earlier is None else self._earlier.rescales
+        own = () if seen is None else seen.rescales
+        return (*map(self._settled, earlier), *own)[-_RESCALES_SHOWN:]
+
+    def _settled(self, rescale: RescaleRecord) -> RescaleRecord:
+        """A rescale of an earlier JobMaster. One that was under way is never answered."""
+        if rescale.ended_at is not None:
+            return rescale
+        died = "the JobMaster died meanwhile; the job goes on at the parallelism that its log holds"
+        return replace(rescale, ended_at=self._taken_over_at, failure=died)
+
     def _checkpoints(self, seen: SchedulerStatistics | None) -> tuple[CheckpointRecord, ...]:
-        """The last checkpoints; the scheduler goes on with those of earlier JobMasters."""
+        """The last checkpoints; those of the scheduler include those of earlier JobMasters."""
         if seen is not None:
             return seen.checkpoint_history[-_CHECKPOINTS_SHOWN:]
         return () if self._earlier is None else self._earlier.checkpoint_history
@@ -209,26 +238,23 @@ class JobReporter:
         return (None if seen is None else seen.stopped_with) or earlier
 
     def _taking_over(self, earlier: JobReport) -> JobReport:
-        """What is known until the log has been read: the job is where it was, and nobody runs it."""
+        """The report until the log has been read: the job is as it was, and nothing runs it."""
         restarting = JobStatus.RESTARTING
         return replace(
             earlier,
             status=restarting,
             duration=max(0.0, time.time() - self._submitted_at),
             statistics=replace(earlier.statistics, status=restarting),
-            processes=(),
+            subtasks=tuple(replace(subtask, process=None) for subtask in earlier.subtasks),
             master=self._process,
         )
 
-    def _history(self, transitions: tuple[Transition, ...]) -> tuple[str, ...]:
-        own = tuple(map(_describe_transition, transitions))
+    def _history(self, seen: SchedulerStatistics | None) -> tuple[HistoryEntry, ...]:
+        own = () if seen is None else seen.transitions
         if self._earlier is None:
             return own
-        return (
-            *self._earlier.history[-_EARLIER_HISTORY:],
-            "the JobMaster died, another process took over",
-            *own,
-        )
+        earlier = self._earlier.history[-_EARLIER_HISTORY:]
+        return (*earlier, Takeover(self._taken_over_at, self._process), *own)
 
     def _warn(self, warning: str) -> None:
         if warning not in self._warnings:
@@ -237,13 +263,29 @@ class JobReporter:
                 del self._warnings[next(iter(self._warnings))]
             logger.warning("job %s: %s", self._job_id, warning)
 
-    def _processes(self) -> tuple[SubtaskProcess, ...]:
-        if self._fleet is None:
+    def _subtasks(self, seen: SchedulerStatistics | None) -> tuple[SubtaskInfo, ...]:
+        scheduler = self._scheduler
+        if scheduler is None or seen is None:
             return ()
+        processes, counters = self._processes(), self._counters_of_attempt()
         return tuple(
-            SubtaskProcess(subtask, member.pid, member.node_id)
-            for subtask, member in sorted(self._fleet.members.items())
+            SubtaskInfo(
+                subtask,
+                scheduler.attempt_of(subtask),
+                status,
+                processes.get(subtask),
+                counters.get(subtask),
+            )
+            for subtask, status in sorted(seen.subtasks.items())
         )
+
+    def _processes(self) -> dict[SubtaskId, SubtaskProcess]:
+        if self._fleet is None:
+            return {}
+        return {
+            subtask: SubtaskProcess(subtask, member.place.pid, member.place.node_id)
+            for subtask, member in self._fleet.members.items()
+        }
 
     def _statistics(self, status: JobStatus) -> JobStatistics:
         earlier = JobStatistics(status) if self._earlier is None else self._earlier.statistics
@@ -265,12 +307,15 @@ class JobReporter:
 
     def _operators(self) -> dict[str, OperatorStatistics]:
         summed: dict[str, OperatorStatistics] = {}
-        if self._scheduler is None or self._counted_attempt != self._scheduler.attempt:
-            return summed
-        for statistics in self._counters.values():
+        for statistics in self._counters_of_attempt().values():
             for operator, counters in statistics.operators.items():
                 summed[operator] = _sum(summed.get(operator, OperatorStatistics()), counters)
         return summed
+
+    def _counters_of_attempt(self) -> Mapping[SubtaskId, SubtaskStatistics]:
+        if self._scheduler is None or self._counted_attempt != self._scheduler.attempt:
+            return {}
+        return self._counters
 
 
 def _known_id(checkpoints: CoordinatorStatistics | None) -> int | None:
@@ -290,9 +335,3 @@ def _sum(a: OperatorStatistics, b: OperatorStatistics) -> OperatorStatistics:
         a.dead_letters + b.dead_letters,
         extra,
     )
-
-
-def _describe_transition(step: Transition) -> str:
-    at = datetime.fromtimestamp(step.at, UTC).strftime("%H:%M:%S.%f")[:-3]
-    cause = f": {step.cause}" if step.cause else ""
-    return f"{at} {step.source.value} -> {step.target.value}{cause}"

@@ -1,7 +1,7 @@
-"""What is asked of a running job besides its status: checkpoints, savepoints and its end with one.
+"""Users' requests to a running job: checkpoints, savepoints, rescales, and its end with a savepoint.
 
-Runs on the JobMaster's event loop. A request is handed to the scheduler, which answers once; whoever asked
-waits for that. A JobMaster that dies meanwhile answers nobody; handles ask the next one again.
+Runs on the JobMaster's event loop. Each request goes to the scheduler, which answers it once. If the
+JobMaster dies before that, the handle asks the next one again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.stop_request import StopRequest
 
-#: Seconds for which a request waits for a job that comes up or restarts, and between two looks at it.
+#: Seconds that a request waits for a job that starts or restarts, and between two looks at it.
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.1
 
@@ -40,12 +40,11 @@ class JobRequests:
     """Passes users' requests to the scheduler of one job.
 
     Args:
-        scheduler: Of the job.
-        storage_url: Where its checkpoints are.
+        scheduler: Used only through `guard`.
+        storage_url: Of the job's checkpoint storage.
         guard: Runs what touches the scheduler.
         pool: Runs what blocks.
         ended: Set when the job has ended.
-        report: The job right now.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class JobRequests:
         self._stop: tuple[StopRequest, asyncio.Future[SavepointAnswer]] | None = None
 
     async def checkpoint(self) -> str | None:
-        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` hold it back, too.
+        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` apply.
 
         Returns:
             `None` when one is complete, else why there is none.
@@ -87,7 +86,7 @@ class JobRequests:
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; returns when it has ended, or why it goes on.
 
-        A job is stopped once: who asks for the same meanwhile gets the same answer, anything else is refused.
+        A job is stopped once. The same request gets the same answer meanwhile; any other one is refused.
         """
         await self._settled()
         request = StopRequest(drain, target)
@@ -96,7 +95,7 @@ class JobRequests:
             if wanted != request:
                 return SavepointRefused(_is_stopped_already(wanted))
             return await asyncio.shield(answer)
-        # Without a request of this process it is stopped on behalf of an earlier JobMaster, and will end.
+        # Without a request to this process, an earlier JobMaster got it: the job will end.
         if self._scheduler.state is JobState.STOPPING or self._ended.is_set():
             return await self._end()
         stopping = asyncio.ensure_future(self._stop_once(request))
@@ -108,7 +107,7 @@ class JobRequests:
             answer = await self._save(
                 request.target, lambda put: self._scheduler.stop_with_savepoint(request, put)
             )
-            # A stop that is asked for again, after a JobMaster died, may come when it has been done already.
+            # A stop that is requested again after a JobMaster died may come when the job has ended.
             if isinstance(answer, SavepointRefused) and not self._scheduler.state.is_terminal:
                 return answer
             return await self._end()
@@ -129,7 +128,7 @@ class JobRequests:
         return await asyncio.shield(answered)
 
     async def _settled(self) -> None:
-        """Wait while the job comes up or restarts: what is asked of it then would only be refused."""
+        """Wait while the job starts or restarts: it would refuse a request then."""
         deadline = time.monotonic() + _PATIENCE
         while self._scheduler.state.is_coming_up and time.monotonic() < deadline:
             await asyncio.sleep(_POLL)

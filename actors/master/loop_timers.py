@@ -12,8 +12,8 @@ class LoopTimers:
     """Runs callbacks later on an event loop.
 
     Args:
-        loop: The loop, whose thread owns everything that is called back.
-        guard: Wraps each callback, so that its failure is not only logged by the loop.
+        loop: Its thread runs the callbacks.
+        guard: Runs each callback and handles its failure.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, guard: Callable[[Callable[[], None]], None]) -> None:

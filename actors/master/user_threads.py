@@ -1,7 +1,7 @@
 """`UserThreads`: threads for users' code in a JobMaster, which may block for ever.
 
-Each call gets a thread of its own, so one that hangs takes nothing from the threads that write checkpoints
-and the log, nor from another call. They are daemons: a call that hangs does not keep an ended job's process.
+Each call gets a thread of its own. One that hangs takes no thread from another call, nor from the pool that
+writes checkpoints and the log. They are daemons: a call that hangs does not keep an ended job's process.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ class UserThreads:
         self._numbers = count(1)
 
     def submit(self, call: Callable[[], None], /) -> None:
-        """Run a call that raises nothing."""
+        """Run a call, which must not raise, in a new thread."""
         name = f"{self._name}-{next(self._numbers)}"
         threading.Thread(target=call, name=name, daemon=True).start()

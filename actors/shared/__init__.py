@@ -1,10 +1,10 @@
 """What several processes of a job use.
 
-- What they tell each other: `messages`, `savepoint_answers`, `job_report`.
+- What a JobMaster tells clients: `job_report`, with `failure_text`, and `savepoint_answers`.
 - Names of actors and of log files: `names`, `log_names`.
 - How a job graph travels: `graph_shipping`, `main_classes`.
 - Calls of actors: `answers` waits with a deadline, `repeated_call` calls again what does not answer.
-- What a job leaves behind when it has ended: `archive`.
+- What a job leaves when it has ended: `archive`; `old_reports` reads what version 0.1 has left.
 - Their surroundings: `system_clock`, `background` threads, `output_capture`, `cycle_collector`; and
   `fault_injection` for tests of recovery.
 

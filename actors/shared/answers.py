@@ -8,7 +8,7 @@ import ray
 
 from penstock.runtime.errors import PenstockError
 
-#: Seconds within which an actor answers what needs no waiting.
+#: Seconds for an answer that needs no waiting.
 ANSWER: Final = 60.0
 
 
@@ -20,9 +20,9 @@ def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
     """The answer of a call.
 
     Args:
-        call: What the call of an actor has given.
-        who: Who is asked, and for what, for the message.
-        seconds: How long it may take.
+        call: The reference that the actor's call returned.
+        who: The actor and the question, for the message.
+        seconds: Upper limit.
 
     Raises:
         NoAnswerError: It has taken longer.
@@ -35,7 +35,7 @@ def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:
 
 
 def no_answer(who: str, seconds: float) -> NoAnswerError:
-    """What is said of an actor that is silent."""
+    """The error for an actor that has not answered."""
     return NoAnswerError(
         f"{who}: no answer for {seconds:g} s, although the process lives. Its node is overloaded or out "
         "of memory (`ray status`, `ray list nodes`), or it is stuck (`ray stack`)"

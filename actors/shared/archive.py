@@ -1,18 +1,21 @@
-"""What remains of a job when its JobMaster has left: one small record per job, as JSON.
+"""What remains of a job when its JobMaster has left: its last report, as JSON.
 
-It is kept in Ray's cluster-wide key-value store, so that `penstock list` finds ended jobs without knowing
-where their checkpoints are, and beside the checkpoints, so that it outlives the cluster.
+It is kept in two places. Ray's cluster-wide key-value store ends with the cluster; there `penstock list`
+finds jobs without knowing where their checkpoints are. `<job>/status.json` beside the checkpoints stays.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ray.experimental import internal_kv
 
+from penstock.actors.shared.job_report import JobReport
+from penstock.actors.shared.old_reports import report_of_0_1
+from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.io.storage import open_storage, write_proof
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
@@ -22,38 +25,41 @@ logger = logging.getLogger(__name__)
 _NAMESPACE: Final = b"penstock"
 _PREFIX: Final = b"job:"
 _CANCELLED: Final = b"cancelled:"
-#: Where the record stands in a checkpoint storage, below the job's folder.
+#: Where the report stands in a checkpoint storage, below the job's folder.
 _FILE: Final = "status.json"
 
-JobRecord = Mapping[str, Any]
+
+def report_from(data: dict[str, Any]) -> JobReport:
+    """A report from its plain values, also those that version 0.1 has written."""
+    return JobReport.from_dict(data) if "format" in data else report_of_0_1(data)
 
 
-def save_to_cluster(job_id: str, record: JobRecord) -> None:
-    """Keep the record in the cluster, over an earlier one."""
+def save_to_cluster(report: JobReport) -> None:
+    """Keep the report in the cluster, over an earlier one."""
     internal_kv._internal_kv_put(
-        _PREFIX + job_id.encode(), json.dumps(record).encode(), overwrite=True, namespace=_NAMESPACE
+        _PREFIX + report.job_id.encode(),
+        json.dumps(_to_keep(report)).encode(),
+        overwrite=True,
+        namespace=_NAMESPACE,
     )
 
 
-def load_from_cluster(job_id: str) -> dict[str, Any] | None:
-    """The record of a job; `None` when the cluster knows none."""
+def load_from_cluster(job_id: str) -> JobReport | None:
+    """The last report of a job; `None` when the cluster knows none."""
     data = internal_kv._internal_kv_get(_PREFIX + job_id.encode(), namespace=_NAMESPACE)
-    return None if data is None else dict(json.loads(data))
+    return None if data is None else report_from(json.loads(data))
 
 
-def list_cluster() -> list[dict[str, Any]]:
-    """The records of all jobs that this cluster has seen, oldest first."""
+def list_cluster() -> list[JobReport]:
+    """The last reports of all jobs that this cluster has seen, oldest job first."""
     keys = internal_kv._internal_kv_list(_PREFIX, namespace=_NAMESPACE)
-    records = []
-    for key in keys:
-        data = internal_kv._internal_kv_get(key, namespace=_NAMESPACE)
-        if data is not None:
-            records.append(dict(json.loads(data)))
-    return sorted(records, key=lambda r: float(r.get("submitted_at", 0)))
+    found = (internal_kv._internal_kv_get(key, namespace=_NAMESPACE) for key in keys)
+    reports = [report_from(json.loads(data)) for data in found if data is not None]
+    return sorted(reports, key=lambda report: report.submitted_at)
 
 
 def remember_cancellation(job_id: str) -> None:
-    """Note in the cluster, for good, that a job is to be cancelled; no later record of it takes that away."""
+    """Note in the cluster, for good, that a job is to be cancelled; no later report of it takes that away."""
     internal_kv._internal_kv_put(_CANCELLED + job_id.encode(), b"", overwrite=True, namespace=_NAMESPACE)
 
 
@@ -62,17 +68,33 @@ def is_to_be_cancelled(job_id: str) -> bool:
     return internal_kv._internal_kv_get(_CANCELLED + job_id.encode(), namespace=_NAMESPACE) is not None
 
 
-def save_to_storage(storage: SnapshotStorage, job_id: str, record: JobRecord) -> None:
-    """Keep the record beside the job's checkpoints; blocks."""
-    storage.put(f"{job_id}/{_FILE}", json.dumps(record, indent=2).encode())
+def save_to_storage(storage: SnapshotStorage, report: JobReport) -> None:
+    """Keep the report beside the job's checkpoints; blocks."""
+    storage.put(f"{report.job_id}/{_FILE}", json.dumps(_to_keep(report), indent=2).encode())
 
 
-def keep_beside_checkpoints(storage: SnapshotStorage, job_id: str, record: JobRecord) -> None:
-    """As `save_to_storage`; a record that can't be kept there is logged, for it is in the cluster as well."""
+def keep_beside_checkpoints(storage: SnapshotStorage, report: JobReport) -> None:
+    """As `save_to_storage`; a failure is logged and the job ends all the same: the cluster has the report."""
     try:
-        save_to_storage(storage, job_id, record)
+        save_to_storage(storage, report)
     except Exception:  # whatever it is, the end of the job must not hang on it
-        logger.exception("the record of job %s could not be kept beside its checkpoints", job_id)
+        logger.exception("the report of job %s could not be kept beside its checkpoints", report.job_id)
+
+
+def load_from_storage(storage: SnapshotStorage, job_id: str) -> JobReport:
+    """The report beside a job's checkpoints; blocks.
+
+    Raises:
+        ObjectNotFoundError: There is none.
+        CorruptSnapshotError: What is there is no report.
+    """
+    path = f"{job_id}/{_FILE}"
+    data = storage.get(path)
+    try:
+        return report_from(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"{storage.url}/{path} is no report of a job ({type(error).__name__}: {error})"
+        raise CorruptSnapshotError(msg) from error
 
 
 def open_proven(url: str, job_id: str) -> SnapshotStorage:
@@ -86,10 +108,9 @@ def open_proven(url: str, job_id: str) -> SnapshotStorage:
     return storage
 
 
-def load_from_storage(storage: SnapshotStorage, job_id: str) -> dict[str, Any]:
-    """The record beside a job's checkpoints; blocks.
-
-    Raises:
-        ObjectNotFoundError: There is none.
-    """
-    return dict(json.loads(storage.get(f"{job_id}/{_FILE}")))
+def _to_keep(report: JobReport) -> dict[str, Any]:
+    """As plain values; nobody can reach the processes of a job that has ended."""
+    if report.status.is_terminal:
+        subtasks = tuple(replace(subtask, process=None) for subtask in report.subtasks)
+        report = replace(report, master=None, subtasks=subtasks)
+    return report.to_dict()

@@ -1,7 +1,7 @@
 """Blocking work beside a single-threaded owner (the `AsyncRunner` port).
 
-Work runs in other threads; its outcome is posted back into the owner's own thread (a task thread's
-mailbox, or an event loop), where exactly one callback runs.
+Work runs in other threads. Its outcome is posted to the owner's thread (a task thread's mailbox, or an event
+loop), where exactly one callback runs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class BackgroundRunner:
         def job() -> None:
             try:
                 result = work()
-            except BaseException as error:  # nobody would see it in a pool's thread
+            except BaseException as error:  # in a pool's thread nothing would report it
                 failure = error
                 answer(lambda: on_error(failure))
             else:

@@ -1,47 +1,18 @@
-"""Killing processes of a job on purpose: for demos and for tests of recovery."""
+"""Kills processes of a job on purpose, for demos and for tests of recovery."""
 
 from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
 from typing import Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.actors.shared.job_report import JobMasterProcess, SubtaskProcess
 
 #: Seconds within which another node must have sent the signal.
 _KILL_TIMEOUT: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskProcess:
-    """Where a subtask runs.
-
-    Attributes:
-        subtask: The subtask.
-        pid: Process id on its node.
-        node_id: Ray's id of the node.
-    """
-
-    subtask: SubtaskId
-    pid: int
-    node_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobMasterProcess:
-    """Where a JobMaster runs.
-
-    Attributes:
-        pid: Process id on its node.
-        node_id: Ray's id of the node.
-    """
-
-    pid: int
-    node_id: str
 
 
 def kill_process(process: SubtaskProcess | JobMasterProcess) -> None:

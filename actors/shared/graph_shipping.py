@@ -1,8 +1,8 @@
-"""How a job graph travels to its JobMaster, and what to say when a user's function can't travel.
+"""How a job graph travels to its JobMaster, and the error for a user's function that can't travel.
 
-The graph is pickled with Ray's cloudpickle (functions of the user's script go by value). It is cut into small
-arguments: Ray keeps small arguments inside the actor's specification, so a JobMaster that comes back after
-its driver has gone still gets them; large ones would have died with the driver.
+The graph is pickled with Ray's cloudpickle; functions of the user's script go by value. It is cut into small
+arguments, which Ray keeps inside the actor's specification. So a JobMaster that is restarted after its driver
+has gone still gets them. Large arguments would have died with the driver.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pack_job(job: JobGraph, config: JobConfig) -> list[bytes]:
 
 
 def unpack_job(chunks: tuple[bytes, ...]) -> tuple[JobGraph, JobConfig]:
-    """Put a job together again.
+    """The job graph and its settings from the chunks of `pack_job`.
 
     Raises:
         GraphError: A module of the user's can't be imported here; the message says which and what to do.

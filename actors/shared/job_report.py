@@ -1,48 +1,119 @@
-"""`JobReport`: what a JobMaster says about its job, and what remains of it afterwards."""
+"""`JobReport`: all that can be said about a job, as plain values that JSON carries.
+
+The JobMaster makes it, and keeps it in the cluster and beside the checkpoints. Handles, the command line and
+the live line read it, and make texts of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final, TypeAlias
 
-from penstock.actors.shared.fault_injection import JobMasterProcess, SubtaskProcess
 from penstock.actors.shared.log_names import JOB_MASTER
-from penstock.runtime.errors import ConfigurationError, JobCancelledError, JobFailedError
-from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo
+from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
+from penstock.runtime.job.failure import FailureRecord
+from penstock.runtime.job.job_state import Transition
+from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.misspelt_names import nearest_name
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+#: The format that `to_dict` writes. Records of version 0.1 of Penstock have no number.
+FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorInfo:
-    """One operator of a job.
+class SubtaskProcess:
+    """Where a subtask runs.
 
     Attributes:
-        id: Its id.
-        name: What it does, for people.
-        vertex: Id of the vertex (the chain) that it is in.
-        parallelism: Number of its subtasks.
-        is_source: Whether records come in here.
-        is_sink: Whether records go out here.
+        pid: Process id on its node.
+        node_id: Ray's id of the node.
     """
 
-    id: str
-    name: str
-    vertex: str
-    parallelism: int
-    is_source: bool = False
-    is_sink: bool = False
+    subtask: SubtaskId
+    pid: int
+    node_id: str
 
 
-def operators_of(job: JobGraph) -> tuple[OperatorInfo, ...]:
-    """All operators of a job graph, sources first."""
-    return tuple(
-        OperatorInfo(spec.id, spec.name, vertex.id, vertex.parallelism, spec.source is not None, spec.is_sink)
-        for vertex in job.vertices
-        for spec in vertex.operators
-    )
+@dataclass(frozen=True, slots=True)
+class JobMasterProcess:
+    """Where a JobMaster runs.
+
+    Attributes:
+        pid: Process id on its node.
+        node_id: Ray's id of the node.
+    """
+
+    pid: int
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskInfo:
+    """One subtask of a job.
+
+    Attributes:
+        subtask: Its vertex and index.
+        attempt: The attempt that it belongs to.
+        status: Whether it is being deployed, runs, or has finished.
+        process: Where it runs; `None` when it has no process.
+        statistics: Its counters in this attempt; `None` before it has told any.
+    """
+
+    subtask: SubtaskId
+    attempt: int
+    status: SubtaskStatus
+    process: SubtaskProcess | None = None
+    statistics: SubtaskStatistics | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        process = self.process
+        return {
+            "vertex": self.subtask.vertex,
+            "index": self.subtask.index,
+            "attempt": self.attempt,
+            "status": self.status.value,
+            "process": None if process is None else {"pid": process.pid, "node_id": process.node_id},
+            "statistics": None if self.statistics is None else self.statistics.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> SubtaskInfo:
+        """The subtask that `to_dict` gave."""
+        subtask = SubtaskId(data["vertex"], data["index"])
+        process, statistics = data["process"], data["statistics"]
+        return cls(
+            subtask,
+            data["attempt"],
+            SubtaskStatus(data["status"]),
+            None if process is None else SubtaskProcess(subtask, **process),
+            None if statistics is None else SubtaskStatistics.from_dict(statistics),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """Another process became the JobMaster, because the one before it had died.
+
+    Attributes:
+        at: Wall-clock seconds.
+        process: The new process; `None` when it is not known.
+    """
+
+    at: float
+    process: JobMasterProcess | None = None
+
+
+#: What happened to a job, in order.
+HistoryEntry: TypeAlias = Transition | Takeover
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +121,19 @@ class JobReport:
     """A job at one moment.
 
     Attributes:
-        job_id: Its id.
         name: The name that the user gave.
-        status: Its state.
         submitted_at: Seconds since the epoch.
         duration: Seconds since then, or until the end.
-        statistics: What it has done.
-        graph: The job graph as a picture in plain text.
+        statistics: What it has done; its operators' counters are sums over their subtasks.
+        graph: Vertices and edges at the current parallelism.
         failure: Why it has failed, or is failing or restarting right now; `None` when it has recovered.
-        history: The job's transitions and their causes, oldest first, one line each.
-        storage: Where its checkpoints are; `None` when it takes none.
-        processes: Where its subtasks run.
+        history: The job's transitions and changes of its JobMaster, oldest first.
+        failures: The last attempts that failed, oldest first, also those that it has recovered from.
+        rescales: The last changes of its parallelism, oldest first.
+        subtasks: Its subtasks with their counters, sorted; empty before it is deployed.
+        storage: URL of its checkpoint storage; `None` when it takes no checkpoints.
         master: Where its JobMaster runs; `None` when it has left.
         warnings: What its user must be told, oldest first.
-        failures: The root causes of the last attempts that failed, oldest first, also of those that it has
-            recovered from.
-        actor_ids: Ray's ids of all actors that ever ran a part of it, JobMaster first.
-        operators: Its operators, sources first.
         checkpoints: Counters of its checkpoints; `None` without checkpointing.
         checkpoint_history: The last checkpoints, oldest first.
         savepoint: URL of the savepoint that it was stopped with; `None` when it was not.
@@ -78,19 +145,33 @@ class JobReport:
     submitted_at: float
     duration: float
     statistics: JobStatistics
-    graph: str = ""
-    failure: str | None = None
-    history: tuple[str, ...] = ()
+    graph: GraphInfo = field(default_factory=GraphInfo)
+    failure: FailureRecord | None = None
+    history: tuple[HistoryEntry, ...] = ()
+    failures: tuple[FailureRecord, ...] = ()
+    rescales: tuple[RescaleRecord, ...] = ()
+    subtasks: tuple[SubtaskInfo, ...] = ()
     storage: str | None = None
-    processes: tuple[SubtaskProcess, ...] = ()
-    actor_ids: tuple[str, ...] = field(default=())
     master: JobMasterProcess | None = None
     warnings: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-    operators: tuple[OperatorInfo, ...] = ()
     checkpoints: CoordinatorStatistics | None = None
     checkpoint_history: tuple[CheckpointRecord, ...] = ()
     savepoint: str | None = None
+
+    @property
+    def operators(self) -> tuple[OperatorInfo, ...]:
+        """Its operators, sources first."""
+        return self.graph.operators
+
+    @property
+    def processes(self) -> tuple[SubtaskProcess, ...]:
+        """Where its subtasks run."""
+        return tuple(each.process for each in self.subtasks if each.process is not None)
+
+    @property
+    def transitions(self) -> tuple[Transition, ...]:
+        """The job's changes of state, oldest first."""
+        return tuple(entry for entry in self.history if isinstance(entry, Transition))
 
     @property
     def records_in(self) -> int:
@@ -115,87 +196,88 @@ class JobReport:
         for known in self.operators:
             if known.id == operator:
                 return known.vertex
-        ids = ", ".join(known.id for known in self.operators)
-        msg = f"job {self.job_id} has no operator '{operator}'; it has: {ids}, and {JOB_MASTER}"
+        ids = [known.id for known in self.operators]
+        near = nearest_name(operator, [*ids, JOB_MASTER])
+        all_ids = f"{', '.join(ids)}, and {JOB_MASTER}"
+        msg = f"job {self.job_id} has no operator '{operator}'; it has: {all_ids}{near}"
         raise ConfigurationError(msg)
 
-    def result(self) -> JobResult:
-        """How the job has ended.
-
-        Raises:
-            JobFailedError: It failed; the message begins with the root cause.
-            JobCancelledError: Somebody cancelled it.
-        """
-        if self.status is JobStatus.FAILED:
-            msg = (
-                f"{self.failure or 'it failed for no known reason'}\n"
-                f"(job {self.job_id} failed in attempt {self.statistics.attempt}; "
-                "`penstock status` and `penstock logs` say more)"
-            )
-            raise JobFailedError(msg)
-        if self.status is JobStatus.CANCELLED:
-            msg = f"job {self.job_id} was cancelled"
-            raise JobCancelledError(msg)
-        return JobResult(self.job_id, self.name, self.status, self.duration, self.statistics)
-
-    def to_record(self) -> dict[str, Any]:
-        """The report as plain values for JSON."""
-        record = {
-            name: getattr(self, name)
-            for name in (
-                "job_id",
-                "name",
-                "submitted_at",
-                "duration",
-                "graph",
-                "failure",
-                "storage",
-                "savepoint",
-            )
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return {
+            "format": FORMAT,
+            "job_id": self.job_id,
+            "name": self.name,
+            "status": self.status.value,
+            "submitted_at": self.submitted_at,
+            "duration": self.duration,
+            "statistics": _statistics_to_dict(self.statistics),
+            "graph": self.graph.to_dict(),
+            "failure": None if self.failure is None else self.failure.to_dict(),
+            "history": [_entry_to_dict(entry) for entry in self.history],
+            "failures": [failure.to_dict() for failure in self.failures],
+            "rescales": [rescale.to_dict() for rescale in self.rescales],
+            "subtasks": [subtask.to_dict() for subtask in self.subtasks],
+            "storage": self.storage,
+            "master": None if self.master is None else asdict(self.master),
+            "warnings": list(self.warnings),
+            "checkpoints": None if self.checkpoints is None else self.checkpoints.to_dict(),
+            "checkpoint_history": [each.to_dict() for each in self.checkpoint_history],
+            "savepoint": self.savepoint,
         }
-        record["status"] = self.status.value
-        record["history"] = list(self.history)
-        record["failures"] = list(self.failures)
-        record["actor_ids"] = list(self.actor_ids)
-        record["warnings"] = list(self.warnings)
-        record["operators"] = [asdict(operator) for operator in self.operators]
-        record["checkpoints"] = None if self.checkpoints is None else self.checkpoints.to_dict()
-        record["checkpoint_history"] = [each.to_dict() for each in self.checkpoint_history]
-        statistics = asdict(self.statistics)
-        statistics["status"] = self.statistics.status.value
-        record["statistics"] = statistics
-        return record
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any] | JobReport) -> JobReport:
-        """A report from its plain values; processes are not kept.
+    def from_dict(cls, data: Mapping[str, Any]) -> JobReport:
+        """The report that `to_dict` gave.
 
         Example:
             >>> statistics = JobStatistics(JobStatus.FINISHED, attempt=2, restarts=1)
             >>> report = JobReport("j-1", "j", JobStatus.FINISHED, 0.0, 2.5, statistics)
-            >>> JobReport.from_record(report.to_record()) == report
+            >>> JobReport.from_dict(report.to_dict()) == report
             True
         """
-        if isinstance(record, JobReport):
-            return record
-        given = dict(record)
-        statistics = dict(given.pop("statistics"))
-        statistics["status"] = JobStatus(statistics["status"])
-        statistics["operators"] = {
-            operator: OperatorStatistics(**counters) for operator, counters in statistics["operators"].items()
-        }
-        checkpoints = given.pop("checkpoints", None)
+        failure, master, checkpoints = data["failure"], data["master"], data["checkpoints"]
         return cls(
-            operators=tuple(OperatorInfo(**each) for each in given.pop("operators", ())),
+            job_id=data["job_id"],
+            name=data["name"],
+            status=JobStatus(data["status"]),
+            submitted_at=data["submitted_at"],
+            duration=data["duration"],
+            statistics=statistics_from_dict(data["statistics"]),
+            graph=GraphInfo.from_dict(data["graph"]),
+            failure=None if failure is None else FailureRecord.from_dict(failure),
+            history=tuple(map(_entry_from_dict, data["history"])),
+            failures=tuple(map(FailureRecord.from_dict, data["failures"])),
+            rescales=tuple(map(RescaleRecord.from_dict, data["rescales"])),
+            subtasks=tuple(map(SubtaskInfo.from_dict, data["subtasks"])),
+            storage=data["storage"],
+            master=None if master is None else JobMasterProcess(**master),
+            warnings=tuple(data["warnings"]),
             checkpoints=None if checkpoints is None else CoordinatorStatistics(**checkpoints),
-            checkpoint_history=tuple(
-                CheckpointRecord.from_dict(each) for each in given.pop("checkpoint_history", ())
-            ),
-            status=JobStatus(given.pop("status")),
-            statistics=JobStatistics(**statistics),
-            history=tuple(given.pop("history")),
-            failures=tuple(given.pop("failures", ())),
-            actor_ids=tuple(given.pop("actor_ids")),
-            warnings=tuple(given.pop("warnings")),
-            **given,
+            checkpoint_history=tuple(map(CheckpointRecord.from_dict, data["checkpoint_history"])),
+            savepoint=data["savepoint"],
         )
+
+
+def statistics_from_dict(data: Mapping[str, Any]) -> JobStatistics:
+    """The counters of a job from their plain values."""
+    operators = {operator: OperatorStatistics(**counters) for operator, counters in data["operators"].items()}
+    return JobStatistics(**{**data, "status": JobStatus(data["status"]), "operators": operators})
+
+
+def _statistics_to_dict(statistics: JobStatistics) -> dict[str, Any]:
+    return {**asdict(statistics), "status": statistics.status.value}
+
+
+def _entry_to_dict(entry: HistoryEntry) -> dict[str, Any]:
+    if isinstance(entry, Transition):
+        return {"kind": "transition", **entry.to_dict()}
+    process = None if entry.process is None else asdict(entry.process)
+    return {"kind": "takeover", "at": entry.at, "process": process}
+
+
+def _entry_from_dict(data: Mapping[str, Any]) -> HistoryEntry:
+    if data["kind"] == "transition":
+        return Transition.from_dict(data)
+    process = data["process"]
+    return Takeover(data["at"], None if process is None else JobMasterProcess(**process))

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.runtime.snapshot.paths import check_job_id, escape_name
 
-#: Stands for the vertex in what is the JobMaster's; no escaped vertex has a `-`.
+#: Stands for the vertex in the JobMaster's files; no escaped vertex has a `-`.
 JOB_MASTER: Final = "job-master"
 
 
@@ -14,7 +14,7 @@ def log_file_name(job_id: str, vertex: str, index: int | None, incarnation: str)
     """The file of one actor.
 
     Args:
-        job_id: The job.
+        job_id: Lower-case letters, digits and `-`.
         vertex: Any text, or `JOB_MASTER`.
         index: Index of the subtask; `None` for a JobMaster.
         incarnation: Tells actors of the same subtask from each other.

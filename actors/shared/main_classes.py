@@ -1,9 +1,9 @@
 """The classes that only the user's program knows: those defined in its `__main__`.
 
-In a worker `__main__` is Ray's own module, so a dataclass or enum of the user's script, or of a notebook, is
-found there by nobody. Functions bring such classes along by value, but a codec looks classes up by name. So
-they travel with the job, and each subtask's codec is handed them. They are pickled together with the graph;
-only then are they the same objects as those that the user's functions make and test for.
+In a worker `__main__` is Ray's own module, so a class of the user's script or notebook can't be imported
+there. Functions bring such classes along by value, but a codec looks classes up by name. So they travel with
+the job, and each subtask's codec gets them. They are pickled together with the graph, which makes them the
+same objects as those that the user's functions make and test for.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 
 import ray.cloudpickle as cloudpickle
 
-#: A class that is larger holds on to data through its methods; it is no record.
+#: Bytes of a pickled class. A larger one holds on to data through its methods; it is no record.
 LARGEST_CLASS: Final = 256 * 1024
 
 
 def main_classes() -> tuple[type, ...]:
     """All classes of this program's `__main__` and of modules that are registered to be pickled by value.
 
-    A class that can't be pickled is left out: most jobs don't use it, and one that does is told by the codec.
+    A class that can't be pickled is left out. Most jobs don't use it; for one that does, the codec raises.
     """
     by_value: set[str] = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
     names = ["__main__", *sorted(by_value)]

@@ -1,16 +1,14 @@
-"""What the actors of a job are called; all live in one Ray namespace."""
+"""Names of actors; all are in one Ray namespace."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from penstock.runtime.snapshot.subtask_id import SubtaskId
-
 #: The Ray namespace of every Penstock actor.
 NAMESPACE: Final = "penstock"
 
 _MASTER_PREFIX: Final = "job:"
-_SUBTASK_PREFIX: Final = "subtask:"
+_PROCESS_PREFIX: Final = "process:"
 
 
 def master_name(job_id: str) -> str:
@@ -27,36 +25,33 @@ def job_of_master(actor_name: str) -> str | None:
     """The job of a JobMaster's name; `None` for any other actor.
 
     Example:
-        >>> job_of_master("job:word-count-1a2b"), job_of_master("subtask:x:count:0:1")
+        >>> job_of_master("job:word-count-1a2b"), job_of_master("process:x:9f04")
         ('word-count-1a2b', None)
     """
     return actor_name.removeprefix(_MASTER_PREFIX) if actor_name.startswith(_MASTER_PREFIX) else None
 
 
-def subtask_prefix(job_id: str) -> str:
-    """How the names of all subtask actors of a job begin."""
-    return f"{_SUBTASK_PREFIX}{job_id}:"
+def process_prefix(job_id: str) -> str:
+    """How the names of all processes of a job begin that run subtasks."""
+    return f"{_PROCESS_PREFIX}{job_id}:"
 
 
-def subtask_name(job_id: str, subtask: SubtaskId, incarnation: int) -> str:
-    """Name of the n-th actor for a subtask.
-
-    Example:
-        >>> subtask_name("word-count-1a2b", SubtaskId("count", 0), 3)
-        'subtask:word-count-1a2b:count:0:3'
-    """
-    return f"{subtask_prefix(job_id)}{subtask.vertex}:{subtask.index}:{incarnation}"
-
-
-def parse_subtask_name(job_id: str, actor_name: str) -> tuple[SubtaskId, int] | None:
-    """The subtask and incarnation of a subtask actor of this job; `None` for any other actor.
+def process_name(job_id: str, process: str) -> str:
+    """Name of the actor of a process; says nothing about the role that the process holds.
 
     Example:
-        >>> parse_subtask_name("j", "subtask:j:a:b:0:3")
-        (SubtaskId(vertex='a:b', index=0), 3)
+        >>> process_name("word-count-1a2b", "9f04")
+        'process:word-count-1a2b:9f04'
     """
-    prefix = subtask_prefix(job_id)
-    if not actor_name.startswith(prefix):
-        return None
-    vertex, index, incarnation = actor_name.removeprefix(prefix).rsplit(":", 2)
-    return SubtaskId(vertex, int(index)), int(incarnation)
+    return process_prefix(job_id) + process
+
+
+def process_of(job_id: str, actor_name: str) -> str | None:
+    """The process of an actor of this job; `None` for any other actor.
+
+    Example:
+        >>> process_of("j", "process:j:9f04"), process_of("j", "job:j")
+        ('9f04', None)
+    """
+    prefix = process_prefix(job_id)
+    return actor_name.removeprefix(prefix) if actor_name.startswith(prefix) else None

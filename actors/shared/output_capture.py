@@ -1,13 +1,12 @@
-"""What users print and log in an actor, kept in a file that `penstock logs` finds.
+"""Keeps what users print and log in an actor, in a file that `penstock logs` finds.
 
-Ray has a log file for each worker process too, but its lines carry no time and no subtask, a worker that
-ran something else before has that in the same file, and Ray's way to read it needs the dashboard, which a
-local cluster does not start. So an actor writes its own file into the folder of Ray's logs on its node:
-each line with its time, as soon as it is complete, by a plain write. What was printed before a SIGKILL is
-therefore there, and it stays when the actor is gone. Everything still goes to Ray's own file as well. See
-docs/decisions/0004-logs.md.
+Ray has a log file for each worker process, too. But its lines have no time and no subtask, and it may begin
+with output of other work of that process. Ray reads it through the dashboard, which a local cluster does not
+start. So an actor writes its own file into Ray's log folder on its node. Each complete line is written at
+once, with its time, so the file has everything that was printed before a SIGKILL. It stays when the actor is
+gone. Everything still goes to Ray's own file as well. See docs/decisions/0004-logs.md.
 
-A file begins with a line of JSON that says whose it is. At `MAX_BYTES` it becomes the only older file and a
+A file begins with a line of JSON that names its actor. At `MAX_BYTES` it becomes the only older file and a
 new one begins, so a job that prints without end does not fill the disk.
 """
 
@@ -29,7 +28,7 @@ import ray
 from ray.util.annotations import RayDeprecationWarning
 
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name
-from penstock.actors.shared.names import parse_subtask_name
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Bytes after which a new file begins; the one before is kept.
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -38,7 +37,7 @@ _LONGEST: Final = 64 * 1024
 _LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 
 
-class OutputFile:
+class LogFile:
     """A bounded file of lines with their times; any thread may add to it.
 
     Args:
@@ -56,11 +55,11 @@ class OutputFile:
         self._open()
 
     def add(self, mark: str, text: str) -> None:
-        """Take text; each thread's complete lines are written.
+        """Write the complete lines of a thread's text; keep the rest until its line ends.
 
         Args:
-            mark: Which way it came: `out`, `err` or `log`.
-            text: Any text, with or without line ends.
+            mark: The stream that it was written to: `out`, `err` or `log`.
+            text: With or without line ends.
 
         Raises:
             OSError: The disk refuses it.
@@ -77,14 +76,14 @@ class OutputFile:
                 self._write(mark, lines)
 
     def flush(self) -> None:
-        """Write what no line end has come for yet."""
+        """Write lines that have not ended yet."""
         with self._lock:
             for (_, mark), rest in self._begun.items():
                 self._write(mark, [rest])
             self._begun.clear()
 
     def close(self) -> None:
-        """Write what is left and close the file."""
+        """Flush and close the file."""
         self.flush()
         self._file.close()
 
@@ -107,11 +106,11 @@ class OutputFile:
 
 
 class _Tee(io.TextIOBase):
-    """Writes to a stream and to an output file; a disk that refuses the file is reported once, then left."""
+    """Writes to a stream and to an output file. After an error of the file it reports that and leaves it."""
 
-    def __init__(self, stream: TextIO, file: OutputFile, mark: str) -> None:
+    def __init__(self, stream: TextIO, file: LogFile, mark: str) -> None:
         self._stream = stream
-        self._file: OutputFile | None = file
+        self._file: LogFile | None = file
         self._mark = mark
 
     def write(self, text: str) -> int:
@@ -147,7 +146,7 @@ class _Tee(io.TextIOBase):
 class _FileHandler(logging.Handler):
     """Log records into an output file."""
 
-    def __init__(self, file: OutputFile) -> None:
+    def __init__(self, file: LogFile) -> None:
         super().__init__()
         self._file = file
         self.setFormatter(logging.Formatter(_LOG_FORMAT))
@@ -159,7 +158,39 @@ class _FileHandler(logging.Handler):
             self.handleError(record)
 
 
-def capture_job_master(job_id: str) -> OutputFile | None:
+class OutputCapture:
+    """Writes what this process prints and logs to a file, too, until it is released.
+
+    The root logger passes INFO from then on. Ray's own loggers don't propagate to it and stay as they are.
+    """
+
+    def __init__(self, file: LogFile) -> None:
+        self._file = file
+        self._streams = sys.stdout, sys.stderr
+        root = logging.getLogger()
+        if not root.handlers:
+            to_ray = logging.StreamHandler(sys.stderr)
+            to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
+            root.addHandler(to_ray)
+        self._handler = _FileHandler(file)
+        root.addHandler(self._handler)
+        if root.level in (logging.NOTSET, logging.WARNING):
+            root.setLevel(logging.INFO)
+        sys.stdout = _Tee(sys.stdout, file, "out")
+        sys.stderr = _Tee(sys.stderr, file, "err")
+
+    def flush(self) -> None:
+        """Write lines that have not ended yet."""
+        self._file.flush()
+
+    def release(self) -> None:
+        """Close the file; output goes only where it went before."""
+        sys.stdout, sys.stderr = self._streams
+        logging.getLogger().removeHandler(self._handler)
+        self._file.close()
+
+
+def capture_job_master(job_id: str) -> OutputCapture | None:
     """Keep the output of this process as that of a JobMaster; `None` outside of a Ray actor."""
     if not _is_actor():
         return None
@@ -168,33 +199,12 @@ def capture_job_master(job_id: str) -> OutputFile | None:
     return _capture(job_id, JOB_MASTER, None, incarnation)
 
 
-def capture_subtask(job_id: str) -> OutputFile | None:
-    """Keep the output of this process as that of a subtask; `None` outside of a subtask's Ray actor."""
+def capture_subtask(job_id: str, subtask: SubtaskId) -> OutputCapture | None:
+    """Keep the output of this process as that of a subtask; `None` outside of a Ray actor."""
     if not _is_actor():
         return None
-    parsed = parse_subtask_name(job_id, ray.get_runtime_context().get_actor_name() or "")
-    if parsed is None:
-        return None
-    subtask, incarnation = parsed
-    return _capture(job_id, subtask.vertex, subtask.index, str(incarnation))
-
-
-def redirect(file: OutputFile) -> None:
-    """Send what this process prints and logs to the file too, once for all.
-
-    The root logger passes INFO from now on. Ray's own loggers don't propagate to it and stay as they are.
-    """
-    stderr = sys.stderr
-    root = logging.getLogger()
-    if not root.handlers:
-        to_ray = logging.StreamHandler(stderr)
-        to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
-        root.addHandler(to_ray)
-    root.addHandler(_FileHandler(file))
-    if root.level in (logging.NOTSET, logging.WARNING):
-        root.setLevel(logging.INFO)
-    sys.stdout = _Tee(sys.stdout, file, "out")
-    sys.stderr = _Tee(stderr, file, "err")
+    process = ray.get_runtime_context().get_actor_id() or ""
+    return _capture(job_id, subtask.vertex, subtask.index, process[:12])
 
 
 def logs_folder() -> Path:
@@ -214,7 +224,7 @@ def _is_actor() -> bool:
     return ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
 
 
-def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> OutputFile | None:
+def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> OutputCapture | None:
     header = {
         "job_id": job_id,
         "vertex": vertex,
@@ -224,11 +234,10 @@ def _capture(job_id: str, vertex: str, index: int | None, incarnation: str) -> O
         "pid": os.getpid(),
     }
     try:
-        file = OutputFile(logs_folder() / log_file_name(job_id, vertex, index, incarnation), header)
+        file = LogFile(logs_folder() / log_file_name(job_id, vertex, index, incarnation), header)
     except OSError as error:
         logging.getLogger(__name__).warning("`penstock logs` gets nothing of this process: %s", error)
         return None
-    # Ray warns of its own use of itself, which is nothing to a job's user.
+    # Ray warns about its own code, which a job's user can't change.
     warnings.filterwarnings("ignore", category=RayDeprecationWarning)
-    redirect(file)
-    return file
+    return OutputCapture(file)

@@ -4,7 +4,7 @@ Ray raises `ActorUnavailableError` for an actor that may be back in a moment, an
 one that has died. [Absence][penstock.runtime.execution.absence.Absence] decides when a call is made again.
 Calls may reach the actor more than once, so only those that do no harm twice are made in this way.
 
-Its owner may poll it, block on it or await it; nothing waits inside of Ray.
+Its owner may poll it, block on it or await it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Patience: TypeAlias = Callable[[BaseException], float | None]
 
 
 def while_unavailable(seconds: float = inf) -> Patience:
-    """Repeat while Ray can't reach the actor, for so many seconds; everything else is an answer."""
+    """Repeat while Ray can't reach the actor, at most for these seconds; any other error is an answer."""
 
     def patience(error: BaseException) -> float | None:
         return seconds if isinstance(error, ray.exceptions.ActorUnavailableError) else None
@@ -41,10 +41,9 @@ class RepeatedCall(Generic[T]):
 
     Args:
         make: Makes the call, which may reach the actor more than once; returns its reference.
-        who: Who is asked, for messages.
+        who: The actor, for messages.
         patience: Which errors are repeated, and for how long.
         clock: Monotonic seconds.
-        absence: Decides when the call is made again.
     """
 
     def __init__(

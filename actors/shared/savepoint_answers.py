@@ -1,4 +1,4 @@
-"""What a JobMaster answers to somebody who wants a savepoint, and how a handle turns that into a result."""
+"""A JobMaster's answers to requests for savepoints, and the results that a handle makes of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
@@ -45,7 +46,7 @@ SavepointAnswer: TypeAlias = SavepointTaken | SavepointRefused
 
 
 def savepoint_answer(answer: CheckpointAnswer, storage_url: str) -> SavepointAnswer:
-    """The coordinator's answer in the words of the JobMaster."""
+    """The JobMaster's answer that follows from the coordinator's."""
     if isinstance(answer, CheckpointSucceeded):
         return SavepointTaken(snapshot_url(answer.checkpoint, storage_url), answer.still_needed)
     return SavepointRefused(refusal_text(answer))
@@ -64,7 +65,7 @@ def answer_of_report(report: JobReport) -> SavepointAnswer:
     if report.savepoint is not None:
         why += f"; the savepoint {report.savepoint} is complete, but sinks may not have committed all of it"
     if report.failure is not None:
-        why += f"; {report.failure}"
+        why += f"; {failure_text(report.failure.root)}"
     return SavepointRefused(why)
 
 

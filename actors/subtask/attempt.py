@@ -1,9 +1,8 @@
-"""One attempt of one subtask inside its actor: the runner, the gateway and how it ends."""
+"""One attempt of one subtask inside its actor: its runner, its gateway, and its end."""
 
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,38 +11,28 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared.background import BackgroundRunner
-from penstock.actors.shared.messages import (
-    EventForOperator,
-    NotifyAborted,
-    NotifyComplete,
-    SubtaskControl,
-    SubtaskFailed,
-    SubtaskFinished,
-    SubtaskOutcome,
-    SubtaskStopped,
-    TriggerCheckpoint,
-)
 from penstock.actors.shared.system_clock import SystemClock
-from penstock.actors.subtask.deliveries import Deliveries, DeliveryAnswer
 from penstock.actors.subtask.master_link import MasterLink
-from penstock.actors.subtask.remote_channels import RemoteChannels
+from penstock.actors.subtask.remote_channels import RemoteChannels, RemotePeer
 from penstock.actors.subtask.task_gateway import ActorGateway
 from penstock.actors.subtask.task_on_loop import TaskOnLoop
 from penstock.actors.subtask.task_thread import TaskRunner, TaskThread
-from penstock.runtime.errors import (
-    CorruptSnapshotError,
-    OperatorError,
-    PenstockError,
-    RestoreError,
-    SuppressRestartsError,
+from penstock.runtime.execution.control_receiver import ControlReceiver
+from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
+from penstock.runtime.execution.failure_causes import describe_failure
+from penstock.runtime.execution.messages import (
+    SubtaskControl,
+    SubtaskFinished,
+    SubtaskOutcome,
+    SubtaskStopped,
 )
+from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
-from penstock.runtime.task.closing import failure_details
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.statistics import SubtaskStatistics
 from penstock.runtime.task.subtask import Subtask
@@ -53,29 +42,33 @@ class Attempt:
     """One attempt of one subtask; every method but the callbacks runs on the actor's event loop.
 
     Args:
-        descriptor: What to run.
-        master: The JobMaster to report to.
+        role: The role of the process, in this attempt.
+        descriptor: The subtask.
+        master: Gets its reports.
         pool: Threads for uploads.
         loop: The actor's event loop.
     """
 
     def __init__(
         self,
+        role: Role,
         descriptor: TaskDescriptor,
         master: ActorHandle[Any],
         pool: ThreadPoolExecutor,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.descriptor = descriptor
-        self._deliveries = Deliveries(loop)
-        self._link = MasterLink(loop, master, descriptor.attempt)
-        self._gateway = ActorGateway(descriptor.id, self._deliveries, self._link)
+        self.role = role
+        self._loop = loop
+        self._deliveries = Deliveries()
+        self._link = MasterLink(loop, master, role)
+        self._gateway = ActorGateway(descriptor.id, self._consumed, self._link)
         self._runner: TaskRunner = (
             TaskOnLoop(loop) if descriptor.config.step_on == "loop" else TaskThread(loop, str(descriptor.id))
         )
         self._background = BackgroundRunner(pool, self._runner.post)
         self._stopped = False
-        self._last_event = 0
+        self._control = ControlReceiver(lambda act: self._runner.post(lambda: act(self._require())))
         self.outcome: SubtaskOutcome | None = None
 
     async def deploy(self) -> None:
@@ -87,15 +80,13 @@ class Attempt:
         self._runner.deploy(self._build)
         await self._runner.deployed
 
-    def start(self, peers: Mapping[SubtaskId, ActorHandle[Any]]) -> None:
-        """Begin to step, sending to these actors.
+    def start(self, peers: Mapping[SubtaskId, RemotePeer]) -> None:
+        """Begin to step, sending to these receivers.
 
-        Senders that were started earlier may have sent something by then. The runner keeps it until now: an
-        unaligned barrier acts on arrival and goes on to receivers that are not known before.
+        Senders that were started earlier may have sent frames before this call. The runner keeps them until
+        now: an unaligned barrier acts on arrival and goes on to receivers, which are not known before.
         """
-        self._gateway.channels = RemoteChannels(
-            self.descriptor.attempt, peers, self._runner.post, self._frame_consumed
-        )
+        self._gateway.channels = RemoteChannels(peers, self._runner.post, self._frame_consumed)
         self._runner.start()
 
     async def run(self) -> SubtaskOutcome:
@@ -116,24 +107,19 @@ class Attempt:
 
     async def deliver(self, channel: int, first: int, elements: list[bytes]) -> DeliveryAnswer:
         """Take a frame; returns when it is consumed."""
-        waiting = self._deliveries.wait(channel, first + len(elements))
-        if not waiting.done():
+        consumed: asyncio.Future[DeliveryAnswer] = self._loop.create_future()
+
+        def answer(given: DeliveryAnswer) -> None:
+            if not consumed.done():  # Ray may have cancelled the call
+                consumed.set_result(given)
+
+        if self._deliveries.wait(channel, first + len(elements), answer):
             self._runner.post(lambda: self._require().deliver(channel, first, elements))
-        return await waiting
+        return await consumed
 
     def control(self, message: SubtaskControl) -> None:
         """Hand a message of the JobMaster to the subtask."""
-        match message:
-            case TriggerCheckpoint(barrier):
-                self._runner.post(lambda: self._require().trigger_checkpoint(barrier))
-            case EventForOperator(operator_id, number, event):
-                if number > self._last_event:
-                    self._last_event = number
-                    self._runner.post(lambda: self._require().operator_event(operator_id, event))
-            case NotifyComplete(checkpoint_id):
-                self._runner.post(lambda: self._require().notify_checkpoint_complete(checkpoint_id))
-            case NotifyAborted(checkpoint_id):
-                self._runner.post(lambda: self._require().notify_checkpoint_aborted(checkpoint_id))
+        self._control.receive(message)
 
     async def stop(self) -> None:
         """Stop the subtask and wait until it is closed."""
@@ -160,6 +146,10 @@ class Attempt:
             self.descriptor, self._gateway, self._background, SystemClock(), storage, open_location
         )
 
+    def _consumed(self, channel: int, next_sequence_number: int) -> None:
+        """Answer deliver calls; called in the task thread."""
+        self._loop.call_soon_threadsafe(self._deliveries.consumed, channel, next_sequence_number)
+
     def _frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
         self._require().frame_consumed(channel, first)
 
@@ -168,14 +158,3 @@ class Attempt:
             msg = f"{self.descriptor.id} was called before it was deployed"
             raise RuntimeError(msg)
         return self._runner.subtask
-
-
-def describe_failure(error: BaseException) -> SubtaskFailed:
-    """A failure as plain data: the exception itself may not survive the way to another process."""
-    if isinstance(error, OperatorError):
-        recoverable = not isinstance(error.__cause__, SuppressRestartsError | RestoreError)
-        return SubtaskFailed(str(error), failure_details(error), error.location, recoverable)
-    text = "".join(traceback.format_exception(error))
-    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
-    is_damage = isinstance(error, CorruptSnapshotError)
-    return SubtaskFailed(what, text, recoverable=not is_damage, is_damage=is_damage)

@@ -1,7 +1,7 @@
-"""How a subtask tells its JobMaster things that must not be lost.
+"""Reports of a subtask to its JobMaster, which must not be lost.
 
-Reports are calls whose answers are watched. A call that was lost while the JobMaster lives, or while it comes
-back from a crash, is repeated; the receiver ignores what it already knows and what belongs to an old attempt.
+A report is a call whose answer is watched. It is repeated when it is lost while the JobMaster lives, or while
+it is restarted. The JobMaster ignores reports that it already has, and those of an old attempt.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.shared.messages import SubtaskReport
 from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
+from penstock.runtime.execution.messages import SubtaskReport
+from penstock.runtime.execution.role import Role
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +29,13 @@ class MasterLink:
     Args:
         loop: The actor's event loop, which does the sending.
         master: The JobMaster.
-        attempt: The attempt that reports.
+        role: Sent with each report.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], attempt: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, master: ActorHandle[Any], role: Role) -> None:
         self._loop = loop
         self._master = master
-        self._attempt = attempt
+        self._role = role
         self._closed = False
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -53,7 +54,7 @@ class MasterLink:
 
     async def _send(self, report: SubtaskReport) -> None:
         def make() -> Any:
-            return self._master.report.remote(self._attempt, report)
+            return self._master.report.remote(self._role, report)
 
         try:
             await RepeatedCall[None](make, "the JobMaster", self._patience).awaited()

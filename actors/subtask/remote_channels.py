@@ -1,11 +1,11 @@
 """The sending end of remote channels: frames as actor calls, credits as their returns.
 
-A frame is sent from the task thread with a plain remote call; its answer arrives in one of Ray's threads
-and is posted to the task's mailbox, so nothing here waits and nothing is awaited per record.
+The task thread sends a frame with a plain remote call. The answer arrives in one of Ray's threads and is
+posted to the task's mailbox, so nothing here waits.
 
-A call can be lost while its receiver lives (a broken connection): the same frame with the same numbers is
-sent again, and the receiver drops what it already has. A receiver that died ends the channel silently: the
-JobMaster sees the death itself and restarts the job.
+A call can be lost while its receiver lives, by a broken connection. The same frame with the same numbers is
+then sent again, and the receiver drops what it already has. A receiver that died ends the channel silently:
+the JobMaster sees the death itself and restarts the job.
 """
 
 from __future__ import annotations
@@ -20,14 +20,29 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared.background import Post
-from penstock.actors.subtask.deliveries import DeliveryAnswer
+from penstock.runtime.execution.deliveries import DeliveryAnswer, SenderStep, step_after
+from penstock.runtime.execution.processes import Away, Died
+from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 #: Seconds before a frame is sent again.
 RESEND_DELAY = 0.2
 
-_CONSUMED, _STALE = DeliveryAnswer.CONSUMED.value, DeliveryAnswer.STALE.value
+_CONSUMED = DeliveryAnswer.CONSUMED.value
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePeer:
+    """The receiver of a channel.
+
+    Attributes:
+        handle: The actor of its process.
+        role: The role that it must hold; its token and attempt are in every call.
+    """
+
+    handle: ActorHandle[Any]
+    role: Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +64,17 @@ class RemoteChannels:
     """Sends the frames of one attempt of one subtask.
 
     Args:
-        attempt: The attempt; travels in every call.
-        peers: Receiving actors by subtask.
+        peers: Receivers by subtask.
         post: Brings a callable into the task thread.
         frame_consumed: Told, in the task thread, that a frame was consumed.
     """
 
     def __init__(
         self,
-        attempt: int,
-        peers: Mapping[SubtaskId, ActorHandle[Any]],
+        peers: Mapping[SubtaskId, RemotePeer],
         post: Post,
         frame_consumed: Callable[[OutputChannelSpec, int], None],
     ) -> None:
-        self._attempt = attempt
         self._peers = peers
         self._post = post
         self._frame_consumed = frame_consumed
@@ -86,22 +98,26 @@ class RemoteChannels:
     def _call(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         if self._closed or channel in self._ended:
             return
-        receiver: Any = self._peers[channel.receiver]
-        call = receiver.deliver.remote(self._attempt, channel.channel, first, elements)
+        peer = self._peers[channel.receiver]
+        receiver: Any = peer.handle
+        call = receiver.deliver.remote(peer.role.token, peer.role.attempt, channel.channel, first, elements)
         answer: Future[int] = call.future()
 
         def answered(future: Future[int]) -> None:
             error = future.exception()
-            if error is None and future.result() == _CONSUMED:
+            if error is None and future.result() == _CONSUMED:  # nearly always
                 self._post(lambda: self._frame_consumed(channel, first))
-            elif error is None and future.result() == _STALE:
-                self._post(lambda: self._ended.add(channel))
-            elif error is None or isinstance(error, ray.exceptions.ActorUnavailableError):
-                self._resend_later(channel, first, elements)
-            elif isinstance(error, ray.exceptions.RayActorError):
-                self._post(lambda: self._ended.add(channel))
-            else:
+                return
+            if error is not None and not isinstance(error, ray.exceptions.RayActorError):
                 self._post(lambda: _raise(error))
+                return
+            match step_after(DeliveryAnswer(future.result()) if error is None else _failure(error)):
+                case SenderStep.TAKE_CREDIT:
+                    self._post(lambda: self._frame_consumed(channel, first))
+                case SenderStep.END_CHANNEL:
+                    self._post(lambda: self._ended.add(channel))
+                case SenderStep.SEND_AGAIN:
+                    self._resend_later(channel, first, elements)
 
         answer.add_done_callback(answered)
 
@@ -113,6 +129,10 @@ class RemoteChannels:
         timer = threading.Timer(RESEND_DELAY, lambda: self._post(resend))
         timer.daemon = True
         timer.start()
+
+
+def _failure(error: BaseException) -> Died | Away:
+    return Away() if isinstance(error, ray.exceptions.ActorUnavailableError) else Died(str(error))
 
 
 def _raise(error: BaseException) -> None:

@@ -1,14 +1,10 @@
-"""`SubtaskActor`: the Ray actor around one subtask.
+"""`SubtaskActor`: the Ray actor that takes the role of a subtask.
 
 Its event loop only receives: frames, control, leases. The subtask itself runs in a task thread (`Attempt`).
 The actor outlives attempts: after a failure elsewhere it is deployed again, which saves starting a process.
-
-Attempts are fenced: a deployment that arrives after a newer one, or after a stop that covers it, is refused,
-and a stop never touches a newer attempt. So neither a call that comes late nor a JobMaster that has been
-replaced can undo what a newer one did.
-
-It holds a lease. An actor that hears from no JobMaster for `lease_timeout` ends itself, so that no orphan
-stays on the cluster whatever died first.
+[RoleHolder][penstock.runtime.execution.role_holder.RoleHolder] decides which calls it takes, and
+[Lease][penstock.runtime.execution.lease.Lease] when it ends itself. An actor that hears from no JobMaster for
+`lease_timeout` leaves. So no orphan stays on the cluster, whatever died first.
 """
 
 from __future__ import annotations
@@ -25,64 +21,105 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.shared.cycle_collector import spare_long_lived_objects
-from penstock.actors.shared.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
-from penstock.actors.shared.output_capture import capture_subtask
-from penstock.actors.subtask.deliveries import DeliveryAnswer
-from penstock.actors.subtask.lease import Lease
+from penstock.actors.shared.output_capture import OutputCapture, capture_subtask
 from penstock.actors.subtask.metrics import SubtaskMetrics
+from penstock.actors.subtask.remote_channels import RemotePeer
+from penstock.runtime.execution.deliveries import DeliveryAnswer
+from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
+from penstock.runtime.execution.processes import Counters, Held, Needs, Place, Stale
+from penstock.runtime.execution.role import Role
+from penstock.runtime.execution.role_holder import CallFit, RoleHolder
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.task.statistics import SubtaskStatistics
 
 if TYPE_CHECKING:
     from penstock.actors.subtask.attempt import Attempt
 
 logger = logging.getLogger(__name__)
 
+_STALE, _NOT_YET = DeliveryAnswer.STALE.value, DeliveryAnswer.NOT_YET.value
+
 
 class SubtaskActor:
-    """Runs the attempts of one subtask, one after the other.
+    """Runs the attempts of one subtask, one after the other, for as long as it holds that role.
 
     Args:
-        job_id: The job.
-        lease_timeout: Seconds without a sign of the JobMaster after which the actor ends itself.
+        job_id: The job that has started it.
+        lease_timeout: Seconds without a call of the JobMaster after which the actor ends itself.
+        needs: What it was started with.
     """
 
-    def __init__(self, job_id: str, lease_timeout: float) -> None:
-        # For `deploy`: loaded here, while other actors are being started, and not above, because the
-        # JobMaster loads this module, too, and has no use for all that runs a subtask.
+    def __init__(self, job_id: str, lease_timeout: float, needs: Needs) -> None:
+        # For `deploy`, but loaded while other actors are being started. An import above would load it in
+        # the JobMaster, too, which does not need it.
         import penstock.actors.subtask.attempt  # noqa: F401
 
         self._job_id = job_id
+        self._needs = needs
         self._lease = Lease(lease_timeout, time.monotonic())
+        self._holder = RoleHolder()
         self._attempt: Attempt | None = None
-        #: No attempt up to this number is deployed any more.
-        self._past = 0
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="snapshot")
         self._loop = asyncio.get_running_loop()
         self._watchdog = self._loop.create_task(self._watch_lease())
         self._metrics = SubtaskMetrics()
-        self._output = capture_subtask(job_id)
+        self._output: OutputCapture | None = None
 
-    async def where(self) -> tuple[int, str]:
-        """Process id and node id: what a message about this actor needs."""
-        return os.getpid(), ray.get_runtime_context().get_node_id()
+    # -- the role -------------------------------------------------------------------------------------------
 
-    async def deploy(self, descriptor: TaskDescriptor, master: ActorHandle[Any]) -> SubtaskFailed | None:
-        """Build and restore the subtask of a new attempt; what went wrong, if anything did."""
-        from penstock.actors.subtask.attempt import Attempt, describe_failure
+    async def ask(self) -> Held:
+        """What this process holds, and where it runs; for a JobMaster that was restarted."""
+        return Held(self._holder.role, self._needs, _place())
 
+    async def take(self, role: Role) -> Place | Stale:
+        """Take a role; `Stale` when this process holds another one."""
+        if not self._holder.take(role):
+            return Stale()
         self._lease.renew()
-        past = SubtaskFailed(f"attempt {descriptor.attempt} of {descriptor.id} is past", "")
-        if descriptor.attempt <= self._past:
-            return past
-        self._past = descriptor.attempt - 1
+        if self._output is None:
+            self._output = capture_subtask(role.job_id, role.subtask)
+        return _place()
+
+    async def give_back(self, role: Role) -> bool:
+        """Stop what runs and give the role back; `False` when this process does not hold it."""
+        held = self._holder.role
+        if held is None or not held.is_same_taking(role):
+            return False
+        await self._stop_current(held)
+        if not self._holder.give_back(role):
+            return False
+        self._attempt = None
+        self._metrics.end()
+        if self._output is not None:
+            self._output.release()
+            self._output = None
+        return True
+
+    async def leave(self, role: Role) -> None:
+        """Give the role back and end this actor; does nothing when it holds another one."""
+        if await self.give_back(role):
+            ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+
+    # -- calls of the JobMaster -----------------------------------------------------------------------------
+
+    async def deploy(
+        self, role: Role, descriptor: TaskDescriptor, master: ActorHandle[Any]
+    ) -> SubtaskFailed | None:
+        """Build and restore the subtask of a new attempt; returns why that failed, else `None`."""
+        from penstock.actors.subtask.attempt import Attempt
+        from penstock.runtime.execution.failure_causes import describe_failure
+
+        self._renew(role)
+        if not self._holder.deploy(role):
+            return SubtaskFailed(f"{role} is past", "")
         previous = self._attempt
         if previous is not None and previous.outcome is None:
             await previous.stop()
-        if descriptor.attempt <= self._past:
-            return past
-        self._attempt = attempt = Attempt(descriptor, master, self._pool, self._loop)
+        if not self._holder.may_deploy(role):
+            return SubtaskFailed(f"{role} is past", "")
+        self._holder.begin(role)
+        self._attempt = attempt = Attempt(role, descriptor, master, self._pool, self._loop)
         try:
             await attempt.deploy()
         except Exception as error:
@@ -91,68 +128,78 @@ class SubtaskActor:
         spare_long_lived_objects()
         return None
 
-    async def run(self, attempt: int, peers: Mapping[SubtaskId, ActorHandle[Any]]) -> SubtaskOutcome:
-        """Run a deployed attempt to its end; this call stays open and its failure is the actor's death."""
-        current = self._current(attempt)
+    async def run(self, role: Role, peers: Mapping[SubtaskId, RemotePeer]) -> SubtaskOutcome:
+        """Run a deployed attempt to its end. This call stays open; it fails when the process dies."""
+        current = self._current(role)
         if current is None:
             return SubtaskStopped()
         current.start(peers)
-        self._metrics.begin(self._job_id, str(current.descriptor.id), current.statistics)
+        self._metrics.begin(role.job_id, str(role.subtask), current.statistics)
         outcome = await current.run()
         if self._output is not None:
             self._output.flush()
         return outcome
 
-    async def deliver(self, attempt: int, channel: int, first: int, elements: list[bytes]) -> int:
-        """Take a frame of a channel; the return, the value of a `DeliveryAnswer`, is the sender's credit."""
-        current = self._attempt
-        if current is None or current.descriptor.attempt < attempt:
-            return DeliveryAnswer.NOT_YET.value
-        if current.descriptor.attempt > attempt:
-            return DeliveryAnswer.STALE.value
-        answer = await current.deliver(channel, first, elements)
-        return answer.value
-
-    async def control(self, attempt: int, message: SubtaskControl) -> bool:
-        """Take a message of the JobMaster; `False` if it is for another attempt or one that is over."""
-        self._lease.renew()
-        current = self._current(attempt)
+    async def control(self, role: Role, message: SubtaskControl) -> bool:
+        """Take a message of the JobMaster; `False` for another attempt, or one that is over."""
+        self._renew(role)
+        current = self._current(role)
         if current is None or current.outcome is not None:
             return False
         current.control(message)
         return True
 
-    async def stop(self, attempt: int) -> None:
+    async def stop(self, role: Role) -> None:
         """Stop this attempt, or an older one that still runs, and wait until it is closed."""
-        self._lease.renew()
-        self._past = max(self._past, attempt)
-        current = self._attempt
-        if current is not None and current.outcome is None and current.descriptor.attempt <= attempt:
-            await current.stop()
+        self._renew(role)
+        await self._stop_current(role)
 
-    async def renew_lease(self) -> tuple[int, SubtaskStatistics | None]:
-        """The JobMaster lives; it is told the counters, and of which attempt they are."""
+    async def renew(self, role: Role) -> Counters | Stale:
+        """Renew the lease; returns the counters and the attempt that they belong to."""
+        if not self._holder.holds(role):
+            return Stale()
         self._lease.renew()
         if self._attempt is None:
-            return 0, None
-        return self._attempt.descriptor.attempt, self._attempt.statistics()
+            return Counters(0, None)
+        return Counters(self._attempt.role.attempt, self._attempt.statistics())
 
-    async def leave(self) -> None:
-        """End this actor."""
-        if self._attempt is not None:
-            await self.stop(self._attempt.descriptor.attempt)
-        self._metrics.end()
-        ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+    # -- calls of other subtasks ----------------------------------------------------------------------------
 
-    def _current(self, attempt: int) -> Attempt | None:
-        current = self._attempt
-        return current if current is not None and current.descriptor.attempt == attempt else None
+    async def deliver(self, token: str, attempt: int, channel: int, first: int, elements: list[bytes]) -> int:
+        """Take a frame of a channel; the return, the value of a `DeliveryAnswer`, is the sender's credit."""
+        fit, current = self._holder.fit(token, attempt), self._attempt
+        if fit is CallFit.STALE:
+            return _STALE
+        if fit is CallFit.NOT_YET or current is None:
+            return _NOT_YET
+        answer = await current.deliver(channel, first, elements)
+        return answer.value
+
+    # -- how it is done -------------------------------------------------------------------------------------
+
+    def _renew(self, role: Role) -> None:
+        if self._holder.holds(role):
+            self._lease.renew()
+
+    def _current(self, role: Role) -> Attempt | None:
+        is_current = self._holder.fit(role.token, role.attempt) is CallFit.CURRENT
+        return self._attempt if is_current else None
+
+    async def _stop_current(self, role: Role) -> None:
+        covers, current = self._holder.stop(role), self._attempt
+        if covers and current is not None and current.outcome is None:
+            await current.stop()
 
     async def _watch_lease(self) -> None:
         while True:
             await asyncio.sleep(self._lease.interval)
             if self._lease.is_over(time.monotonic()):
-                silent = self._lease.silent
-                logger.error("heard from no JobMaster of job %s for %.0f s: leaving", self._job_id, silent)
+                who = self._holder.role or f"a free process of {self._job_id}"
+                logger.error("%s heard from no JobMaster for %.0f s: leaving", who, self._lease.silent)
                 # The task thread may be stuck in users' code, so the process is ended, not asked.
                 os._exit(1)
+
+
+def _place() -> Place:
+    node = ray.get_runtime_context().get_node_id() if ray.is_initialized() else ""
+    return Place(os.getpid(), node)

@@ -1,13 +1,13 @@
-"""What one attempt of a subtask says, turned into actor calls."""
+"""Turns what one attempt of a subtask sends into actor calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from penstock.actors.shared.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
-from penstock.actors.subtask.deliveries import Deliveries
 from penstock.actors.subtask.master_link import MasterLink
 from penstock.actors.subtask.remote_channels import RemoteChannels
+from penstock.runtime.execution.messages import Acknowledged, Declined, EventForCoordinator, ReachedEndOfData
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
@@ -19,14 +19,14 @@ class ActorGateway:
     """The `SubtaskGateway` of a subtask in an actor; called in the task thread.
 
     Args:
-        subtask: Whose gateway it is.
-        deliveries: Waiting deliver calls.
-        master: The way to the JobMaster.
+        subtask: The subtask that calls it.
+        consumed: Called with a channel and the number up to which it was consumed.
+        master: Sends reports.
     """
 
-    def __init__(self, subtask: SubtaskId, deliveries: Deliveries, master: MasterLink) -> None:
+    def __init__(self, subtask: SubtaskId, consumed: Callable[[int, int], None], master: MasterLink) -> None:
         self._subtask = subtask
-        self._deliveries = deliveries
+        self._consumed = consumed
         self._master = master
         self.channels: RemoteChannels | None = None
 
@@ -43,7 +43,7 @@ class ActorGateway:
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
         """Answer the deliver calls below this number."""
-        self._deliveries.consumed(channel, next_sequence_number)
+        self._consumed(channel, next_sequence_number)
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         """Tell the JobMaster that this subtask's part is durable."""
@@ -54,7 +54,7 @@ class ActorGateway:
         self._master.report(Declined(self._subtask, checkpoint_id, reason, detail))
 
     def operator_event(self, operator_id: str, event: Any) -> None:
-        """Tell the operator's coordinator, which lives in the JobMaster."""
+        """Send an event to the operator's coordinator, which is in the JobMaster."""
         self._master.report(EventForCoordinator(self._subtask, operator_id, event))
 
     def end_of_data(self) -> None:

@@ -1,7 +1,7 @@
 """The other way to run a subtask: on the actor's event loop itself.
 
-It saves the hops between threads and forbids users' code to block, because a blocked loop receives nothing
-and answers nobody. `benchmarks/step_on.py` compares the two; the thread is the default.
+It saves the hops between threads. But users' code must not block, because a blocked loop receives and answers
+nothing. `benchmarks/step_on.py` compares the two; the thread is the default.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The thread that runs one attempt of a subtask.
 
-The actor's event loop only receives; everything that touches the subtask runs here, in the order in which
-it was posted: building and restoring it, its steps, what arrives from outside. So users' code may block
-without stopping deliveries, and no part of the subtask needs a lock.
+The actor's event loop only receives. Everything that touches the subtask runs here, in the order in which it
+was posted: building and restoring it, its steps, and whatever arrives. So users' code may block without
+stopping deliveries, and no part of the subtask needs a lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.runtime.task.subtask import Subtask
 Mail: TypeAlias = Callable[[], None]
 BuildSubtask: TypeAlias = Callable[[], Subtask]
 
-#: The longest sleep of an idle task thread; it looks at its stop flag at least this often.
+#: Longest sleep of an idle task thread, in seconds; it looks at its stop flag at least this often.
 _MAX_IDLE = 5.0
 
 
@@ -44,7 +44,7 @@ class TaskRunner(Protocol):
         ...
 
     def stop(self) -> None:
-        """Stop at the next chance and close the subtask."""
+        """Stop at the next occasion and close the subtask."""
         ...
 
 
@@ -52,8 +52,7 @@ class TaskThread:
     """Runs a subtask in a thread of its own (see `TaskRunner`).
 
     Args:
-        loop: The actor's event loop, on which the futures live.
-        name: Name of the thread.
+        loop: The actor's event loop, to which the futures belong.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
@@ -90,7 +89,7 @@ class TaskThread:
         try:
             assert self._build is not None
             self.subtask = self._build()
-        except BaseException as error:  # even SystemExit would only end this thread, without a word
+        except BaseException as error:  # even SystemExit would only end this thread, in silence
             self._settle(self.deployed, error)
             self._settle(self.ended, None)
             return

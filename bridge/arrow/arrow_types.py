@@ -1,8 +1,7 @@
-"""Which Spark SQL types travel, and as what Arrow types.
+"""Which Spark SQL types can be transferred, and as which Arrow types.
 
-The types are those that Spark itself makes of its columns when it hands them to Python workers. What it can't
-transfer is refused when the graph is built, by the name of the column, and does not fail in the middle of a
-job.
+The types are those that Spark itself uses when it gives columns to Python workers. A column that Spark can't
+give them is refused by its name when the graph is built, and not in the middle of a job.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ _PLAIN: Final = {
 
 
 class UnsupportedTypeError(GraphError):
-    """A column has a type that can't travel."""
+    """A column has a type that can't be transferred."""
 
 
 def arrow_schema(schema: StructType, time_zone: str) -> pa.Schema:
-    """The Arrow schema in which rows of a DataFrame travel.
+    """The Arrow schema in which rows of a DataFrame are transferred.
 
     Args:
         schema: The DataFrame's schema.
         time_zone: Spark's session time zone; timestamps carry it, those without a zone none.
 
     Raises:
-        UnsupportedTypeError: A column can't travel; the message names it and says what to do.
+        UnsupportedTypeError: A column can't be transferred; the message names it and says what to do.
     """
     if not len(schema):
         msg = "the DataFrame has no columns, so there is nothing to transfer"
@@ -60,7 +59,7 @@ def _field(field: Any, path: str, time_zone: str) -> pa.Field:
 
 
 def _named(name: str, kind: pa.DataType, *, nullable: bool) -> pa.Field:
-    """A field; Spark says of the elements of `array()` that they are not null, and Arrow that they are."""
+    """A field. Spark says that the elements of `array()` are not null; for Arrow they are."""
     return pa.field(name, kind, nullable or pa.types.is_null(kind))
 
 
@@ -69,11 +68,11 @@ def arrow_type(kind: DataType, path: str, time_zone: str) -> pa.DataType:
 
     Args:
         kind: The Spark type.
-        path: Which column it is, for the message.
+        path: Path of the column, for messages.
         time_zone: Spark's session time zone.
 
     Raises:
-        UnsupportedTypeError: It can't travel.
+        UnsupportedTypeError: It can't be transferred.
     """
     from pyspark.sql import types
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def cut(batch: pa.RecordBatch, size: int, rows: int) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces of about so many bytes, by the average of its rows, and at most so many rows.
+    """Cut a batch into pieces of about `size` bytes, by its average row, and at most `rows` rows.
 
     Example:
         >>> [piece.num_rows for piece in cut(pa.record_batch({"a": ["x" * 3_000_000] * 3}), 4_000_000, 9)]
@@ -22,9 +22,9 @@ def cut(batch: pa.RecordBatch, size: int, rows: int) -> Iterator[pa.RecordBatch]
 
 
 def cut_strictly(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces that have at most so many bytes each as an Arrow message, or one row.
+    """Cut a batch into pieces of at most `size` bytes each as an Arrow message, or of one row.
 
-    Rows may be of very different sizes, so each piece is measured, and halved while it is too large.
+    Rows may differ much in size, so each piece is measured, and halved while it is too large.
 
     Example:
         >>> batch = pa.record_batch({"a": ["x"] * 20 + ["z" * 5_000]})
@@ -36,9 +36,9 @@ def cut_strictly(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
 
 
 def row_size(batch: pa.RecordBatch) -> float:
-    """Bytes of a row of a whole batch, on average; at least one.
+    """Average bytes of a row of a whole batch; at least one.
 
-    `nbytes` would do, but it crashes on the empty maps that Spark writes (Arrow 26).
+    Uses `get_total_buffer_size`, because `nbytes` crashes on the empty maps that Spark writes (Arrow 26).
 
     Example:
         >>> row_size(pa.record_batch({"a": [1, 2]}))
@@ -49,7 +49,7 @@ def row_size(batch: pa.RecordBatch) -> float:
 
 
 def message_size(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch, or a slice of one, as an Arrow message.
+    """Bytes of a batch, or of a slice of one, as an Arrow message.
 
     Example:
         >>> message_size(pa.record_batch({"a": [1] * 1_000}).slice(0, 1)) < 1_000

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def arrow_schema_of(df: DataFrame) -> pa.Schema:
-    """The Arrow schema in which the rows of a DataFrame travel.
+    """The Arrow schema in which the rows of a DataFrame are transferred.
 
     Raises:
-        UnsupportedTypeError: A column can't travel.
+        UnsupportedTypeError: A column can't be transferred.
     """
     return arrow_schema(_schema_of(df), session_zone(df.sparkSession))
 
 
 def _schema_of(df: DataFrame) -> StructType:
-    """The schema of a DataFrame; PySpark knows no calendar intervals, and fails without a column's name."""
+    """The schema of a DataFrame; names the column where PySpark can't read its type."""
     from pyspark.errors import PySparkValueError
     from pyspark.sql.types import StructField
 
@@ -46,7 +46,7 @@ def _schema_of(df: DataFrame) -> StructType:
 
 
 def spark_schema_of(schema: pa.Schema) -> StructType:
-    """The schema as Spark has it; timestamps without a zone stay so."""
+    """The Spark schema of Arrow batches; timestamps without a zone stay without one."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import StructType
 

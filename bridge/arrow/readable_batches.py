@@ -1,10 +1,10 @@
-"""Makes Arrow batches that Spark reads right of whatever a stream carries, and changes no value on the way.
+"""Makes Arrow batches that Spark reads right from what a stream carries, and changes no value.
 
-The first batch decides the columns where no schema is given. What comes later fits them as it is, or is
-refused by the name of its column: see `exact_values` and `exact_casts`.
+Without a given schema the first batch decides the columns. A later batch fits them as it is, or is refused by
+the name of its column: see `exact_values` and `exact_casts`.
 
-Arrow does not check that a column which is `not null` holds no nulls, and Spark takes its word for it. So
-only a schema that the user gives makes such columns, and their values are looked at.
+Arrow does not check that a column which is `not null` holds no nulls, and Spark relies on it. So only a
+schema that the user gives makes such columns, and their values are checked.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _OF_SINK: Final = "the schema{known} of this sink: give schema=, or map the rows
 
 
 class ReadableBatches:
-    """Makes Arrow batches that Spark reads right of whatever a stream carries.
+    """Makes Arrow batches that Spark reads right from what a stream carries.
 
     Args:
-        schema: The schema of all of them; without one the first batch decides, and every column may be null.
-        of: What errors say behind "which does not fit", whose schema and what to do; `{known}` is the schema.
-        rounds: Python's floats, which have 64 bits, are rounded where the schema has 32. By default they are
-            when there is a schema: who declares such a column wants that.
+        schema: The schema of all batches; without it the first batch decides, and every column may be null.
+        of: End of error messages, after "which does not fit": whose schema, and what to do. `{known}`
+            is replaced by the schema.
+        rounds: Round Python's 64-bit floats where the schema has 32 bits. True by default when a schema is
+            given, because the user has declared such a column.
 
     Example:
         >>> from penstock.runtime import RowBatch
@@ -71,7 +72,7 @@ class ReadableBatches:
             raise BadRecordError(self._misfit(str(error))) from error
 
     def _without_hidden_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, which needs no cast."""
+        """The batch, which needs no cast; checks that `not null` columns hold no nulls."""
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if not field.nullable and column.null_count:
                 raise BadRecordError(self._misfit(f"column '{field.name}' is 'not null' and holds nulls"))

@@ -1,9 +1,8 @@
-"""Arrow types that Spark reads right, and how the others become such.
+"""Arrow types that Spark reads right, and how other types become such.
 
-Spark's reader of Arrow takes some types for others without a word: `large_string` gives empty strings and
-`timestamp[ns]` is read as microseconds. So everything is cast to the types that Spark writes itself before it
-leaves, and what has no such type is refused by the name of the column. So are names that differ
-only in upper and lower case: for Spark they are one.
+Spark's Arrow reader silently misreads some types: `large_string` gives empty strings, and `timestamp[ns]` is
+read as microseconds. So every column is cast to a type that Spark writes itself. A column without such a type
+is refused by its name. So are names that differ only in case: Spark takes them for one.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ _OTHERS: Final = {
     pa.binary_view(): pa.binary(),
     pa.date64(): pa.date32(),
 }
-#: The most digits that a decimal of Spark has.
+#: Maximum precision of a Spark decimal.
 _DIGITS: Final = 38
 
 
 @lru_cache(maxsize=64)
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as Spark reads it right; what is nested may be null.
+    """The schema as Spark reads it right; nested values may be null.
 
     Raises:
-        BadRecordError: A column can't be read by Spark; the message names it.
+        BadRecordError: Spark can't read a column; the message names it.
 
     Example:
         >>> readable_schema(pa.schema({"a": pa.large_string(), "b": pa.timestamp("ns")}))
@@ -100,7 +99,7 @@ def readable_type(kind: pa.DataType, path: str) -> pa.DataType:
 
 
 def _refuse_twins(names: Iterable[str], what: str) -> None:
-    """Refuse names that Spark takes for one; it looks at the case of letters only when it is told to."""
+    """Refuse names that differ only in case: Spark takes them for one unless it is told otherwise."""
     seen: dict[str, str] = {}
     for name in names:
         if name.lower() in seen:

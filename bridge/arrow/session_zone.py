@@ -1,6 +1,6 @@
-"""The time zone of a Spark session, by a name that Python knows too.
+"""The time zone of a Spark session, by a name that Python knows.
 
-Spark takes more names than Python: `GMT+2`, `Z`, `+5:30`, `PST`. Java says what they stand for.
+Spark accepts more names than Python, such as `GMT+2`, `Z`, `+5:30` and `PST`. Java tells what they mean.
 """
 
 from __future__ import annotations
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def session_zone(session: SparkSession) -> str:
-    """The session's time zone; by Spark's own name where Python knows none.
-
-    Args:
-        session: The session.
-    """
+    """The session's time zone; Spark's own name where Python knows none."""
     name = str(session.conf.get("spark.sql.session.timeZone"))
     if is_known(name):
         return name
@@ -28,7 +24,7 @@ def session_zone(session: SparkSession) -> str:
 
 
 def is_known(zone: str) -> bool:
-    """Whether times in this zone can be read in Python.
+    """Whether Python can read times in this zone.
 
     Example:
         >>> [is_known(zone) for zone in ("UTC", "Asia/Kolkata", "+05:45", "GMT+2")]

@@ -1,11 +1,11 @@
 """The actor that owns the blocks of a job's results until they are released.
 
-A block is an Arrow IPC stream in Ray's object store. Whoever puts an object there keeps it alive, so this
-actor does it: subtasks may die, and the Spark session may be stopped and started again. Ray spills blocks to
-disk when memory gets short.
+A block is an Arrow IPC stream in Ray's object store. Ray keeps an object as long as the process that put it
+there lives, so this actor puts all blocks: subtasks may die, and the Spark session may be restarted. Ray
+spills blocks to disk when memory gets short.
 
-Blocks come in two steps, as a transactional sink needs it: staged under the name of a transaction, then
-committed. Every call may be repeated.
+Blocks are staged under a transaction and then committed, as a transactional sink needs it. Every call may be
+repeated.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from penstock.actors.shared.repeated_call import RepeatedCall, while_unavailable
 #: Job, operator, subtask, attempt, and number of the transaction in that attempt.
 TransactionKey: TypeAlias = tuple[str, str, int, int, int]
 
-#: How the names of all holders begin.
+#: Prefix of the names of all holders.
 HOLDER_PREFIX: Final = "blocks:"
-#: What messages call the actor that has the blocks.
+#: What messages call a holder.
 HOLDER: Final = "the holder of the job's results"
-#: Seconds for the bytes of a block to come.
+#: Seconds to wait for the bytes of a block.
 FETCH: Final = 120.0
 
 
@@ -38,7 +38,7 @@ class Block:
 
     Attributes:
         data: Reference to its bytes.
-        rows: Rows in it.
+        rows: Number of rows.
         size: Bytes.
         schema: Its Arrow schema, serialised.
     """
@@ -53,35 +53,35 @@ class BlockHolder:
     """Holds blocks by transaction."""
 
     def __init__(self) -> None:
-        #: The rows' schema, where it is given, by job and sink.
+        #: The rows' schema, where given, by job and sink.
         self._sinks: dict[tuple[str, str], bytes | None] = {}
         self._staged: dict[TransactionKey, dict[int, Block]] = {}
         self._committed: set[TransactionKey] = set()
-        #: Committed blocks by number; a number means the same block for ever.
+        #: Committed blocks by number; numbers are never reused.
         self._blocks: dict[int, tuple[TransactionKey, Block]] = {}
         self._numbers = count()
 
     def serve(self, job_id: str, operator: str, schema: bytes | None) -> None:
-        """A subtask of this sink is going to bring rows."""
+        """Register a sink whose subtask is going to bring rows."""
         self._sinks[job_id, operator] = schema
 
     def sinks(self, job_id: str) -> dict[str, bytes | None]:
-        """The sinks of a job that have their rows here, and their schemas where they were given."""
+        """The sinks of a job that have rows here, with their schemas where given."""
         return {operator: schema for (job, operator), schema in self._sinks.items() if job == job_id}
 
     def stage(self, key: TransactionKey, place: int, data: bytes, rows: int, schema: bytes) -> None:
-        """Keep the block at this place of a transaction, which nobody sees yet."""
+        """Keep a block at its place in a transaction; nobody sees it before the commit."""
         if key in self._committed:
-            return  # said twice
+            return  # a repeated call
         blocks = self._staged.setdefault(key, {})
         if place not in blocks:
             blocks[place] = Block(ray.put(data), rows, len(data), schema)
 
     def commit(self, keys: list[TransactionKey]) -> list[TransactionKey]:
-        """Show transactions; one that is shown already stays as it is.
+        """Make the blocks of transactions visible; committed transactions are skipped.
 
         Returns:
-            Those that are not here.
+            Transactions that are not here.
         """
         missing = []
         for key in keys:
@@ -99,13 +99,17 @@ class BlockHolder:
             self._staged.pop(key, None)
 
     def drop_before(self, job_id: str, operator: str, attempt: int) -> int:
-        """Forget what earlier attempts of a job's operator staged; how many transactions that were."""
+        """Forget what earlier attempts of a job's operator have staged.
+
+        Returns:
+            Number of forgotten transactions.
+        """
         old = [key for key in self._staged if key[:2] == (job_id, operator) and key[3] < attempt]
         self.drop(old)
         return len(old)
 
     def blocks(self, job_id: str | None = None, operator: str | None = None) -> dict[int, Block]:
-        """Committed blocks in the order of their commits, by number; all, or those of one sink of one job."""
+        """Committed blocks by number, in the order of commits; optionally those of one sink of one job."""
         return {
             number: block
             for number, (key, block) in self._blocks.items()
@@ -116,7 +120,7 @@ class BlockHolder:
         """Forget a sink and its committed blocks.
 
         Returns:
-            Whether the holder has no other.
+            Whether the holder has no other sink.
         """
         for number in self.blocks(job_id, operator):
             del self._blocks[number]
@@ -124,7 +128,7 @@ class BlockHolder:
         return not self._sinks
 
     def block(self, number: int) -> bytes:
-        """The bytes of one committed block; Ray may have to fetch them from another node, or from its disk.
+        """The bytes of a committed block; Ray may fetch them from another node or from disk.
 
         Raises:
             ray.exceptions.GetTimeoutError: That takes more than two minutes.
@@ -150,6 +154,6 @@ def find_holder(name: str) -> Any:
 
 
 def ask_holder(method: Any, *arguments: Any) -> Any:
-    """The answer of a holder, which may be asked twice."""
+    """The answer of a holder; the call may be repeated."""
     call = partial(method.remote, *arguments)
     return RepeatedCall[Any](call, HOLDER, while_unavailable(ANSWER)).answer(2 * ANSWER)

@@ -1,8 +1,8 @@
 """`BlockResults`: a sink whose committed rows stay in Ray's object store, for Spark or Ray Data.
 
 Rows become blocks of some megabytes. A checkpoint stages the blocks written so far with the actor that owns
-them, its completion shows them; a restored job shows them again, which does nothing. So a reader finds
-every row once, as in files of a `FileSink`, without a file system.
+them, and its completion commits them. A restored job repeats the commit, which does nothing. So a reader
+finds every row once, as in the files of a `FileSink`, without a file system.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.bridge.blocks.block_writer import BlockWriter
 from penstock.runtime.errors import LostOutputError
 from penstock.runtime.operators.protocols import ConnectorContext
 
-#: Results that a job writes or of which there are DataFrames, by name: their holders end with them.
+#: Results that a job writes or a DataFrame reads, by name; a holder ends with its entry.
 _in_use: Final[dict[str, BlockResults]] = {}
 
 
@@ -45,7 +45,7 @@ class BlockResults:
 
     @classmethod
     def of_sink(cls, name: str, job_id: str, sink: str, schema: bytes | None) -> Self:
-        """What one sink of one job has left with the holder of this name."""
+        """The rows that one sink of one job has left with the holder of this name."""
         results = cls.__new__(cls)
         results._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
         results._name, results._sink = name, (job_id, sink)
@@ -78,12 +78,12 @@ class BlockResults:
         return self._schema
 
     def stay(self) -> None:
-        """Keep the blocks until they are released: neither a job nor what is made of a DataFrame does."""
+        """Keep the blocks until they are released; neither a job nor a DataFrame keeps this object alive."""
         if self._sink is None and self._holder is not None:
             _in_use[self._name] = self
 
     def let_go(self) -> None:
-        """Keep the blocks no longer than this object, after all."""
+        """Keep the blocks no longer than this object."""
         if self._sink is None:
             _in_use.pop(self._name, None)
 

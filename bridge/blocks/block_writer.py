@@ -21,7 +21,7 @@ from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.permit import CommitPermit
 
-#: Blocks of a subtask that are on their way to their holder.
+#: Maximum number of blocks of a subtask that are on their way to the holder.
 _OUTSTANDING: Final = 2
 
 
@@ -30,7 +30,7 @@ class BlockWriter:
 
     Args:
         holder: The actor that holds the blocks.
-        schema: The rows' Arrow schema; that of the first rows when left out.
+        schema: The rows' Arrow schema; without it the first rows decide.
         context: Where it runs.
 
     Raises:
@@ -69,12 +69,12 @@ class BlockWriter:
         return [key]
 
     def commit(self, committables: Sequence[TransactionKey], permit: CommitPermit) -> None:
-        """Show transactions.
+        """Commit transactions.
 
         Raises:
             LostOutputError: They are gone, with the actor that held them.
         """
-        # Keys come back from checkpoints as whatever sequence the codec makes of tuples.
+        # A restored key may be another kind of sequence than a tuple.
         missing = self._ask(self._holder.commit, [tuple(key) for key in committables])
         if missing:
             raise _blocks_lost()
@@ -89,7 +89,7 @@ class BlockWriter:
         self._ask(self._holder.drop_before, job_id, operator, attempt)
 
     def close(self) -> None:
-        """Drop what is open."""
+        """Drop the rows that are not staged."""
         self._blocks = GatheredBlocks()
         self._calls.clear()
 
@@ -102,11 +102,11 @@ class BlockWriter:
 
     @property
     def _key(self) -> TransactionKey:
-        """Of the open transaction."""
+        """Key of the open transaction."""
         return (*self._of, self._number)
 
     def _settle(self, left: int) -> None:
-        """Wait until at most so many blocks are on their way."""
+        """Wait until at most `left` blocks are on their way."""
         while len(self._calls) > left:
             with _losses_told():
                 self._calls.popleft().answer(2 * ANSWER)

@@ -1,4 +1,4 @@
-"""The results of a bounded job: of one that is run for their sake, and of one that was submitted."""
+"""The results of a bounded job: one that is run for them, or one that was submitted."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def results_of(
     """Wait for the end of a job, or run the job of a stream, and read its results.
 
     Args:
-        method: What the user has called, for messages.
-        job_or_stream: A submitted job with a sink of its own for them, or a stream whose job is run now.
+        method: The method that the user has called, for messages.
+        job_or_stream: A submitted job with a sink for its results, or a stream whose job is run now.
         id: Id of the sink.
-        default_id: Id of the sink of a stream if the user gives none.
+        default_id: Id of a stream's sink if the user gives none.
         kind: The kind of sink.
         schema: Arrow schema of a stream's rows, or `None`.
-        read: Makes of the sink what the user gets.
+        read: Makes the user's result from the sink.
         timeout: Seconds for the job; `None` waits for ever.
         progress: Show a live line meanwhile.
 
@@ -79,16 +79,16 @@ def _run(
     except (JobFailedError, JobCancelledError):
         results.unpersist()
         raise
-    except BaseException as error:  # the job goes on, or has ended well
+    except BaseException as error:  # the job runs on, or has finished
         error.add_note(
-            f"what job {job.job_id} gives stays until this program ends: bridge.{method}(job, ...) "
-            f"fetches it, with job = penstock.actors.job({job.job_id!r})"
+            f"the results of job {job.job_id} stay until this program ends: bridge.{method}(job, ...) "
+            f"fetches them, with job = penstock.actors.job({job.job_id!r})"
         )
         raise
 
 
 def _submitted(stream: DataStream[Any], id: str, results: BlockResults) -> JobHandle:
-    """Start the job of a stream with one sink more, which the environment does not keep."""
+    """Start the job of a stream with one more sink, which the environment does not keep."""
     try:
         with stream.environment.temporarily():
             stream.sink(id, results)
@@ -99,12 +99,12 @@ def _submitted(stream: DataStream[Any], id: str, results: BlockResults) -> JobHa
 
 
 def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
-    """What a job's `SparkResults` holds, found from any program of the cluster.
+    """The rows that a job has left in a sink of this kind, found from any program of the cluster.
 
     Args:
         job_id: The job.
         sink: Id of the sink; needed when the job has several of this kind.
-        kind: What to make of it.
+        kind: The kind of sink.
 
     Raises:
         PenstockError: There is no such sink, or its rows have been released; or there are several.
@@ -136,7 +136,7 @@ def _holders() -> list[str]:
 
 
 def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
-    """The sinks of a job that have rows somewhere: the name of the holder, and the schema if it was given."""
+    """The sinks of a job that have rows somewhere: the name of the holder, and the schema if given."""
     calls = [(name, _asked(name, job_id)) for name in _holders()]
     deadline = time.monotonic() + ANSWER
     found: dict[str, tuple[str, bytes | None]] = {}
@@ -145,12 +145,12 @@ def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
         if call is None:
             continue
         if not call.wait(max(0.0, deadline - time.monotonic())):
-            silent = True  # it matters only if it is the one
+            silent = True  # matters only if no other holder has the job
             continue
         try:
             found |= {sink: (name, schema) for sink, schema in call.result().items()}
         except ray.exceptions.RayActorError:
-            continue  # it has ended since it was listed, and its rows with it
+            continue  # it has ended since it was listed
     if silent and not found:
         who = f"a holder of results, asked for those of job {job_id}"
         raise no_answer(who, ANSWER)
@@ -158,7 +158,7 @@ def _sinks_of(job_id: str) -> dict[str, tuple[str, bytes | None]]:
 
 
 def _asked(holder: str, job_id: str) -> RepeatedCall[dict[str, bytes | None]] | None:
-    """The call that asks a holder; `None` if it has ended since it was listed."""
+    """A call to a holder; `None` if it has ended since it was listed."""
     try:
         actor = find_holder(holder)
     except ValueError:

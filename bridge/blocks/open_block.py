@@ -1,6 +1,6 @@
-"""Gathers Arrow batches into blocks for Spark that are neither small nor large, whatever the batches are.
+"""Gathers Arrow batches into blocks of a useful size.
 
-Each block becomes a partition of Spark, which copies it into one Java array: two gigabytes are the most.
+Each block becomes a partition of Spark, which copies it into one Java array of at most two gigabytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.bridge.arrow.batch_pieces import cut_strictly, message_size
 
 #: A block has this many bytes, or one row.
 BLOCK_BYTES: Final = 16 * 1024 * 1024
-#: What is behind the rows of a block: the end of its last message, and of the stream.
+#: Bytes after the rows of a block: the end of its last message, and of the stream.
 _END_BYTES: Final = 64
 
 
@@ -36,15 +36,15 @@ class GatheredBlocks:
         self._open = OpenBlock()
 
     def add(self, batch: pa.RecordBatch) -> Iterator[OpenBlock]:
-        """Add a batch; the blocks that are full."""
-        # In quarters, so that not much of a block is left empty.
+        """Add a batch; gives the blocks that are full."""
+        # Quarters leave little of a block empty.
         for piece in cut_strictly(batch, self._size // 4):
             if self._open.rows and self._open.size + message_size(piece) > self._size:
                 yield self._begin()
             self._open.add(piece)
 
     def rest(self) -> OpenBlock | None:
-        """The block that is not full yet; the next row begins another one."""
+        """The last block, which is not full; the next row begins another one."""
         return self._begin() if self._open.rows else None
 
     def _begin(self) -> OpenBlock:
@@ -63,7 +63,7 @@ class OpenBlock:
     """
 
     def __init__(self) -> None:
-        #: Of its batches; it has none before the first one.
+        #: Schema of its batches; empty before the first one.
         self.schema: pa.Schema = pa.schema([])
         self.rows = 0
         self._sink = pa.BufferOutputStream()
@@ -83,7 +83,7 @@ class OpenBlock:
         self.rows += batch.num_rows
 
     def close(self) -> bytes:
-        """End it; the whole of it."""
+        """End the stream and return its bytes."""
         self._stream.close()
         data: bytes = self._sink.getvalue().to_pybytes()
         return data

@@ -16,6 +16,7 @@ from penstock.bridge.receive_buffer.actor_names import buffer_prefix
 from penstock.bridge.receive_buffer.messages import ReceiveBufferStatistics
 from penstock.runtime.errors import ConfigurationError, JobFailedError
 from penstock.runtime.graph.job_handle import JobHandle, JobStatus
+from penstock.runtime.misspelt_names import checked_keywords
 
 _POLL: Final = 0.2
 _ANSWER: Final = 30.0
@@ -50,6 +51,7 @@ def transfer_statistics(job: JobHandle) -> list[ReceiveBufferStatistics]:
     return found
 
 
+@checked_keywords
 def wait_for_transfer(
     job: JobHandle, timeout: float | timedelta | None = None
 ) -> list[ReceiveBufferStatistics]:
@@ -72,7 +74,9 @@ def wait_for_transfer(
     while True:
         status = handle.status()
         if status is JobStatus.FAILED:
-            msg = f"job {handle.job_id} failed before all rows were transferred: {handle.report().failure}"
+            failure = handle.report().failure
+            why = "" if failure is None else f": {failure.root}"
+            msg = f"job {handle.job_id} failed before all rows were transferred{why}"
             raise JobFailedError(msg)
         found = transfer_statistics(job)
         # Readers start their receive buffers when they are opened, so a job that runs has all of them, if

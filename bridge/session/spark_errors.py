@@ -1,4 +1,4 @@
-"""What went wrong in Spark, in a sentence or two instead of a Java trace."""
+"""Says in a sentence or two what went wrong in Spark, instead of a Java trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LONGEST: Final = 600
-#: The last line of a Python traceback: an exception's class with its module, and its text. Not Java's.
+#: The last line of a Python traceback: an exception's class and text. Excludes Java's exceptions.
 _PYTHON_ERROR: Final = re.compile(
     r"^(?!org\.|java|py4j\.|scala\.)(?:[\w.]+\.)?(\w+(?:Error|Exception|Exit|Interrupt)): (.+)$"
 )
@@ -19,9 +19,10 @@ _JAVA_ERROR: Final = re.compile(r"^(?:Caused by: |: )?(?!py4j\.)[\w.$]+\.(\w+(?:
 
 
 def spark_error_text(error: BaseException, session: SparkSession) -> str:
-    """The cause of a failed Spark job, for people.
+    """The cause of a failed Spark job, in plain words.
 
-    The last Python error inside of Spark's report is what a user's function raised; otherwise its first line.
+    The last Python error in Spark's report is what a user's function raised. Without one the first line
+    counts.
     """
     if not is_alive(session):
         return (

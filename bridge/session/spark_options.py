@@ -1,7 +1,7 @@
 """The Spark settings that make RayDP, Arrow and Python workers work, merged with the user's own.
 
-On Java 17 Ray's serialiser and Arrow reach into packages that Java has closed. Without these options
-the first exchange of data ends RayDP's application master with an error that says nothing of it.
+On Java 17 Ray's serialiser and Arrow use packages that Java has closed. Without these options the first
+exchange of data ends RayDP's application master, with an error that does not mention them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _OPENED: Final = (
     "sun.util.calendar",
 )
 
-#: For every JVM. Java 8 knows none of `--add-opens` and leaves them out.
+#: Options of every JVM. Java 8 ignores `--add-opens`.
 JVM_OPTIONS: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "-Dio.netty.tryReflectionSetAccessible=true",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
 )
 
-#: The settings that take them: Spark's driver, its executors and RayDP's application master.
+#: The settings of Spark's driver, its executors and RayDP's application master that take them.
 JVM_SETTINGS: Final = (
     "spark.driver.extraJavaOptions",
     "spark.executor.extraJavaOptions",
@@ -47,8 +47,8 @@ JVM_SETTINGS: Final = (
 
 _QUIET_LOG: Final = Path(__file__).with_name("quiet-log4j2.properties")
 
-#: Rows of the Arrow batches that Spark hands to Python workers: more are little faster, and each batch is
-#: held in memory whole, however wide its rows are.
+#: Rows of the Arrow batches that Spark gives to Python workers. Larger batches are hardly faster, and each
+#: batch is held in memory whole, however wide its rows are.
 ARROW_BATCH_ROWS: Final = 16_384
 
 

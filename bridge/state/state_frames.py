@@ -1,12 +1,12 @@
 """State of a snapshot as a DataFrame, and a savepoint made of one; the rows stay in the Spark executors.
 
-Reading: each subtask's range of key groups is one partition, read by its task straight from the storage. The
-columns' types are found by a first pass over the state, unless a schema is given.
+Reading: each subtask's range of key groups is one partition, which a task reads straight from the storage.
+The types of the columns are found by a first pass over the state, unless a schema is given.
 
-Writing: the rows are sent to one partition a subtask by the hash of their keys (Python workers know it, the
-JVM does not), each task writes the files of its subtasks, and the program writes the metadata. A task that is
-retried or runs twice writes files of other names; only those that Spark's result names become part of the
-savepoint, the rest is deleted.
+Writing: the rows are sent to one partition per subtask by the hash of their keys, which Python workers know
+and the JVM does not. Each task writes the files of its subtasks, and the program writes the metadata. A task
+that is retried or speculated writes files of other names. Only files that Spark's result names become part of
+the savepoint; the others are deleted.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from penstock.runtime.io.savepoint_draft import SavepointDraft, StateKind
 from penstock.runtime.io.state_frames import parts_of_table
 from penstock.runtime.io.state_parts import Conversion, Convert, PartFiles, StateQuery
 from penstock.runtime.io.storage import absolute_location
+from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.operators.keyed_reduce import REDUCE_STATE
 from penstock.runtime.record.arrow_inference import unified_type
 from penstock.runtime.snapshot.handles import OperatorSubtaskState
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@checked_keywords
 def read_state(
     spark: SparkSession,
     snapshot: str | Path,
@@ -67,10 +69,10 @@ def read_state(
         spark: The session.
         snapshot: Path or URL of the snapshot.
         operator: The operator's id.
-        state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` was given.
-        key: Makes of each key what the DataFrame is to hold.
-        value: Makes of each value what the DataFrame is to hold.
-        encoded: Leave values in the bytes of the value codec.
+        state: `"reduce"` for the state of `reduce(...)`, else the name that `value_state` was given.
+        key: Converts each key for the DataFrame.
+        value: Converts each value for the DataFrame.
+        encoded: Give values as bytes of the value codec.
         classes: Classes of values that can't be found through a module that is imported in the executors.
         allow_pickle: Unpickle values and import modules that the snapshot names.
         schema: Arrow types of all columns; without it the state is read once more to find them.
@@ -96,6 +98,7 @@ def read_state(
     return numbers.mapInArrow(ReadParts(query, parts, schema), spark_schema_of(schema))
 
 
+@checked_keywords
 def write_state(
     df: DataFrame,
     target: str | Path,
@@ -118,16 +121,16 @@ def write_state(
     by the executors, in `parallelism` tasks. List state, which is small, comes through this program.
 
     Args:
-        df: Has the columns `key` and `value` (list state: `value`); others are not looked at.
+        df: A DataFrame with the columns `key` and `value` (list state: `value`); others are ignored.
         target: Folder of the new savepoint: a path or URL. It must hold none.
         operator: Id of the operator that is to have the state.
-        state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` is given.
-        kind: `"keyed"`, or how a list state is shared out.
-        base: A snapshot that the new one is made from; it stays as it is.
-        parallelism: In how many tasks, and subtasks' files, it is written; 1, or that of the base.
+        state: `"reduce"` for the state of `reduce(...)`, else the name that `value_state` is given.
+        kind: `"keyed"`, or how a list state is redistributed.
+        base: A snapshot that the new one is made from; it is not changed.
+        parallelism: Number of tasks that write it, one for each subtask; by default 1, or that of the base.
         max_parallelism: Number of key groups, which the job must have too.
-        key: Makes of each key of the DataFrame the key of the stream.
-        value: Makes of each value of the DataFrame the value of the state.
+        key: Converts each key of the DataFrame to the stream's key.
+        value: Converts each value of the DataFrame to the state's value.
         encoded: The values are bytes of the value codec.
         classes: As in `read_state`.
         allow_pickle: Whether values that have no codec of their own may be pickled.
@@ -137,7 +140,7 @@ def write_state(
 
     Raises:
         ConfigurationError: The target holds a snapshot already, or an argument does not fit the base.
-        UnsupportedTypeError: A column has a type that can't travel.
+        UnsupportedTypeError: A column has a type that can't be transferred.
         Exception: Spark's, when a task fails: for a key that comes twice or can't be one, for example.
     """
     names = ["key", "value"] if kind == "keyed" else ["value"]
@@ -152,10 +155,10 @@ def write_state(
     try:
         folder = draft.finish(_written(df, draft, conversion, files), files)
     except BaseException:
-        with suppress(StorageError):  # the first error is the one to tell
+        with suppress(StorageError):  # report the first error
             draft.remove_all()
         raise
-    with suppress(StorageError):  # files that nothing names do no harm
+    with suppress(StorageError):  # unused files do no harm
         draft.remove_unused()
     return folder
 
@@ -163,7 +166,7 @@ def write_state(
 def _written(
     df: DataFrame, draft: SavepointDraft, conversion: Conversion, files: PartFiles
 ) -> Mapping[int, OperatorSubtaskState]:
-    """What each subtask gets; list state, and a state without rows, is written by this program."""
+    """The state of each subtask; list state, and state without rows, is written by this program."""
     if draft.mode is None:
         written = _write_in_tasks(df, WriteParts(draft.folder, draft.token, draft.place, conversion))
         if parts := written_parts(draft.place, written):
@@ -190,7 +193,7 @@ def _collected(df: DataFrame) -> pa.Table:
 
 
 def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema | None:
-    """The schema of all parts; `None` when there is no row to tell it."""
+    """The schema of all parts; `None` when no row shows it."""
     if not schemas:
         return None
     types = {name: schemas[0].field(name).type for name in schemas[0].names}

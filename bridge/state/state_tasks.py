@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers when state is read or written; functions for `DataFrame.mapInArrow`."""
+"""Runs in Spark's Python workers when state is read or written: functions for `DataFrame.mapInArrow`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.state_processor.state_writing import StatePlace, by_subtask, write_keyed
 
-#: Schemas of what the tasks report, as Spark writes them.
+#: Schemas of the tasks' reports, as Spark writes schemas.
 TYPES: Final = "schema binary"
 ROWS: Final = "data binary"
 WRITTEN: Final = "subtask int, entries long, path string, size long, checksum string, data binary"
@@ -37,7 +37,7 @@ _WRITTEN: Final = pa.schema(
         ("data", pa.binary()),
     ]
 )
-#: Rows of a batch that is handed to Spark, and of a file of state.
+#: Rows of a batch for Spark, and of a file of state.
 _BATCH_ROWS: Final = 10_000
 _FILE_ROWS: Final = 1 << 18
 
@@ -46,7 +46,7 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class ReadTypes:
-    """Finds the types of some parts of a state: a schema for each that has keys.
+    """Finds the types of some parts of a state: a schema for each part that has keys.
 
     Attributes:
         query: Which state.
@@ -100,7 +100,7 @@ class RouteRows:
 
     Attributes:
         place: Which state is written.
-        conversion: Makes the keys of the stream.
+        conversion: Converts keys to those of the stream.
         schema: The schema of the rows.
     """
 
@@ -127,9 +127,9 @@ class WriteParts:
 
     Attributes:
         folder: URL of the savepoint's folder.
-        token: Names the savepoint that is being made.
+        token: Names this try to write the savepoint.
         place: Which state is written.
-        conversion: Makes keys and values of the stream.
+        conversion: Converts keys and values to those of the stream.
     """
 
     folder: str
@@ -138,7 +138,7 @@ class WriteParts:
     conversion: Conversion
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """A row for each file."""
+        """Write the state; gives a row for each file."""
         from pyspark import TaskContext
 
         task: Any = TaskContext.get()
@@ -146,7 +146,7 @@ class WriteParts:
         try:
             yield from self._write(batches, files)
         except BaseException:
-            with suppress(StorageError):  # the program deletes what is left
+            with suppress(StorageError):  # the program deletes the rest
                 files.remove()
             raise
 
@@ -180,7 +180,7 @@ class WriteParts:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Hands rows over as Arrow IPC streams.
+    """Encodes rows as Arrow IPC streams.
 
     Attributes:
         schema: Their schema.
@@ -207,7 +207,7 @@ def _report(subtask: int, handle: KeyedStateHandle) -> pa.RecordBatch:
 
 
 def written_parts(place: StatePlace, reports: Sequence[Any]) -> dict[int, OperatorSubtaskState]:
-    """What the tasks have written, by subtask; files of one subtask hold keys of their own."""
+    """The state that the tasks have written, by subtask; files of one subtask have distinct keys."""
     files: dict[int, list[StateHandle]] = {}
     entries: dict[int, int] = {}
     for report in reports:

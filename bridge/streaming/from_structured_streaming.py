@@ -1,21 +1,21 @@
 """`from_structured_streaming`: the micro-batches of a streaming query as an unbounded source of a job.
 
-Spark gives every micro-batch a number, commits it when `foreachBatch` returns, and after a failure gives the
-same number to the same rows. So a micro-batch is an epoch of the receive buffers (`buffer.py`):
+Spark numbers the micro-batches, commits one when `foreachBatch` returns, and after a failure gives the same
+number to the same rows. So a micro-batch is an epoch of the receive buffers (`receive_buffer.py`):
 
-* Its rows can be read when all of them are there. A micro-batch that Spark gives up half-way has not reached
-  the job; one that is there already is not taken again.
+* Its rows can be read when all of them are there. A micro-batch that Spark abandons has not reached the job;
+  a complete one is not taken again.
 * `foreachBatch` returns only when a completed checkpoint of the job covers the micro-batch. So Spark commits
   nothing that the job could still lose, and the job counts nothing twice that Spark repeats. The end of the
   micro-batch induces that checkpoint (`induced_checkpoint.py`).
 
-The number of a micro-batch is the replayable offset. A snapshot of the job that was taken behind the end of
-one has its number, so a job that starts from it has receive buffers that have closed all up to it: Spark may
-give the last one again, and it is left out.
+The number of a micro-batch is the replayable offset. A snapshot of the job that was taken at the end of a
+micro-batch contains its number. The receive buffers of a job that starts from it count all up to that number
+as closed: Spark may give the last one again, and it is skipped.
 
-A query that fails is started again from its own checkpoint location, a few times, after pauses that grow. A
-query that ends (its trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job
-with it.
+A query that fails is restarted from its own checkpoint location, a few times, after growing pauses. A query
+that ends (its trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job with
+it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from penstock.runtime.errors import GraphError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.misspelt_names import checked_keywords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,19 +55,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POLL: Final = 0.2
-#: Seconds between looks whether the job is still there.
+#: Seconds between checks that the job is alive.
 _JOB_LOOK: Final = 2.0
 _STOPPED: Final = (
     "the Spark session was stopped while its query ran; keep it as long as the job is to run (stop() of the "
-    "query ends the job in peace), and start the job again"
+    "query ends the job normally), and start the job again"
 )
-#: What Spark, or a change of the stream, says comes first.
+#: Follows the text of the failure.
 _FAILED: Final = (
     "{}. The micro-batches before that are committed and stay: mend it, and start a job with the same "
-    "checkpoint_location and restore_from= the last checkpoint of this one, which goes on behind them"
+    "checkpoint_location and restore_from= the last checkpoint of this one, which continues after them"
 )
 
 
+@checked_keywords
 def from_structured_streaming(
     env: StreamEnvironment,
     df: DataFrame,
@@ -82,32 +84,32 @@ def from_structured_streaming(
     """A stream of the rows of a streaming DataFrame, micro-batch by micro-batch, each exactly once.
 
     Spark commits a micro-batch when a completed checkpoint covers it, and the end of each micro-batch induces
-    one: the period of the job's checkpoints may be long. Keep the program with the query as long as the job
-    is to run.
+    one, so the job's checkpoint interval may be long. Keep the program with the query as long as the job
+    runs.
 
     Args:
         env: The environment of the job; it must take checkpoints.
         df: The streaming DataFrame.
-        checkpoint_location: Where Spark keeps how far the query got. A new job with the same location goes on
-            where the last one ended; start it from a snapshot of that one, or it knows nothing of its state.
+        checkpoint_location: Where Spark keeps the progress of the query. A new job with the same location
+            continues where the last one ended; start it from a snapshot of that job to keep its state.
         id: Id of the source; give one when a job has several.
         trigger: The arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
             `{"availableNow": True}`; by default a micro-batch begins when the last one is done.
         format: As in `from_spark`.
-        query_restarts: How often a query that fails without progress is started again, after pauses of 1, 2,
-            4 and up to 30 seconds.
+        query_restarts: How often a query that fails without progress is restarted, after pauses of 1, 2, 4
+            and up to 30 seconds.
         induce: Whether the end of a micro-batch induces a checkpoint. Without it a micro-batch waits for the
             next periodic one.
         **options: See `OperatorOptions`.
 
     Raises:
-        GraphError: The job takes no checkpoints, the DataFrame is no stream, a column has a type that can't
-            travel, or an argument can't be meant.
+        GraphError: The job takes no checkpoints, the DataFrame is not a stream, a column has a type that
+            can't be transferred, or an argument is invalid.
     """
     what = "from_structured_streaming"
     check_arguments(what, df, format, DEFAULT_WINDOW)
     if not df.isStreaming:
-        msg = f"{what}: this DataFrame is no stream; use from_spark"
+        msg = f"{what}: this DataFrame is not a stream; use from_spark"
         raise GraphError(msg)
     if env.config.checkpointing is None:
         msg = (
@@ -130,7 +132,7 @@ class QueryEnd:
 
     Attributes:
         failure: Why it failed; `None` when it did not.
-        stopped_here: It was stopped since its job or its program ends. That is no end of the stream.
+        stopped_here: It was stopped because its job or its program ends; the stream has not ended.
         is_final: Another run would fail in the same way.
     """
 
@@ -144,10 +146,10 @@ class StreamingQuery:
 
     Args:
         df: The streaming DataFrame.
-        name: For the query's name in Spark.
-        checkpoint_location: Where Spark keeps how far it got.
+        name: Part of the query's name in Spark.
+        checkpoint_location: Where Spark keeps the progress of the query.
         trigger: Arguments of Spark's `trigger`.
-        restarts: How often it is started again without progress.
+        restarts: How often it is restarted without progress.
         induce: The end of a micro-batch induces a checkpoint.
         rest: Waits between two runs; see `query_restarts.rest`.
     """
@@ -170,10 +172,10 @@ class StreamingQuery:
         self._restarts = restarts
         self._induce = induce
         self._rest = rest
-        #: Spark may give a query up while its function still runs here; the next run waits for that one.
+        #: Spark may abandon a query while its function still runs here; the next run waits for that function.
         self._one_batch = threading.Lock()
         self._batches = 0
-        #: The query and the job do not go on at the same place.
+        #: Set when the query and the job do not continue at the same micro-batch.
         self._misplaced: QueryPositionError | None = None
 
     def serve(self, buffers: JobBuffers) -> None:
@@ -197,13 +199,13 @@ class StreamingQuery:
                 "the query for job %s starts again in %g s: %s", buffers.job_id, pause, end.failure
             )
             rested = self._rest(pause, lambda: is_alive(session) and buffers.are_there())
-            if not rested and is_alive(session):  # of one that is stopped the next run tells
+            if not rested and is_alive(session):  # the next run reports a stopped session
                 break
         logger.info("the query for job %s ends, as its job or its program does", buffers.job_id)
         buffers.fail(NO_PROGRAM if program_ends.is_set() else DIED)
 
     def _for_good(self, end: QueryEnd, restarts: QueryRestarts) -> str | None:
-        """Why a query that has failed is not started again, or `None`."""
+        """Why a failed query is not restarted, or `None`."""
         if not is_alive(self._df.sparkSession):
             return _STOPPED
         if end.is_final:
@@ -211,7 +213,7 @@ class StreamingQuery:
         return _FAILED.format(end.failure) if restarts.are_used_up else None
 
     def _run_once(self, buffers: JobBuffers) -> QueryEnd:
-        """Run the query to its end; however that comes, the query does not run any more."""
+        """Run the query to its end; it is stopped when this returns."""
         session = self._df.sparkSession
         query: Any = None
         try:
@@ -224,7 +226,7 @@ class StreamingQuery:
                 if self._misplaced is not None:
                     return QueryEnd(str(self._misplaced), is_final=True)
                 return QueryEnd(None if error is None else spark_error_text(error, session))
-        except Exception as error:  # Spark's and Py4J's many kinds: the text is the answer
+        except Exception as error:  # Spark and Py4J raise many kinds
             return QueryEnd(spark_error_text(error, session))
         finally:
             _stop(query)
@@ -258,7 +260,7 @@ class StreamingQuery:
 
 
 def _watch(query: Any, buffers: JobBuffers) -> bool:
-    """Wait for the end of a query; whether it was stopped here, since its job or the program ends."""
+    """Wait for the end of a query; true if it was stopped here, because its job or the program ends."""
     looked = time.monotonic()
     while query.isActive:
         if program_ends.wait(_POLL):
@@ -272,7 +274,7 @@ def _watch(query: Any, buffers: JobBuffers) -> bool:
 
 
 def _stop(query: Any) -> None:
-    """Stop a query that still runs: Spark starts no other one of its name."""
+    """Stop a query if it runs: Spark starts no other one of its name."""
     try:
         if query is not None and query.isActive:
             query.stop()

@@ -1,7 +1,7 @@
-"""`QueryRestarts`: whether a query that has failed is started again, and after which pause.
+"""`QueryRestarts`: whether a failed query is started again, and after which pause.
 
-What makes a query fail is often away for some seconds only, such as a storage. Restarts without pauses would
-all be used up by then.
+The cause of a failure, such as an unavailable storage, often lasts some seconds only. Restarts without pauses
+would all be used up by then.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final, Protocol
 
 from penstock.bridge.transfer.program_end import program_ends
 
-#: Seconds before the first restart, and at most.
+#: Seconds before the first restart, and the maximum.
 SHORTEST: Final = 1.0
 LONGEST: Final = 30.0
-#: Seconds between two looks whether the query is still wanted.
+#: Seconds between two checks that the query is still wanted.
 _LOOK: Final = 1.0
 
 
@@ -39,14 +39,14 @@ class QueryRestarts:
 
     @property
     def are_used_up(self) -> bool:
-        """Whether it is not to be started again."""
+        """Whether the query must not be started again."""
         return self._left < 0
 
     def pause(self, *, progress: bool) -> float:
-        """A run has failed: seconds until the next one.
+        """Count a failed run; returns the seconds until the next one.
 
         Args:
-            progress: Spark has committed a micro-batch in it.
+            progress: Spark has committed a micro-batch in the run.
         """
         if progress:
             self._left, self._pause = self._most, SHORTEST
@@ -57,7 +57,7 @@ class QueryRestarts:
 
 
 class Ends(Protocol):
-    """Something that may happen meanwhile, such as a `threading.Event`."""
+    """An event that may happen during a wait, such as a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
         """Whether it has happened, within so many seconds."""
@@ -70,13 +70,13 @@ def rest(
     ends: Ends = program_ends,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Wait, unless nobody wants it any more.
+    """Wait, unless the query is no longer wanted.
 
     Args:
         seconds: How long.
-        is_wanted: Looked at each second.
+        is_wanted: Checked every second.
         ends: Ends the wait at once.
-        clock: Seconds that only go forward.
+        clock: Monotonic seconds.
 
     Returns:
         Whether the whole time has passed.

@@ -1,7 +1,7 @@
-"""Finds the folder and the columns of a table of Spark's catalog, for `SparkTable.of`.
+"""Finds the folder and the columns of a table in Spark's catalog, for `SparkTable.of`.
 
-Files that appear in the folder are rows of the table only where a table is nothing but its files: Parquet,
-without partitions and buckets, in the session's own catalog. Everything else is refused.
+Files that appear in the folder are rows of the table only if the table is nothing but its files: Parquet,
+without partitions and buckets, in the session's own catalog. Every other table is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.bridge.arrow.dataframe_schemas import arrow_schema_of
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.io.connectors.filesystem_of_url import OBJECT_STORE_SCHEMES
+from penstock.runtime.io.connectors.filesystems.filesystem_of_url import OBJECT_STORE_SCHEMES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _OWN_CATALOG: Final = "spark_catalog"
 _VIEWS: Final = ("VIEW", "TEMPORARY")
-#: Where Spark keeps that a column of strings is CHAR or VARCHAR; it looks at lengths only when it writes.
+#: Marks a string column as CHAR or VARCHAR; Spark checks lengths only when it writes.
 _LENGTH_LIMIT: Final = "__CHAR_VARCHAR_TYPE_STRING"
 
 
@@ -33,7 +33,7 @@ def find_table(spark: SparkSession, name: str) -> tuple[str, pa.Schema]:
 
     Raises:
         ConfigurationError: There is no such table, or files in its folder would not be its rows.
-        UnsupportedTypeError: A column has a type that can't travel.
+        UnsupportedTypeError: A column has a type that can't be transferred.
     """
     from pyspark.errors import AnalysisException
 
@@ -57,7 +57,7 @@ def find_table(spark: SparkSession, name: str) -> tuple[str, pa.Schema]:
 
 
 def _metadata(spark: SparkSession, quoted: str) -> Any:
-    """What the catalog knows of a table; the public interface has neither its format nor its place."""
+    """The catalog's entry of a table; the public interface gives neither its format nor its location."""
     state = spark._jsparkSession.sessionState()
     return state.catalog().getTableMetadata(state.sqlParser().parseTableIdentifier(quoted))
 

@@ -1,8 +1,8 @@
 """`SparkTable`: a folder of Parquet files that a job writes exactly once and Spark reads at any time.
 
-Files get their final name when the checkpoint that covers them is complete (see `FileSink`), and Spark passes
-over everything else, in batch and as a stream. Types are cast to those that Spark reads right. The table
-knows its owner: a second job that lives at the same time is refused.
+A file gets its final name when the checkpoint that covers it is complete (see `FileSink`); Spark ignores all
+other names, in batch and as a stream. Types are cast to those that Spark reads right. The table knows its
+owner: a second job is refused while the first one lives.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from penstock.runtime.errors import (
     SuppressRestartsError,
 )
 from penstock.runtime.io.connectors.errors import ConnectorError
-from penstock.runtime.io.connectors.file_sink import FileSink
-from penstock.runtime.io.connectors.file_sink_writer import FileSinkWriter, PendingFile
-from penstock.runtime.io.connectors.filesystem import absolute
+from penstock.runtime.io.connectors.files.file_sink import FileSink
+from penstock.runtime.io.connectors.files.file_sink_writer import FileSinkWriter, PendingFile
+from penstock.runtime.io.connectors.filesystems.filesystem import absolute
 from penstock.runtime.io.storage import open_storage
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.permit import CommitPermit
@@ -41,27 +42,27 @@ from penstock.runtime.snapshot.permit import CommitPermit
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Says to Spark, in each file, that old times are in today's calendar: it refuses those of unknown writers.
+#: Tells Spark that old times are in today's calendar; it refuses old times of unknown writers.
 _CALENDAR: Final = {"org.apache.spark.version": "3.5.0"}
 #: What to do about rows that do not fit a table.
 _ADVICE: Final = "map the rows before, or write a new table with the schema= that all rows have"
-#: Spark's names for: no file in the folder; no folder, which some object stores don't have without files.
+#: Spark's errors for a folder without files, and for no folder (object stores have none without files).
 _NOTHING_COMMITTED: Final = ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
 
 
 class OwnedTableError(ConnectorError, SuppressRestartsError):
-    """Another job that lives writes the table."""
+    """Another live job writes the table."""
 
 
 @dataclass(frozen=True)
-class SparkTable:
-    """An exactly-once table; a sink. `SparkTable.of` takes one by its name in Spark's catalog.
+class SparkTable(metaclass=NearestNames):
+    """An exactly-once table; a sink. `SparkTable.of` finds one by its name in Spark's catalog.
 
     Attributes:
         path: A folder: a local path that is the same place on every node, or a URL of an object store.
-        schema: The rows' Arrow schema; by default that of the first rows, or of the table when it is there.
-            Needed for dicts whose first batch may not show all types, and to read a table before any row.
-        compression: Of the Parquet files.
+        schema: The rows' Arrow schema. By default that of the existing table, or of the first rows. Needed
+            for dicts whose first batch may not show all types, and to read a table before any row.
+        compression: Compression of the Parquet files.
 
     Raises:
         BadRecordError: The schema has a type that Spark does not read.
@@ -74,7 +75,7 @@ class SparkTable:
     path: str | os.PathLike[str]
     schema: pa.Schema | None = None
     compression: str = "snappy"
-    #: The catalog has the last word on its columns.
+    #: The table comes from the catalog, which decides its columns.
     _is_named: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -84,26 +85,26 @@ class SparkTable:
 
     @classmethod
     def of(cls, spark: SparkSession, name: str, *, compression: str = "snappy") -> SparkTable:
-        """The table that has a name in Spark's catalog: where its files are, with the columns that it has.
+        """The table of this name in Spark's catalog: the folder of its files, with its columns.
 
-        It must be there already, and be nothing but Parquet files: no view, no partitions, no buckets.
-        Batch queries by the name see new files after `REFRESH TABLE`; `read` and streams see them anyway.
+        It must exist and be nothing but Parquet files: no view, no partitions, no buckets. Batch queries by
+        the name see new files after `REFRESH TABLE`; `read` and streams see them anyway.
 
         Args:
             spark: The session whose catalog is asked, now and never again.
             name: As in SQL: `totals`, `shop.totals`.
-            compression: Of the Parquet files.
+            compression: Compression of the Parquet files.
 
         Raises:
-            ConfigurationError: There is no such table, or it is one that a job can't write.
-            UnsupportedTypeError: A column has a type that can't travel.
+            ConfigurationError: There is no such table, or a job can't write it.
+            UnsupportedTypeError: A column has a type that can't be transferred.
         """
-        from penstock.bridge.tables.catalog_table import find_table  # subtasks need nothing of it
+        from penstock.bridge.tables.catalog_table import find_table  # subtasks do not need it
 
         path, schema = find_table(spark, name)
         table = cls(path, schema, compression)
         object.__setattr__(table, "_is_named", True)
-        table._make_folder(spark)  # streams by the name want it, too
+        table._make_folder(spark)  # streams by the name need it, too
         return table
 
     def writer(self, context: ConnectorContext) -> TableWriter:
@@ -120,11 +121,11 @@ class SparkTable:
         return TableWriter(self._files().writer(context), columns, self.schema)
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:
-        """Delete the files of an ended job that are not committed and not covered."""
+        """Delete the files of an ended job that are neither committed nor covered."""
         self._files().remove_uncovered(job_id, operator_id, covered)
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """What is committed by now.
+        """The committed rows as a DataFrame.
 
         Raises:
             PenstockError: Nothing is written, and the table was given no schema.
@@ -133,7 +134,7 @@ class SparkTable:
         return spark.read.schema(self._schema_for(spark)).parquet(str(self.path))
 
     def read_stream(self, spark: SparkSession) -> DataFrame:
-        """What is committed, and what will be, as a streaming DataFrame.
+        """The committed rows, and those to come, as a streaming DataFrame.
 
         Raises:
             PenstockError: Nothing is written, and the table was given no schema.
@@ -146,7 +147,7 @@ class SparkTable:
         return FileSink.parquet(str(self.path), schema, compression=self.compression)
 
     def _make_folder(self, spark: SparkSession) -> None:
-        """A table that nobody has written yet is empty; Spark wants its folder all the same."""
+        """Make the folder: Spark needs it, also for a table that nobody has written yet."""
         context: Any = spark.sparkContext
         folder = context._jvm.org.apache.hadoop.fs.Path(str(self.path))
         folder.getFileSystem(context._jsc.hadoopConfiguration()).mkdirs(folder)
@@ -176,8 +177,8 @@ class TableWriter:
 
     Args:
         files: Writes the Parquet files.
-        columns: Of the table.
-        schema: They, where the user has given them; else those of the table, or the first rows decide.
+        columns: The columns of the table.
+        schema: The columns that the user has given; without it the table's columns or the first rows decide.
     """
 
     def __init__(self, files: FileSinkWriter, columns: TableColumns, schema: pa.Schema | None) -> None:
@@ -196,7 +197,7 @@ class TableWriter:
 
     def _converted(self, batch: Batch) -> pa.RecordBatch:
         if self._batches is None:
-            known = self._columns.decided()  # meanwhile, by another subtask
+            known = self._columns.decided()  # another subtask may have done it
             self._batches = self._to(known or self._columns.decide(ReadableBatches().convert(batch).schema))
         return self._batches.convert(batch)
 
@@ -209,7 +210,7 @@ class TableWriter:
         return self._files.prepare_commit()
 
     def commit(self, committables: Sequence[PendingFile], permit: CommitPermit) -> None:
-        """Show files."""
+        """Give files their final names."""
         self._files.commit(committables, permit)
 
     def abort(self, committables: Sequence[PendingFile]) -> None:
@@ -226,13 +227,13 @@ class TableWriter:
 
 
 def claim_table(path: str, context: ConnectorContext) -> None:
-    """Write this job down as the owner of a table, unless another one that lives is.
+    """Record this job as the owner of a table, unless another job that lives is.
 
-    Owners are numbered; the newest counts, and a number is taken by exactly one job.
+    Owners are numbered; the newest counts, and exactly one job gets a number.
 
     Raises:
-        OwnedTableError: Another job that lives writes it.
-        StorageError: It can't be written.
+        OwnedTableError: Another live job writes the table.
+        StorageError: The record can't be written.
     """
     storage = open_storage(f"{path}/{PRIVATE_FOLDER}")
     mine = {"job": context.job_id, "operator": context.operator_id}
@@ -251,17 +252,17 @@ def claim_table(path: str, context: ConnectorContext) -> None:
         try:
             storage.put(f"owners/{len(owners):08d}", json.dumps(mine).encode(), create=True)
         except ObjectExistsError:
-            continue  # another subtask, or another job, was faster: look again
+            continue  # another subtask or job was faster: look again
         return
 
 
 def job_lives(job_id: str) -> bool:
-    """Whether a job of this cluster has not ended, by its JobMaster's own word."""
+    """Whether a job of this cluster has not ended; its JobMaster is asked."""
     if not actor_exists(master_name(job_id)):
         return False
     try:
         return not RayJobHandle(job_id, job_id).status().is_terminal
     except JobTimeoutError:
-        return True  # it is there, and too busy to answer
+        return True  # alive, and too busy to answer
     except DeploymentError:
-        return False  # it has gone meanwhile, and for good
+        return False  # gone for good

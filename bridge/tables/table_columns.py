@@ -1,11 +1,11 @@
-"""The columns of a table: the first writer that knows them writes them down, all others keep to them.
+"""The columns of a table: the first writer that knows them records them, and all others keep to them.
 
-They are kept as Arrow's bytes in `_penstock/schemas/<number>` of the table's folder, each made by exactly one
-writer; the newest counts. There is a second one only
+They are kept as Arrow's bytes in `_penstock/schemas/<number>` of the table's folder, each written by exactly
+one writer; the newest counts. A second one is written only
 
 - when another job finds the table empty: nothing is committed, and no file waits for its commit. So a job
-  that died before its first commit decides nothing for those after it;
-- when Spark's catalog says other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
+  that died before its first commit decides nothing for later jobs;
+- when Spark's catalog has other columns than before (`SparkTable.of`), as after `ALTER TABLE`.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ import pyarrow.types as kinds
 
 from penstock.runtime.errors import ObjectExistsError, SuppressRestartsError
 from penstock.runtime.io.connectors.errors import BadRecordError
-from penstock.runtime.io.connectors.filesystem_of_url import filesystem_for
-from penstock.runtime.io.connectors.part_names import IN_PROGRESS
+from penstock.runtime.io.connectors.files.part_names import IN_PROGRESS
+from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
 from penstock.runtime.io.storage import ObjectStorage, open_location
 
-#: Folder, in the table, of what only Penstock reads. Spark passes over names that begin with `_`.
+#: Folder in the table for what only Penstock reads. Spark ignores names that begin with `_`.
 PRIVATE_FOLDER: Final = "_penstock"
 _SCHEMAS: Final = "schemas/"
 _JOB: Final = b"penstock.job"
 
 
 class OtherColumnsError(BadRecordError, SuppressRestartsError):
-    """A table has other columns than the schema that was given."""
+    """A table has other columns than the given schema."""
 
 
 class TableColumns:
-    """What a job knows, and decides, of the columns of a table that it owns.
+    """What a job knows and decides about the columns of a table that it owns.
 
     Args:
-        path: Of the table.
+        path: Path of the table.
         job_id: The job.
     """
 
     def __init__(self, path: str, job_id: str) -> None:
-        #: Of the table.
+        #: Path of the table.
         self.path = path
         self._job = job_id
-        self._storage = open_location(f"{path}/{PRIVATE_FOLDER}")  # which its owner has made
+        self._storage = open_location(f"{path}/{PRIVATE_FOLDER}")  # the owner of the table has made it
 
     def decided(self) -> pa.Schema | None:
         """The table's columns; `None` while this job may still decide them."""
         return self._newest()[1]
 
     def decide(self, schema: pa.Schema) -> pa.Schema:
-        """The table's columns: these, unless they are decided."""
+        """The table's columns: the given ones, unless they are decided already."""
         while True:
             number, found = self._newest()
             if found is not None:
@@ -62,7 +62,7 @@ class TableColumns:
         """Decide that the columns are these.
 
         Raises:
-            OtherColumnsError: They are decided, and others.
+            OtherColumnsError: Other columns are decided already.
         """
         found = self.decide(schema)
         differences = differences_of(found, schema)
@@ -74,7 +74,7 @@ class TableColumns:
             raise OtherColumnsError(msg)
 
     def replace(self, schema: pa.Schema) -> None:
-        """Write down that the columns are these, as somebody else has decided."""
+        """Record these columns, which somebody else has decided."""
         while True:
             names = self._storage.list(_SCHEMAS)
             if names and not differences_of(_read(self._storage, names[-1])[0], schema):
@@ -83,7 +83,7 @@ class TableColumns:
                 return
 
     def _newest(self) -> tuple[int, pa.Schema | None]:
-        """How many there were, and the one that counts for this job."""
+        """Number of recorded schemas, and the one that counts for this job."""
         names = self._storage.list(_SCHEMAS)
         if not names:
             return 0, None
@@ -91,7 +91,7 @@ class TableColumns:
         return len(names), None if job != self._job and is_empty(self.path) else schema
 
     def _is_written(self, number: int, schema: pa.Schema) -> bool:
-        """Write a schema down, unless another writer was faster."""
+        """Record a schema, unless another writer was faster."""
         data = schema.with_metadata({_JOB: self._job}).serialize().to_pybytes()
         try:
             self._storage.put(f"{_SCHEMAS}{number:08d}", data, create=True)
@@ -101,20 +101,20 @@ class TableColumns:
 
 
 def columns_of(path: str) -> pa.Schema | None:
-    """The columns of a table whose folder is there, as its writers decided them; `None` when none has."""
+    """The columns of a table whose folder exists, as its writers decided them; `None` if none has."""
     storage = open_location(path)
     names = storage.list(f"{PRIVATE_FOLDER}/{_SCHEMAS}")
     return _read(storage, names[-1])[0] if names else None
 
 
 def is_empty(path: str) -> bool:
-    """Whether a table has no file, and none that a checkpoint may cover and a job may still commit."""
+    """Whether a table has no file, committed or waiting for its commit."""
     names = filesystem_for(path, {}).names(path, "")
     return all(not name.startswith(IN_PROGRESS) and name[:1] in "._" for name in names)
 
 
 def differences_of(one: pa.Schema, other: pa.Schema) -> str:
-    """What differs for Spark, in words; empty when nothing does.
+    """Describe what differs for Spark; empty when nothing does.
 
     Time zones, the order of columns and `not null` make no difference: files are read by names, as instants.
 

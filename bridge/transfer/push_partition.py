@@ -34,7 +34,7 @@ FRAME_BYTES: Final = 4 * 1024 * 1024
 FRAME_ROWS: Final = 131_072
 
 #: Schema of a task's report, as Spark writes schemas.
-SUMMARY: Final = "partition int, receive buffer int, frames long, rows long"
+SUMMARY: Final = "partition int, buffer int, frames long, rows long"
 _ARROW_SUMMARY: Final = pa.schema(
     [("partition", pa.int32()), ("buffer", pa.int32()), ("frames", pa.int64()), ("rows", pa.int64())]
 )

@@ -1,13 +1,13 @@
 """Aligned while that is quick, unaligned when it is not.
 
-A checkpoint begins aligned: channels whose barrier was consumed are blocked, and nothing is persisted. When
-its alignment takes longer than the `aligned_timeout` in its barrier, or when an unaligned copy of its barrier
-arrives (a sender has lost patience), it turns unaligned: it is triggered at once, and what waits in front of
-the barriers that were not consumed is captured.
+A checkpoint begins aligned: channels whose barrier was consumed are blocked, and nothing is persisted. It
+turns unaligned when its alignment takes longer than the `aligned_timeout` in its barrier. So it does when an
+unaligned copy of its barrier arrives: the timeout of a sender has run out. It is then triggered at once, and
+what waits in front of the missing barriers is captured.
 
-The alignment begins with the first sign of the barrier, when it arrives behind data or even ahead of it, not
-when it is consumed: under back pressure the time until then is just what the timeout is about. The timeout
-counts on this machine's clock from that moment, so clocks of different machines need not agree.
+The alignment begins with the first sign of the barrier, when it arrives behind data or even ahead of it.
+Under back pressure the time from arrival to consumption is what the timeout is about. It counts on this
+machine's clock, so clocks of different machines need not agree.
 
 The model is Flink's aligned checkpoint timeout (FLINK-19680 and its followers).
 """
@@ -30,10 +30,8 @@ class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
     A barrier without `aligned_timeout` stays aligned until an unaligned copy of it arrives.
 
     Args:
-        channels: Number of channels.
         inputs: Blocks channels, and shows what waits in them.
         writer: Takes what is captured.
-        clock: Time.
         timers: Ends an alignment that takes too long, in the task's thread, between two pieces of work.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.
@@ -53,7 +51,7 @@ class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
         self._timers = timers
 
     def _first_state(self, checkpoint: UnalignedCheckpoint) -> BarrierState:
-        """Aligned, unless a sender has lost patience already."""
+        """Aligned, unless the timeout of a sender has run out already."""
         options = checkpoint.barrier.options
         if options.unaligned:
             return super()._first_state(checkpoint)

@@ -1,21 +1,21 @@
 """Exactly once: align the barriers of all channels before a checkpoint is taken.
 
-What it does: the first barrier of a checkpoint begins an alignment. A channel whose barrier was consumed is
-blocked, so nothing behind its barrier is processed, while the others go on until their barriers come. With
-the last one all channels are released and the checkpoint is triggered.
+What it does: the first barrier of a checkpoint begins an alignment. A channel is blocked when its barrier was
+consumed, so nothing behind its barrier is processed while the others go on. The last barrier releases all
+channels and triggers the checkpoint.
 
 Why it is right: at the trigger exactly the elements in front of the barriers have been processed, on every
-channel, which is a consistent cut (Chandy and Lamport's snapshot, with the channels' state empty by waiting).
+channel. That is a consistent cut (Chandy and Lamport's snapshot, with channels that are empty by waiting).
 
-One alignment runs at a time. A barrier of a newer checkpoint replaces it (the older one is subsumed), because
-its channel will never deliver the older one. A cancellation of the running or of a newer checkpoint ends it
-and only the cancelled id is reported: who cancelled the newer one has already passed over the older one.
+One alignment runs at a time. A barrier of a newer checkpoint subsumes the running one, because its channel
+will never deliver the older barrier. A cancellation of the running or of a newer checkpoint ends the
+alignment. Only the cancelled id is reported: its sender has already passed over the older one.
 
-What it must never do: leave a channel blocked when no alignment runs (the job would stand still for ever), or
-trigger a checkpoint after it was given up, replaced or taken.
+What it must never do: leave a channel blocked when no alignment runs, or trigger a checkpoint after it was
+given up, subsumed or taken.
 
-The model is Flink's `CheckpointBarrierAligner`; the end of a channel that counts as its barrier is that of
-Flink 1.14 (FLIP-147).
+The model is Flink's `CheckpointBarrierAligner`. An end of a channel that counts as its barrier is Flink
+1.14's (FLIP-147).
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
     """Aligns barriers over several channels; see the module's text.
 
     Args:
-        channels: Number of channels.
         inputs: Blocks and unblocks channels.
-        clock: Time.
         end_of_partition: What the end of a channel means to the running alignment.
     """
 
@@ -94,7 +92,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         """
         self._check_open(channel, f"the cancellation of checkpoint {marker.checkpoint_id}")
         cancelled = marker.checkpoint_id
-        if cancelled < self._latest_id or (cancelled == self._latest_id and self._alignment is None):
+        if cancelled <= self._latest_id and cancelled not in self.pending:
             self._ignored += 1
             return
         self._end_alignment()
@@ -125,7 +123,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
             self._abort(running.checkpoint_id, reason)
 
     def release(self) -> None:
-        """Forget the running alignment without a word: the input is at its end, nobody waits for it."""
+        """Forget the running alignment without an abort: the input is at its end."""
         self._end_alignment()
 
     def _settle(self, running: BarrierCount, channel: int) -> None:
@@ -147,7 +145,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
             self._trigger(running.barrier, running.started_at)
 
     def _end_alignment(self) -> None:
-        """End the alignment, for whatever reason: everybody goes on."""
+        """End the alignment, for whatever reason, and release all channels."""
         if self._alignment is not None:
             self._alignment_duration = self._clock.monotonic() - self._alignment.started_at
         self._alignment = None

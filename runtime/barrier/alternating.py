@@ -1,16 +1,15 @@
 """Unaligned checkpoints and aligned savepoints in one job.
 
-A savepoint outlives the job's shape: it must not contain in-flight data, so its barriers are aligned, also
-when checkpoints are not. Savepoint barriers go to an aligner, checkpoint barriers to an unaligner. The side
-that dealt with the last barrier is active. A barrier for the other side makes that one active and gives up
-what is pending on the former one, as a newer barrier does on the same side.
+A savepoint outlives the shape of the job, so it must not contain in-flight data. Its barriers are aligned,
+also when checkpoints are not. Savepoint barriers go to an aligner, checkpoint barriers to an unaligner. The
+side that handled the last barrier is active. A barrier for the other side makes that one active. It subsumes
+what is pending on the former side, as a newer barrier does on the same side.
 
 Checkpoint barriers act when they arrive, savepoint barriers when they are consumed. So a checkpoint that
-arrives while a savepoint is being aligned replaces it, whatever waits in front of its barrier.
+arrives during the alignment of a savepoint subsumes it, whatever waits in front of its barrier.
 
-What goes to both sides: ends of channels. What goes to the active side alone: cancellations. The other side
-knows nothing of a cancelled id, so barriers of ids up to the newest cancelled one are kept away from both: no
-id is triggered after it was aborted.
+Ends of channels go to both sides, cancellations to the active one alone. The other side does not know a
+cancelled id, so this handler ignores barriers up to the newest cancelled id: none triggers after its abort.
 
 The model is Flink's `AlternatingCheckpointBarrierHandler`.
 """
@@ -37,8 +36,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
     """Hands savepoint barriers to one handler and checkpoint barriers to another; see the module's text.
 
     Args:
-        channels: Number of channels.
-        clock: Time.
         savepoints: Handles savepoints; made for the same channels.
         checkpoints: Handles checkpoints; made for the same channels.
     """
@@ -58,7 +55,7 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         self._cancelled_id = -1
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
-        """Say whom to tell; once, before the first event."""
+        """Set the task of both sides; once, before the first event."""
         self._savepoints.set_listener(listener, is_ready)
         self._checkpoints.set_listener(listener, is_ready)
 
@@ -119,11 +116,6 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
     def latest_checkpoint_id(self) -> int:
         """The newest id that the active side has consumed; -1 for none."""
         return self._active.latest_checkpoint_id
-
-    @property
-    def start_delay(self) -> float:
-        """Of the last checkpoint that the active side triggered, in seconds."""
-        return self._active.start_delay
 
     @property
     def alignment_duration(self) -> float:

@@ -11,13 +11,11 @@ class BarrierCount:
     """Counts the barriers of one checkpoint, channel by channel.
 
     Args:
-        checkpoint_id: The checkpoint.
         channels: Channels that owe a barrier.
         started_at: Monotonic time of the first sign of the checkpoint.
         barrier: The first barrier that came; `None` when the first sign was a cancellation.
 
     Attributes:
-        checkpoint_id: The checkpoint.
         started_at: Monotonic time of the first sign of it.
         barrier: What a complete count triggers; `None` when the checkpoint was given up, and what still comes
             for it is only counted.
@@ -48,11 +46,6 @@ class BarrierCount:
     def is_complete(self) -> bool:
         """Whether no channel owes a barrier any more."""
         return not self._owing
-
-    @property
-    def owing(self) -> tuple[int, ...]:
-        """Channels that still owe their barrier, in order."""
-        return tuple(sorted(self._owing))
 
     def settle(self, channel: int) -> bool:
         """A channel owes nothing any more; whether it did until now."""

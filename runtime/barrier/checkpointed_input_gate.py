@@ -1,9 +1,9 @@
 """`CheckpointedInputGate`: the input of a subtask with the barriers taken out.
 
-It stands between the channels and the task. What it polls is either for the task (buffers, watermarks,
-status, ends) and is handed on, or for the barrier handler (barriers, cancellation markers) and stays here.
-The handler is told of a barrier before anything behind it is polled, and of the end of a channel before the
-task is: if that end completes a checkpoint, the checkpoint comes first.
+It stands between the channels and the task. Buffers, watermarks, statuses and ends go on to the task.
+Barriers and cancellation markers go to the barrier handler and stay here. The handler gets a barrier before
+anything behind it is polled. It gets the end of a channel before the task does, because the end may complete
+a checkpoint.
 
 The model is Flink's class of the same name.
 """
@@ -31,12 +31,7 @@ from penstock.runtime.record.elements import (
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedInputGateStatistics:
-    """Counters of a subtask's input.
-
-    Attributes:
-        gate: The channels.
-        barriers: The barrier handler.
-    """
+    """Counters of a subtask's input."""
 
     gate: InputGateStatistics
     barriers: BarrierHandlerStatistics
@@ -46,7 +41,6 @@ class CheckpointedInputGate:
     """Polls a gate and deals with barriers; see the module's text.
 
     Args:
-        gate: The channels.
         handler: Decides when checkpoints begin; made for this gate (see `create_barrier_handler`).
     """
 
@@ -57,7 +51,7 @@ class CheckpointedInputGate:
             gate.watch_arrivals(handler)
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
-        """Say who takes and aborts checkpoints, and whether it can; once, before the first element."""
+        """Set the task, and how to ask whether it can take a checkpoint; once, before the first element."""
         self.handler.set_listener(listener, is_ready)
 
     def trigger_if_due(self) -> None:
@@ -67,13 +61,8 @@ class CheckpointedInputGate:
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
         """Take a frame that arrived on a channel; nothing of it is consumed yet.
 
-        An unaligned checkpoint may begin here, so the listener may be called: whoever calls this must be at a
-        point at which the task can take a snapshot.
-
-        Args:
-            channel: Its number.
-            first_sequence_number: Number of the first element.
-            elements: Encoded, in order.
+        An unaligned checkpoint may begin here and call the listener, so call this only where the task can
+        take a snapshot.
 
         Raises:
             StreamCorruptError: There is no such channel, or the frame breaks the protocol.
@@ -134,7 +123,7 @@ class CheckpointedInputGate:
         return self.gate.consumed(channel)
 
     def take_progressed_channels(self) -> list[int]:
-        """Channels of which something was consumed since this was asked last, barriers included."""
+        """Channels that have consumed something since the last call, barriers included."""
         return self.gate.take_progressed()
 
     def check_gaps(self, now: float) -> float | None:

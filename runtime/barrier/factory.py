@@ -1,14 +1,14 @@
-"""Which barrier handler a subtask gets: the one place where that is decided.
+"""Chooses the barrier handler of a subtask.
 
-The choice, from the mode, unaligned or not, aligned timeout or not, and the kind of the channels:
+The choice depends on the mode, on unaligned or not, on an aligned timeout, and on credits:
 
-* at least once: `CheckpointBarrierTracker`; it never waits, so nothing else matters (unaligned is refused).
-* exactly once, aligned: `CheckpointBarrierAligner`; over channels without credits behind a `StoringInputGate`
-* exactly once, unaligned: `AlternatingBarrierHandler`, whose side for savepoints is an aligner, and whose
-  side for checkpoints is a `CheckpointBarrierUnaligner`, or an `AlignedWithTimeoutBarrierHandler`.
+* at least once: `CheckpointBarrierTracker`. It never waits; unaligned checkpoints are refused.
+* exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if channels have no credits.
+* exactly once, unaligned: `AlternatingBarrierHandler`. Its side for savepoints is an aligner, its side for
+  checkpoints a `CheckpointBarrierUnaligner` or an `AlignedWithTimeoutBarrierHandler`.
 
-A subtask with one channel has nothing to align or count and takes a shorter way, unless its checkpoints are
-unaligned: a barrier overtakes data in one channel, too.
+A subtask with one channel has nothing to align or count and gets `SingleChannelBarrierHandler`. With
+unaligned checkpoints it does not: a barrier overtakes data in one channel, too.
 """
 
 from __future__ import annotations
@@ -167,8 +167,6 @@ def create_input_gate(
 
     Args:
         settings: How barriers are dealt with.
-        gate: The channels.
-        clock: Time.
         capture: For unaligned checkpoints.
         storage: Keeps what comes from blocked channels that have no credits.
 
@@ -204,7 +202,6 @@ def create_barrier_handler(
         mode: What checkpoints promise: `EXACTLY_ONCE` aligns, `AT_LEAST_ONCE` only counts.
         channels: Number of channels, over all inputs of the subtask.
         inputs: The subtask's input gate.
-        clock: Time.
         end_of_partition: What the end of a channel means to a waiting checkpoint.
 
     Raises:

@@ -1,18 +1,16 @@
 """What all barrier handlers have in common.
 
-A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It is told
-every barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its channel,
-and tells a `CheckpointListener` to take a checkpoint or to give one up. The listener is called at most once
-with each outcome, at a moment at which nothing that was consumed is anywhere but in the task.
+A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It is called
+with every barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its
+channel. It notifies a `CheckpointListener` to take a checkpoint or to give one up, once for each outcome.
+Nothing that was consumed is then anywhere but in the task.
 
-A handler does not know how its events reach it: it has no channel, no queue and no bytes, only numbers of
-channels. A handler that has to act earlier (when a barrier arrives, ahead of the buffers that wait) is told
-of arrivals beside these three calls, if it `watches_arrivals`: `InputChannel` decodes elements on arrival, so
-`InputGate.receive` is the place that knows of them.
+A handler has no channels, queues or bytes, only numbers of channels. A handler that `watches_arrivals` is
+also called when elements arrive, because it acts ahead of the buffers that wait (`InputGate.receive`).
 
-What is ignored, and what is an error: a barrier or marker of a checkpoint that is over, or was replaced by a
-newer one, is late, not wrong, also when the ids of one channel go backwards; it is counted and does nothing.
-Something on a channel after its end is a corrupt stream.
+A barrier or marker of a checkpoint that is over or subsumed is late, not wrong, also when the ids of one
+channel go backwards. It is counted and does nothing. An element on a channel after its end makes the stream
+corrupt.
 
 The model is Flink's `CheckpointBarrierHandler`.
 """
@@ -116,7 +114,6 @@ class CheckpointBarrierHandler(ABC):
 
     Args:
         channels: Number of channels, over all inputs of the subtask.
-        clock: Time.
         end_of_partition: What the end of a channel means to a waiting checkpoint.
 
     Raises:
@@ -143,12 +140,12 @@ class CheckpointBarrierHandler(ABC):
         self._start_delay = self._alignment_duration = 0.0
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
-        """Say whom to tell; once, before the first event.
+        """Set the task; once, before the first event.
 
         Args:
             listener: The task.
-            is_ready: Whether it can take a checkpoint at this moment. Asked when one is due that did not
-                wait for its barriers to be consumed; whoever says no calls `trigger_if_due` later.
+            is_ready: Whether it can take a checkpoint at this moment. Asked when a checkpoint is due ahead of
+                its barriers. A task that says no calls `trigger_if_due` later.
         """
         self._listener = listener
         self._is_ready = is_ready
@@ -191,11 +188,6 @@ class CheckpointBarrierHandler(ABC):
     def latest_checkpoint_id(self) -> int:
         """The newest checkpoint of which a barrier or marker was consumed; -1 for none."""
         return self._latest_id
-
-    @property
-    def start_delay(self) -> float:
-        """Of the last triggered checkpoint: seconds from its trigger to the first barrier here."""
-        return self._start_delay
 
     @property
     def alignment_duration(self) -> float:
@@ -244,6 +236,6 @@ class CheckpointBarrierHandler(ABC):
 
     def _told(self) -> CheckpointListener:
         if self._listener is None:
-            msg = "the barrier handler has nobody to tell: call set_listener before the first element"
+            msg = "the barrier handler has no listener: call set_listener before the first element"
             raise RuntimeError(msg)
         return self._listener

@@ -1,4 +1,4 @@
-"""`OvertakenInput`: everything that the states of an unaligned checkpoint do to the world.
+"""`OvertakenInput`: everything that the states of an unaligned checkpoint do.
 
 The states (`unaligned_states`) decide; this blocks channels, triggers, and persists what is in flight.
 """
@@ -82,5 +82,5 @@ class OvertakenInput:
         self._writer.finish_input(checkpoint.id)
 
     def abort(self, checkpoint: UnalignedCheckpoint) -> None:
-        """Forget what was persisted of a checkpoint that nobody else gives up."""
+        """Forget what was persisted of a checkpoint whose abort is not reported."""
         self._writer.abort(checkpoint.id)

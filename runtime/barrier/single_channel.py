@@ -1,8 +1,8 @@
 """The short way for a subtask with exactly one channel: nothing to align, nothing to count.
 
-A barrier is the last one of its checkpoint as soon as it is there, so it triggers at once and the channel is
-never blocked. The two modes differ only in what they remember, as in Flink: an aligner takes no checkpoint
-twice and none that is older than the newest one seen; a tracker remembers nothing.
+A barrier is the last one of its checkpoint at once, so it triggers and the channel is never blocked. The two
+modes differ in what they remember, as in Flink. An aligner takes only checkpoints that are newer than the
+newest one seen. A tracker remembers nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
     The end of the channel never has anything to do with a checkpoint here: none is ever pending.
 
     Args:
-        clock: Time.
         ignores_old: Whether ids that are not newer than the newest one seen do nothing.
         end_of_partition: Kept for symmetry with handlers of several channels; both policies do the same.
     """

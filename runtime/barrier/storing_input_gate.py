@@ -1,14 +1,14 @@
 """`StoringInputGate`: aligned barriers for senders that can't be held back.
 
-With credits a blocked channel is simply not read: its sender stops by itself. A sender without credits goes
-on, so here every channel is read on, and what comes from a blocked one, barriers and markers and ends too, is
-stored unseen. When the alignment ends, for whatever reason, the stored elements are handed in as if they had
-just arrived, before anything new is read; what belongs to a channel that is blocked again is stored again.
+With credits a blocked channel is not read, so its sender stops. A sender without credits goes on. So this
+gate reads every channel, and stores everything from a blocked one unseen, barriers and ends too. When the
+alignment ends, the stored elements are handed in as if they had just arrived, before new input is read.
+Elements of a channel that is blocked again are stored again.
 
 When more is stored than the limit allows, the alignment is given up with that reason and the data goes on.
 
-What it must never do: read new input while stored elements are to be handed in (a channel's order would
-break), or let an element of a blocked channel through.
+What it must never do: let an element of a blocked channel through, or read new input while stored elements
+wait. That would break the order of a channel.
 
 The model is Flink's `CheckpointedInputGate` up to 1.10.
 """
@@ -40,7 +40,6 @@ class StoredChannels:
     """Which channels are blocked, while all of them are read.
 
     Attributes:
-        blocked: The blocked channels.
         was_released: Whether a channel was unblocked since this was reset: an alignment has ended.
     """
 
@@ -62,7 +61,6 @@ class StoringInputGate(CheckpointedInputGate):
     """Reads blocked channels on and stores what comes from them; see the module's text.
 
     Args:
-        gate: The channels.
         handler: Aligns barriers; made for `channels`.
         channels: Which channels are blocked.
         storage: Keeps what comes from them.

@@ -1,18 +1,18 @@
 """At least once: count barriers and let everything flow.
 
-What it does: no channel is ever blocked. A checkpoint is triggered when its barrier has been consumed on
-every channel, while elements behind the early barriers have been processed already. After a restore those are
-processed again: nothing is lost, some count twice.
+What it does: no channel is ever blocked. A checkpoint is triggered when its barrier was consumed on every
+channel, while elements behind the early barriers have been processed already. After a restore those are
+processed again: nothing is lost, some records count twice.
 
-Several checkpoints may be under way. When one is complete, older ones that are not will never matter again
-and are forgotten without a word; at most `MAX_PENDING` are remembered, the oldest ones are forgotten first. A
-cancelled one is kept as aborted until all its barriers have come, so that these don't begin it anew.
+Several checkpoints may be pending. When one is complete, incomplete older ones are forgotten without an
+abort. At most `MAX_PENDING` are remembered, and the oldest is forgotten first. A cancelled one is remembered
+until all its barriers have come, so that these don't begin it anew.
 
-What it must never do: trigger a checkpoint before its barrier has come on every channel that is open, trigger
-one twice, or remember without a bound.
+What it must never do: trigger a checkpoint before its barrier has come on every open channel, trigger one
+twice, or remember without a bound.
 
-The model is Flink's `CheckpointBarrierTracker`. One thing is stricter: barriers are matched to channels, so
-one that is repeated on the same channel does not count for another channel (it is ignored).
+The model is Flink's `CheckpointBarrierTracker`. One thing is stricter: a barrier that is repeated on a
+channel does not count for another channel; it is ignored.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
     triggers.
 
     Args:
-        channels: Number of channels.
-        clock: Time.
         end_of_partition: What the end of a channel means to pending checkpoints.
     """
 
@@ -95,8 +93,8 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
     def process_end_of_partition(self, channel: int) -> None:
         """The channel owes no barriers any more, or all pending checkpoints are given up.
 
-        Several checkpoints may become complete at once; all of them are triggered, oldest first, because an
-        older one may be a savepoint, which a newer checkpoint does not replace.
+        Several checkpoints may become complete at once. All of them are triggered, oldest first: an older one
+        may be a savepoint, which a newer checkpoint does not replace.
 
         Raises:
             StreamCorruptError: The channel has ended before.

@@ -9,8 +9,8 @@
 | `Aligned`, `InputComplete` | `WaitingForFirstBarrier`, at once |
 
 Every event is a method that returns the next state, `self` for none. It changes facts about channels
-(`UnalignedCheckpoint`) and blocks channels. The task and the channel state are told when a state is entered,
-so a checkpoint is triggered in two places and its input part is finished in one.
+(`UnalignedCheckpoint`) and blocks channels. The task and the channel state are told when a state is entered.
+So a checkpoint is triggered in two places, and its input part is finished in one.
 
 Why a checkpoint is triggered once: each trigger stands in `enter` of a state from which no way leads back to
 a state before it. Why no channel stays blocked: only the two states before the trigger block, and both
@@ -63,7 +63,7 @@ class BarrierState:
         """Data has arrived in front of whatever comes next on its channel."""
 
     def turn_unaligned(self) -> BarrierState:
-        """A sender has lost patience, or the timeout has run out: wait only for what can't be overtaken."""
+        """The timeout has run out, here or at a sender: wait only for what can't be overtaken."""
         return self
 
     def trigger_if_due(self) -> BarrierState:
@@ -107,7 +107,6 @@ class WaitingForAllBarriers(_BeforeTheTrigger):
     """Aligned: the checkpoint begins when every channel has consumed its barrier, or turns unaligned.
 
     Args:
-        checkpoint: The checkpoint.
         inputs: Blocks channels.
         timer: Turns it unaligned when it runs out; `None` when only a sender can.
     """

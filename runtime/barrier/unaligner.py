@@ -1,31 +1,33 @@
 """Exactly once without waiting: a barrier overtakes the data in front of it, and that data is persisted.
 
 What it does: the first sign of a checkpoint's barrier, on any channel, triggers the checkpoint when it
-*arrives*, whatever waits to be consumed. What waits in front of a barrier then, and what arrives in front of
-one later, becomes channel state of the checkpoint. It is still handed to the task in its order.
+*arrives*. What waits in front of a barrier then, and what arrives in front of one later, becomes channel
+state of the checkpoint. The task still gets it, in its order.
 
-Why it is right: per channel, what was consumed before the snapshot and what was persisted, one after the
-other, are exactly the elements in front of the barrier. A restored task consumes the persisted part first. So
-the cut is the one that aligned barriers would have made, only that a part of it lies in channels.
+Why it is right: on each channel, the elements in front of the barrier are those consumed before the snapshot,
+and then the persisted ones. A restored task consumes the persisted part first. So the cut is the one that
+aligned barriers make, with a part of it in channels.
 
-How a barrier overtakes: the sender gives it the next sequence number and sends it ahead of everything that it
-has not sent yet (which the sender captures). So a barrier's number is its position, and the input part is
-complete when every channel has all elements up to its barrier *in order*. The barrier itself may come before
-some of them, as frames do: then it is announced, which triggers, and they are captured when they come.
+How a barrier overtakes: the sender gives it the next sequence number and sends it ahead of what waits. It
+captures what waits. So the number of a barrier is its position. The input part is complete when every channel
+has all elements up to its barrier *in order*. A frame may bring the barrier before some of them: then it is
+announced, which triggers, and they are captured when they arrive.
 
-Channels that must be aligned: in-flight data of a forward or broadcast exchange can't be dealt out to another
-number of subtasks. Their barriers stay where they are, and the checkpoint waits until they were consumed on
-all of them. Until then a channel whose barrier was consumed is blocked, whichever it is: nothing behind a
-barrier may reach the task before its snapshot. In the same way it waits for a task that is in the middle of
-a call and says so.
+Channels that must be aligned: in-flight data of a forward or broadcast exchange can't be redistributed to
+another number of subtasks. Their barriers stay in line, and the checkpoint waits until these channels have
+consumed them. Until then every channel whose barrier was consumed is blocked: nothing behind a barrier may
+reach the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a
+call.
 
-What it must never do: capture an element that was consumed before the snapshot or stands behind the barrier,
-capture one twice, leave a channel blocked when no checkpoint waits, or report a checkpoint as complete while
-something of it may still arrive.
+What acts when: barriers act on arrival; cancellations and ends act on consumption. One exception: a channel
+whose end has arrived owes no barrier (under `COUNTS_AS_BARRIER`). A triggered checkpoint may be aborted until
+it is complete; a complete one stays.
 
-What acts when: barriers act on arrival, cancellations on consumption, and ends on consumption too, except
-that a channel whose end has arrived owes no barrier (under `COUNTS_AS_BARRIER`). A checkpoint that was
-triggered may be aborted as long as it is not complete; a complete one stays.
+What it must never do:
+
+* capture an element that was consumed before the snapshot, or stands behind the barrier, or was captured;
+* leave a channel blocked when no checkpoint waits;
+* finish the input part of a checkpoint of which something may still arrive.
 
 The model is Flink's `CheckpointBarrierUnaligner` (FLIP-76).
 """
@@ -63,11 +65,9 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     It decides which checkpoint an event belongs to; its state decides what the event leads to.
 
     Args:
-        channels: Number of channels.
         inputs: Blocks channels, and shows what waits in them.
         writer: Takes what is captured. The handler starts and finishes the input part of a checkpoint; the
             task aborts what it is told to abort.
-        clock: Time.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.
     """
@@ -139,7 +139,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         """
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         self._latest_id = max(self._latest_id, barrier.checkpoint_id)
-        if barrier.checkpoint_id > self._newest_id:  # nobody told us of its arrival
+        if barrier.checkpoint_id > self._newest_id:  # its arrival was not announced
             self._begin(barrier)
         if self._runs(barrier.checkpoint_id):
             self._go_to(self._state.barrier_consumed(channel))

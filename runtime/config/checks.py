@@ -1,7 +1,7 @@
 """Checks that settings share: a duration, a whole number, a choice, and mappings with unknown names.
 
-Each check returns the value in the form the runtime uses, or raises a `ConfigurationError` that names the
-setting, what was given and what is allowed.
+Each check returns the value in the form that the runtime uses. Otherwise it raises a `ConfigurationError`
+that names the setting, the given value and the allowed ones.
 """
 
 from __future__ import annotations
@@ -59,7 +59,6 @@ def whole_number(name: str, value: object, *, at_least: int) -> int:
 
     Args:
         name: Of the setting, for the message.
-        value: What was given.
         at_least: The smallest that is allowed.
 
     Raises:
@@ -80,7 +79,6 @@ def real_number(name: str, value: object, *, at_least: float, at_most: float = m
 
     Args:
         name: Of the setting, for the message.
-        value: What was given.
         at_least: The smallest that is allowed.
         at_most: The largest.
 
@@ -117,8 +115,6 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
 
     Args:
         name: Of the setting, for the message.
-        value: What was given.
-        kind: The enum.
 
     Raises:
         ConfigurationError: There is no such member; the message lists them all.

@@ -36,9 +36,9 @@ class JobConfig(metaclass=NearestNames):
         restart: What to do when the job fails; what `None` means, see `restart_or_default`.
         failover: What restarts after a failure: `region`, the part of the job that is joined to the failed
             subtask by exchanges, or `full`, always everything.
-        buffer_timeout: The longest that a record waits in a buffer that is not full. Where its channel is
-            idle it does not wait, or at most a tenth of this when the channel has just sent: a slow stream
-            leaves in ten frames per timeout and channel, and each costs its two ends processor time.
+        buffer_timeout: The longest that a record waits in a buffer that is not full. On an idle channel it
+            does not wait, or at most a tenth of this when the channel has just sent. So a slow stream sends
+            up to ten frames per timeout and channel, and each costs processor time at both ends.
         buffer_rows: Most records of a buffer.
         buffer_bytes: Encoded size that a buffer of rows is meant to have.
         arrow_buffer_rows: Most records of a buffer that holds an Arrow batch.
@@ -51,8 +51,8 @@ class JobConfig(metaclass=NearestNames):
         gap_timeout: How long a receiver waits for an element that a later one has overtaken.
         cancellation_timeout: How long a user's code may take to come back after a cancel.
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
-        end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier:
-            `counts_as_barrier`, or `aborts` as in Flink 1.11 (not with at least once).
+        end_of_partition: What the end of a channel means to a checkpoint that waits for its barrier.
+            `counts_as_barrier`, or `aborts` as in Flink 1.11; the latter not with at least once.
         restore_from: Path or URL of a savepoint, a checkpoint or a job's folder that the job starts from.
         allow_non_restored_state: Leave out what `restore_from` holds for operators that the job lacks.
 

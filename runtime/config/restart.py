@@ -1,9 +1,8 @@
 """Restart strategies: whether and when a failed job tries again (Flink's `RestartBackoffTimeStrategy`).
 
 What the user writes is a frozen description; the job keeps a strategy, which counts. A JobMaster that died
-and came back learns from the log of decisions how often and when attempts have begun, and goes on counting:
-its own death is one restart like any other, and no crash loop, whoever crashes, is longer or faster than the
-description allows.
+and came back reads from the decision log when attempts have begun, and goes on counting. Its own death counts
+as one restart. So no crash loop is longer or faster than the description allows.
 """
 
 from __future__ import annotations

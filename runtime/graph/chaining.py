@@ -1,16 +1,16 @@
 """Chaining: from the operators that the user wrote to the vertices that are deployed.
 
-Two operators that are chained run in the same subtask and hand each other batches by plain calls, which
-costs almost nothing; two that are not exchange encoded buffers between actors. So everything is chained
+Two chained operators run in the same subtask and hand each other batches by plain calls, which costs almost
+nothing. Two operators that are not chained exchange encoded buffers between actors. So everything is chained
 that can be (Flink: `StreamingJobGraphGenerator#isChainable`). A consumer is chained to its producer when
 
 * it reads nothing else, and reads the main output without an explicit partitioning,
 * both have the same parallelism and the same number of key groups,
 * it asks for no other CPUs or GPUs than the chain has,
 * nobody else reads the producer's main output (readers of side outputs don't count: they get edges),
-* it does not make watermarks, or nobody reads a side output of the chain: watermarks that leave a chain go to
-  all of its edges, and those of a second event time say nothing about what is late in the first one. Side
-  outputs of a source have no event time before,
+* it does not make watermarks, or nobody reads a side output of the chain. Watermarks that leave a chain go to
+  all of its edges. Those of a second event time say nothing about late records of the first. Side outputs of
+  a source have no event time before,
 * chaining is not switched off for either of them.
 
 What is not chained becomes an edge: forward between equal parallelisms, else rebalance, unless the user asked
@@ -60,7 +60,6 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
 
     Args:
         graph: What the user wrote.
-        name: Name of the job.
         chaining: `False` gives every operator a vertex of its own.
     """
     ids = graph.operator_ids()

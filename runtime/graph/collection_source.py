@@ -19,8 +19,8 @@ T = TypeVar("T")
 class CollectionSource(Generic[T], metaclass=NearestNames):
     """Reads a collection once from its beginning to its end.
 
-    The values travel with the job; a split is a range of positions in them, so a restored reader goes on
-    right after the last value that it gave.
+    The values travel with the job. A split is a range of positions in them, so a restored reader goes on
+    right after the last value that it returned.
 
     Args:
         values: Read once, now.

@@ -1,7 +1,7 @@
 """A picture of a job graph for people, in plain ASCII.
 
-One box a vertex with its operators, an arrow to the next box where the graph is a line, and a list of
-arrows by name where it forks.
+Each vertex is a box with its operators. An arrow leads to the next box where the graph is a line. Where it
+forks, a list names the arrows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The execution graph: every subtask of a job graph with its numbered channels.
 
-A subtask numbers its input channels through, over all edges and all sending subtasks; an outgoing channel
-names the receiver's subtask and the receiver's number for it, which is all that a frame has to carry.
+A subtask numbers its input channels consecutively, over all edges and all sending subtasks. An outgoing
+channel names the receiving subtask and that subtask's number for the channel. A frame needs to carry nothing
+else.
 """
 
 from __future__ import annotations
@@ -78,8 +79,6 @@ class ExecutionSubtask:
     """One subtask with all its channels.
 
     Attributes:
-        id: Which subtask.
-        vertex: The job vertex that it is one of.
         inputs: Its input channels, by their numbers.
         outputs: What it sends, edge by edge.
     """

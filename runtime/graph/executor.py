@@ -1,8 +1,8 @@
 """The `Executor` port: what runs a job graph, and how the installed one is found.
 
 This package only builds graphs. Whatever runs them says so in an entry point of the group
-`penstock.executors`; `penstock.actors` registers `ray`. Reading the list of installed entry points is the one
-look at the world that is allowed here: it happens once, when a job is submitted, and never while one runs.
+`penstock.executors`; `penstock.actors` registers `ray`. Reading the list of installed entry points is the
+only effect that is allowed here. It happens once, when a job is submitted, and never while one runs.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ class OperatorInfo:
     """One operator of a job.
 
     Attributes:
-        id: Its id.
         name: What it does, for people: `map(parse)`.
         vertex: Id of the vertex (the chain) that it is in.
         parallelism: Number of its subtasks.
@@ -41,8 +40,6 @@ class VertexInfo:
 
     Attributes:
         id: Id of the chain's first operator.
-        parallelism: Number of subtasks.
-        max_parallelism: Number of key groups.
         operators: The chain, in the order in which records pass it.
         num_cpus: CPUs that Ray reserves for each subtask.
         num_gpus: GPUs likewise.

@@ -1,7 +1,7 @@
 """The job graph: what is deployed. Chains of operators (vertices) and the exchanges between them (edges).
 
-It is plain data and, through the users' functions in its factories, the only thing of a job that is pickled
-(with Ray's cloudpickle, like every Ray task).
+It is plain data. It is also the only part of a job that is pickled, because its factories hold users'
+functions (with Ray's cloudpickle, like every Ray task).
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Partitioner:
     """The partitioning of one edge.
 
     Attributes:
-        partitioning: Which one.
         key_selector: For `KEY_GROUP`: the user's function from a record to its key.
     """
 
@@ -79,8 +78,6 @@ class JobVertex:
     Attributes:
         id: Id of the chain's first operator.
         operators: The chain; each operator's main output is the next one's input.
-        parallelism: Number of subtasks.
-        max_parallelism: Number of key groups.
         num_cpus: CPUs that Ray reserves for each subtask.
         num_gpus: GPUs likewise.
     """

@@ -66,7 +66,6 @@ class JobResult:
     """How a job ended that finished.
 
     Attributes:
-        job_id: Its id.
         name: The name that the user gave.
         status: `FINISHED`; a job that ends otherwise raises instead.
         duration: Seconds from submission to the end.
@@ -127,8 +126,8 @@ class JobHandle(Protocol):
             URL of the savepoint's folder.
 
         Warns:
-            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it, and the
-                job would restart from it: its files must stay until the job has completed a checkpoint.
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken after it, so the job
+                would restart from it. Its files must stay until the job has completed a checkpoint.
 
         Raises:
             SavepointError: There is none; says why.

@@ -1,8 +1,8 @@
 """Ids of operators: what a checkpoint files state under.
 
-An operator with state is given its id by the user, because only a name that survives changes of the program
-lets a new version of a job find its state again. Operators without state get an id made from their kind and
-their place among operators of that kind; it never collides with one that the user chose.
+The user gives an operator with state its id. Only a name that survives changes of the program lets a new
+version of a job find its state again. Operators without state get an id made from their kind and their place
+among operators of that kind. It never collides with an id that the user chose.
 """
 
 from __future__ import annotations

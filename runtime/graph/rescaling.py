@@ -1,9 +1,9 @@
 """A job graph at another parallelism.
 
-Vertices are rescaled, and with each its whole chain. A forward edge between two vertices that are not of one
-parallelism any more becomes a rebalance, as if the program had said so from the beginning; edges by key need
-no change, because keys keep their key groups. Always begin with the graph that was submitted: then a forward
-edge whose ends are equal again is forward again.
+Vertices are rescaled, and with each its whole chain. A forward edge between two vertices whose parallelism
+now differs becomes a rebalance, as if the program had said so. Edges by key need no change, because keys keep
+their key groups. Always begin with the graph that was submitted: then a forward edge whose ends are equal
+again is forward again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.job_graph import JobEdge, JobGraph, JobVertex, Partitioner, Partitioning
+from penstock.runtime.misspelt_names import nearest_name
 
 
 def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
@@ -39,7 +40,6 @@ def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[st
     """The parallelism of vertices that follows from that of operators.
 
     Args:
-        job: The graph.
         wanted: By operator id; an operator takes its whole chain along.
 
     Raises:
@@ -54,7 +54,8 @@ def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[st
     for operator, number in wanted.items():
         vertex = chain_of.get(operator)
         if vertex is None:
-            msg = f"the job has no operator {operator!r}; it has: {', '.join(chain_of)}"
+            near = nearest_name(str(operator), chain_of)
+            msg = f"the job has no operator {operator!r}; it has: {', '.join(chain_of)}{near}"
             raise ConfigurationError(msg)
         _check(operator, number, vertex)
         if found.setdefault(vertex.id, number) != number:

@@ -1,8 +1,7 @@
 """The stream graph: the operators and connections exactly as the user wrote them.
 
-It grows, or goes back to what it was before, and a stream can only be made from operators that are already
-there, so the order of its nodes is a topological order (Flink: `StreamGraph`). Chaining turns it into the job
-graph.
+It grows, or goes back to what it was before. A stream can only be made from operators that are already there,
+so the order of the nodes is a topological order (Flink: `StreamGraph`). Chaining turns it into the job graph.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class StreamNode:
         kind: What it does: `map`, `source`.
         name: The same for people: `map(split_words)`.
         defined_at: The user's line.
-        parallelism: Number of subtasks.
         id: The user's id; `None` when one is to be made up.
         factory: Makes the operator; `None` for a source.
         source: The source, when it is one.
@@ -49,7 +47,6 @@ class StreamNode:
         keyed: Whether it has keyed state.
         is_sink: Whether it ends a stream.
         makes_watermarks: Whether event time begins with it, whatever came before.
-        max_parallelism: Number of key groups.
         num_cpus: What the user asked for; `None` takes what the chain has.
         num_gpus: Likewise.
         start_new_chain: Never chain it to its producer.

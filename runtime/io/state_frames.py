@@ -72,7 +72,6 @@ def read_state(
 
     Args:
         snapshot: Path or URL: a savepoint, a checkpoint, or a job's folder for its newest one.
-        operator: The operator's id.
         state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` was given.
         key: Makes of each key what the table is to hold.
         value: Makes of each value what the table is to hold, for example `dataclasses.asdict`.
@@ -115,7 +114,7 @@ def write_state(
     """Make a savepoint whose state is the rows of a table.
 
     Without `base` it holds this one state. With it, it holds everything that the base holds, and this state
-    in the place of the one of the same name; so several states are written one after the other.
+    replaces the one of the same name. So several states are written one after the other.
 
     Args:
         table: Has the columns `key` and `value` (list state: `value`); others are not looked at.

@@ -1,7 +1,7 @@
 """What `read_state` and `write_state` do with a part of a state, wherever it runs: a program or a Spark task.
 
-Each part opens the storages by itself, so all that travels is these small descriptions and, back, a table or
-the handles of what was written.
+Each part opens the storages by itself. So only these small descriptions travel, and back comes a table or the
+handles of what was written.
 """
 
 from __future__ import annotations
@@ -89,7 +89,6 @@ class StateQuery:
 
     Attributes:
         snapshot: Its URL.
-        operator: The operator's id.
         state: The state's name.
         conversion: What becomes of keys and values.
     """
@@ -113,7 +112,6 @@ class OpenState:
     """One state of an opened snapshot; every method but `parts` blocks.
 
     Args:
-        query: Which.
         opened: The snapshot.
     """
 

@@ -175,6 +175,21 @@ class ObjectStorage:
             raise StorageError(msg) from error
 
 
+def list_folders(url: str) -> list[str]:
+    """Names of the folders at the top of a storage, sorted, without a look into them; blocks.
+
+    Raises:
+        StorageError: There is no such storage, or it can't be listed.
+    """
+    store = _open(url, create=False)
+    try:
+        prefixes = obstore.list_with_delimiter(store)["common_prefixes"]
+    except (BaseError, OSError, ValueError) as error:
+        msg = f"can't list {url}: {_short(error)}"
+        raise StorageError(msg) from error
+    return sorted(prefix.rstrip("/") for prefix in prefixes)
+
+
 def check_target(url: str) -> None:
     """See that savepoints can be written into a folder that the user has chosen; blocks.
 
@@ -190,7 +205,6 @@ def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
     """Write what every node must be able to read, to prove that all see the same storage; blocks.
 
     Args:
-        storage: The storage.
         path: `SnapshotPaths.same_storage`.
         token: Anything that no earlier run has written.
 

@@ -1,4 +1,4 @@
-"""Puts a job together from its settings: what its scheduler drives."""
+"""Makes the parts of a job from its settings: what its scheduler drives."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Surroundings:
 
     Attributes:
         gateway: Subtasks and the world.
-        storage: Checkpoints and the log of decisions.
-        clock: Time.
+        storage: Checkpoints and the decision log.
+        clock: Wall-clock and monotonic seconds.
         timers: Delays and timeouts.
         runner: Runs what blocks.
-        user_runner: Runs what blocks and is the user's: hooks, and the work of enumerators.
-        open_location: Opens places of snapshots that are not in `storage`.
+        user_runner: Runs users' blocking code: hooks, and the work of enumerators.
+        open_location: Opens storages of snapshots that are not in `storage`.
     """
 
     gateway: ExecutionGateway
@@ -94,7 +94,7 @@ def _coordinator(
     ledger: JobLedger,
     around: Surroundings,
 ) -> CheckpointCoordinator:
-    # Nothing prepares the place of a checkpoint: a write makes the folders it needs, and the place of a
+    # Nothing prepares the place of a checkpoint: a write makes the folders that it needs, and the place of a
     # savepoint is opened by whoever writes there. What can't be written fails the checkpoint, not its start.
     return CheckpointCoordinator(
         checkpointing,

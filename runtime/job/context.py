@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class JobContext:
-    """A job with its state; states call it, nobody else does but the scheduler.
+    """A job and its current state; only the scheduler and the states call it.
 
     Args:
         graph: The job as it was submitted.
@@ -38,12 +38,12 @@ class JobContext:
         ledger: Begins attempts and records the job's end.
         planner: Knows which subtasks run and which have finished.
         regions_of: Which subtasks restart together, for a graph.
-        restart: Whether and when there is another attempt.
-        clock: Time.
-        timers: Calls later.
+        restart: Decides whether and when another attempt begins.
+        clock: Wall-clock and monotonic seconds.
+        timers: Delays and timeouts.
         runner: Runs what blocks.
-        user_runner: Runs what blocks in users' code.
-        deployment_timeout: Seconds in which an attempt must be deployed.
+        user_runner: Runs users' blocking code.
+        deployment_timeout: Seconds within which an attempt must be deployed.
         created: Makes the first state.
         deploying: Makes the state that begins an attempt.
         running: Makes the state of a job that runs, from the reports that hold.
@@ -52,13 +52,13 @@ class JobContext:
         state: The current state.
         attempt: The current or last attempt; 0 before the first.
         graph: The job at its current parallelism.
-        parallelism: Vertices of another parallelism than the job was submitted with.
-        wanted_parallelism: What the next attempt is to change that to; `None` for nothing.
+        parallelism: Of the vertices that were rescaled since the job was submitted.
+        wanted_parallelism: Takes the place of `parallelism` in the next attempt; `None` for no change.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
-        warning: What the user must be told about that checkpoint.
+        warning: A warning about that checkpoint, for the user.
         stopped_with: The complete savepoint that the job was stopped with.
-        uncovered: What its sinks have not committed; removed at the end of a job that did not finish.
-        is_fenced: Another JobMaster owns the job: nothing is done any more.
+        uncovered: Uncommitted output of its sinks; removed at the end of a job that did not finish.
+        is_fenced: Another JobMaster owns the job, so this one does nothing any more.
     """
 
     attempt = 0
@@ -126,11 +126,11 @@ class JobContext:
         self.enter(self._deploying(self))
 
     def running(self, reported: Iterable[SubtaskId]) -> State:
-        """The state in which the job does its work, for a state that gives way to it again."""
+        """Make the state in which the job does its work."""
         return self._running(self, reported)
 
     def begin_attempt(self, start: AttemptStart) -> RestartDecision:
-        """A new attempt stands in the log: when, if at all, to deploy it."""
+        """Take over a new attempt from the log; returns when to deploy it, if at all."""
         self.wanted_parallelism = None
         if start.parallelism != self.parallelism:
             self._change_parallelism(start.parallelism)
@@ -150,10 +150,10 @@ class JobContext:
         return RestartAfter(0.0)
 
     def begin_attempt_of(self, region: Region, start: AttemptStart) -> None:
-        """A new attempt of one region stands in the log; the other subtasks keep their attempts.
+        """Take over a new attempt of one region from the log; the other subtasks keep their attempts.
 
-        They are told once more of the checkpoint that the region starts from: its record may have been found
-        in the log only now.
+        The others are told once more that the checkpoint is complete from which the region starts: its record
+        may have been found in the log only now.
         """
         others = [subtask for subtask in self._regions if subtask not in region]
         self._attempts = {subtask: self.attempt_of(subtask) for subtask in others}
@@ -169,11 +169,11 @@ class JobContext:
             self.gateway.notify_checkpoint_complete(attempt, those, start.restore.checkpoint_id)
 
     def attempt_of(self, subtask: SubtaskId) -> int:
-        """The attempt that a subtask belongs to: the job's, unless only another region was restarted."""
+        """The attempt of a subtask; older than the job's when only another region was restarted."""
         return self._attempts.get(subtask, self.attempt)
 
     def by_attempt(self, subtasks: Iterable[SubtaskId]) -> list[tuple[int, tuple[SubtaskId, ...]]]:
-        """Subtasks that have not finished, by the attempt that they belong to."""
+        """Unfinished subtasks, by their attempt."""
         found: dict[int, list[SubtaskId]] = {}
         for subtask in subtasks:
             if self.planner.status[subtask] is not SubtaskStatus.FINISHED:
@@ -181,19 +181,19 @@ class JobContext:
         return [(attempt, tuple(those)) for attempt, those in found.items()]
 
     def region_to_restart(self, cause: FailureCause) -> Region | None:
-        """What has to restart because of a failure; `None` for everything, or when nothing may."""
+        """The region that a failure restarts; `None` for the whole job, or when no restart helps."""
         region = None if cause.subtask is None else self._regions.get(cause.subtask)
         if region is None or not cause.recoverable or len(region) == len(self._regions):
             return None
         return region
 
     def leave_out(self, region: Region, detail: str) -> None:
-        """A region has failed: no checkpoint is taken until it runs again."""
+        """Take no checkpoint until this region, which has failed, runs again."""
         self.planner.leave_out(region)
         if self.coordinator is not None:
             self.coordinator.abort_all(CheckpointFailureReason.JOB_FAILOVER_REGION, detail)
         if self.operators is not None:
-            # A set has another order in each process, and with it the splits that are given back.
+            # Sorted, because the order of a set differs by process, and splits are given back in this order.
             self.operators.failed(sorted(region), detail)
 
     def _begin(self, start: AttemptStart) -> None:
@@ -203,7 +203,7 @@ class JobContext:
         self.restart.attempt_begun(self.clock.monotonic())
 
     def _left_out(self, restore: CompletedCheckpoint | None) -> str | None:
-        """What a snapshot holds that the job has no operator for; without leave the deployment refuses it."""
+        """A warning about state without an operator; the deployment refuses it unless the user allowed it."""
         unknown = () if restore is None else unknown_operators(self.graph, restore)
         if not unknown:
             return None
@@ -219,7 +219,7 @@ class JobContext:
         self.gateway.change_graph(self.graph)
 
     def may_start_older(self, cause: FailureCause) -> bool:
-        """Whether the restored checkpoint is damaged and the next attempt may start from an older one."""
+        """Whether the next attempt may start from an older checkpoint because the restored one is damaged."""
         if not cause.is_damage or self.restored_id is None:
             return False
         return self.ledger.give_up_damaged(self.restored_id, str(cause))
@@ -227,11 +227,11 @@ class JobContext:
     def restore_operators(
         self, checkpoint: CompletedCheckpoint | None, then: Callable[[BaseException | None], None]
     ) -> None:
-        """Give what lives in the JobMaster its state back, before the subtasks are deployed.
+        """Restore operator coordinators and master hooks, before the subtasks are deployed.
 
         Args:
-            checkpoint: Where the state is; `None` when the job starts from nothing.
-            then: Told when it has it, and what went wrong.
+            checkpoint: Has their state; `None` when the job starts from nothing.
+            then: Called when they are restored, or with an error.
 
         Raises:
             PenstockError: The checkpoint does not fit.
@@ -242,7 +242,7 @@ class JobContext:
             self.operators.restore(checkpoint, then)
 
     def start_operators(self) -> None:
-        """Let what was restored begin."""
+        """Start the restored coordinators."""
         if self.operators is not None:
             self.operators.start()
 
@@ -252,33 +252,33 @@ class JobContext:
             self.operators.started(subtasks)
 
     def subtask_finished(self, subtask: SubtaskId) -> None:
-        """A subtask has left."""
+        """A subtask has finished."""
         if self.coordinator is None:
             self.planner.finished(subtask)
         else:
             self.coordinator.subtask_finished(subtask)
 
     def end_checkpoints(self, detail: str) -> None:
-        """The attempt is over: no checkpoint of it counts any more unless it is being written."""
+        """The attempt is over: give up its checkpoints, except one whose record is being written."""
         if self.operators is not None:
             self.operators.attempt_ended()
         if self.coordinator is not None:
             self.coordinator.end_attempt(CheckpointFailureReason.JOB_FAILURE, detail)
 
     def when_log_is_known(self, callback: Callable[[], None]) -> None:
-        """Call back once no record of a checkpoint is being written."""
+        """Call back when no record of a checkpoint is being written."""
         if self.coordinator is None:
             callback()
         else:
             self.coordinator.when_idle(callback)
 
     def record_end(self, state: JobState, cause: str, then: Callable[[str], None]) -> None:
-        """Write the job's end into the log and go on; `then` gets a note when that was impossible."""
+        """Write the job's end into the log, then go on; `then` gets a note if that was impossible."""
         if not self.is_fenced:
             self._end.record(state, cause, then)
 
     def fence(self) -> None:
-        """Another JobMaster owns the job: leave everything as it is and say so, once."""
+        """Another JobMaster owns the job: change nothing any more, and tell the gateway once."""
         if self.is_fenced:
             return
         self.is_fenced = True

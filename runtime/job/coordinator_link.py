@@ -1,4 +1,4 @@
-"""Joins the checkpoint coordinator to the job: adds the attempt to what it says, hears when it gives up."""
+"""`CoordinatorLink`: the gateway of the checkpoint coordinator, which knows no attempts."""
 
 from __future__ import annotations
 
@@ -11,27 +11,23 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class CoordinatorLink:
-    """The coordinator's gateway.
-
-    Args:
-        job: The job that it serves.
-    """
+    """Adds each subtask's attempt to the coordinator's messages, and hands them to the job's gateway."""
 
     def __init__(self, job: JobContext) -> None:
         self._job = job
 
     def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
-        """Hand it on with the attempts of these subtasks."""
+        """Trigger a checkpoint."""
         for attempt, those in self._job.by_attempt(subtasks):
             self._job.gateway.trigger_checkpoint(attempt, those, barrier)
 
     def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Hand it on with the attempts of these subtasks."""
+        """Tell subtasks that a checkpoint is complete."""
         for attempt, those in self._job.by_attempt(subtasks):
             self._job.gateway.notify_checkpoint_complete(attempt, those, checkpoint_id)
 
     def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Hand it on with the attempts of these subtasks."""
+        """Tell subtasks that a checkpoint was given up."""
         for attempt, those in self._job.by_attempt(subtasks):
             self._job.gateway.notify_checkpoint_aborted(attempt, those, checkpoint_id)
 

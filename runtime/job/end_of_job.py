@@ -1,8 +1,8 @@
-"""Writes the end of a job into the log of decisions, with patience, and removes what nobody needs any more.
+"""Writes the end of a job into the decision log, with retries, and removes what nobody needs any more.
 
 Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
-that does not answer is tried a few times; if it stays away the job ends all the same, and the note says so.
-Files are deleted only after the record is written, because until then the job could be restored from them.
+that does not answer is tried a few times. If it stays away, the job ends all the same, with a note that says
+so. Files are deleted after the record is written: until then the job could be restored from them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ RETRIES: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 class EndOfJob:
-    """Records how a job ended.
-
-    Args:
-        job: The job.
-    """
+    """Records how a job ended."""
 
     def __init__(self, job: JobContext) -> None:
         self._job = job
@@ -35,11 +31,10 @@ class EndOfJob:
         """Write the end.
 
         Args:
-            state: How the job ended.
-            cause: Why.
-            then: Called when it is written, with an empty note, or when it can't be, with a note that says
-                so.
-            tried: How often it was tried before.
+            state: The job's last state.
+            cause: Why the job ended.
+            then: Called with an empty note when the record is written, or with a note when it can't be.
+            tried: Number of earlier tries.
         """
         job = self._job
         now = job.clock.now()
@@ -62,7 +57,7 @@ class EndOfJob:
         job.runner.run(lambda: job.ledger.end(state, cause, now), written, failed)
 
     def _remove_uncovered(self, state: JobState, then: Callable[[str], None]) -> None:
-        """Before the checkpoints go, which say what is covered."""
+        """Remove uncommitted output, before the checkpoints go that tell what is covered."""
         job = self._job
         output = job.uncovered
         if state is JobState.FINISHED or output is None or not output.is_known:

@@ -1,11 +1,11 @@
 """`EventLink`: carries the events of one operator coordinator to its subtasks (Flink's `SubtaskGateway`).
 
-A subtask is there from the moment at which it is started until it fails or its attempt ends. An event for one
-that is not there waits: an enumerator may hand out splits before anything is deployed. What waits for a
-subtask that fails is dropped, because the coordinator takes it back.
+A subtask is present from its start until it fails or its attempt ends. An event for an absent subtask waits:
+an enumerator may assign splits before anything is deployed. When a subtask fails, its waiting events are
+dropped, because the coordinator takes them back.
 
-An event that is lost on its way to a subtask that is there would be in nobody's snapshot. So it counts as a
-failure of that subtask, and what the subtask was given comes back in the usual way.
+An event that is lost on its way to a present subtask would be in no snapshot. So the loss counts as a failure
+of that subtask, and its splits come back as after any other failure.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class EventLink:
 
     Args:
         job: The job.
-        vertex: Whose subtasks they are.
+        vertex: The operator's vertex.
         operator_id: The operator.
-        on_lost: Told of events that are lost on their way to a subtask that is there.
+        on_lost: Told of events that are lost on their way to a present subtask.
     """
 
     def __init__(self, job: JobContext, vertex: str, operator_id: str, on_lost: OnLost) -> None:
@@ -44,16 +44,16 @@ class EventLink:
         self._waiting: dict[int, deque[tuple[Any, EventAnswer]]] = {}
 
     def appear(self, subtask: int) -> None:
-        """A subtask is there: `flush` sends what waits for it."""
+        """A subtask is present: `flush` sends its waiting events."""
         self._there.add(subtask)
 
     def flush(self, subtask: int) -> None:
-        """Send what waits for a subtask, in the order in which it was sent."""
+        """Send the waiting events of a subtask, in order."""
         while subtask in self._there and (waiting := self._waiting.get(subtask)):
             self._carry(subtask, *waiting.popleft())
 
     def vanish(self, subtask: int) -> None:
-        """A subtask is gone, and what waits for it with it."""
+        """A subtask is absent: drop its waiting events."""
         self._there.discard(subtask)
         self._waiting.pop(subtask, None)
 
@@ -63,7 +63,7 @@ class EventLink:
         self._waiting.clear()
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event, now or when its subtask is there and has what was sent before."""
+        """Send an event, behind all earlier ones, as soon as its subtask is present."""
         if subtask in self._there and not self._waiting.get(subtask):
             self._carry(subtask, event, answer)
         else:

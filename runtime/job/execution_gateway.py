@@ -1,4 +1,4 @@
-"""The port through which a job's scheduler moves subtasks and tells the world how it ended."""
+"""`ExecutionGateway`: the port through which a scheduler deploys, starts and stops subtasks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class ExecutionGateway(Protocol):
-    """What the scheduler asks of the world. No call blocks, and none calls the scheduler back at once."""
+    """What the scheduler asks of the world. No call blocks or calls the scheduler back at once."""
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """Place every subtask and hand it its state.
 
-        Answered by `on_deployed(attempt)` or `on_deployment_failed(attempt, cause)`; it has a deadline.
+        Answered by `on_deployed(attempt)` or `on_deployment_failed(attempt, cause)`, within a deadline.
         """
         ...
 
     def change_graph(self, graph: ExecutionGraph) -> None:
-        """The next `deploy` is for this graph: the job was rescaled. Nothing of it runs."""
+        """The job was rescaled: the next `deploy` is for this graph. No subtask runs now."""
         ...
 
     def start(self, attempt: int) -> None:
@@ -32,7 +32,7 @@ class ExecutionGateway(Protocol):
         ...
 
     def stop_all(self, attempt: int) -> None:
-        """Stop every subtask, whatever it takes, also one whose deployment is under way.
+        """Stop every subtask, by force if need be, also one that is being deployed.
 
         Answered by `on_all_stopped(attempt)`, always.
         """
@@ -41,13 +41,7 @@ class ExecutionGateway(Protocol):
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        """As `deploy`, for these subtasks; the others go on under the attempts that they have.
-
-        Args:
-            attempt: The new attempt.
-            subtasks: The region.
-            restore: What it starts from; `None` for nothing.
-        """
+        """As `deploy`, for the subtasks of a region; the others go on in their attempts."""
         ...
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
@@ -61,59 +55,34 @@ class ExecutionGateway(Protocol):
     def trigger_checkpoint(
         self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
     ) -> None:
-        """Tell these to start a checkpoint: sources, and subtasks whose senders have all finished.
-
-        Args:
-            attempt: Of the subtasks.
-            subtasks: Who is told.
-            barrier: The barrier that they send.
-        """
+        """Tell subtasks to start a checkpoint: sources, and those whose senders have all finished."""
         ...
 
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell these subtasks that a checkpoint is complete: they may commit.
-
-        Args:
-            attempt: Of the subtasks.
-            subtasks: Who is told.
-            checkpoint_id: The checkpoint.
-        """
+        """Tell these subtasks that a checkpoint is complete: they may commit."""
         ...
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell these subtasks that a checkpoint was given up.
-
-        Args:
-            attempt: Of the subtasks.
-            subtasks: Who is told.
-            checkpoint_id: The checkpoint.
-        """
+        """Tell these subtasks that a checkpoint was given up."""
         ...
 
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
     ) -> None:
-        """Hand an event of an operator's coordinator to a subtask, and say what became of it.
+        """Send an event of an operator coordinator to a subtask; `answer` is told whether it arrived.
 
-        Events and `trigger_checkpoint` of one subtask arrive in the order of the calls, and each once.
-
-        Args:
-            attempt: Of the subtask.
-            subtask: The receiver.
-            operator_id: The operator.
-            event: What its coordinator says.
-            answer: Told what became of it.
+        Events and triggers of one subtask arrive once each, in the order of the calls.
         """
         ...
 
     def job_ended(self, state: JobState, cause: str) -> None:
-        """The job is over for good; called once, with its root cause when it failed."""
+        """The job is over for good; called once. `cause` is the root cause of a failure, else empty."""
         ...
 
     def fenced(self) -> None:
-        """Another JobMaster owns the job: leave without touching anything; called once, nothing follows."""
+        """Another JobMaster owns the job: leave without touching anything. Called once, as the last call."""
         ...

@@ -1,4 +1,4 @@
-"""Why an attempt failed: the root cause, and what broke because of it."""
+"""Why attempts failed: the root cause of each, and the failures that followed from it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-#: How many secondary failures of one attempt are kept; they say little once the root is known.
+#: Maximum number of secondary failures that are kept of one attempt.
 MAX_SECONDARY: Final = 16
 
 
@@ -18,11 +18,11 @@ class FailureCause:
     """One failure.
 
     Attributes:
-        message: What happened and where, in one line or a few.
-        subtask: The subtask that failed; `None` when it was no subtask.
+        message: What happened and where, in a few lines at most.
+        subtask: The subtask that failed; `None` for a failure outside of subtasks.
         traceback: The user's traceback as text.
         recoverable: Whether another attempt may go better. `False` fails the job at once.
-        is_damage: What the attempt was to restore is damaged; from an older checkpoint it may go better.
+        is_damage: The restored checkpoint is damaged; an older one may be intact.
 
     Example:
         >>> str(FailureCause("division by zero", SubtaskId("map", 0)))
@@ -63,10 +63,10 @@ class FailureRecord:
     """The failure of one attempt.
 
     Attributes:
-        attempt: Which attempt.
-        at: When, wall-clock seconds.
-        root: The first failure: the cause of the others.
-        secondary: Failures that came after it, in order.
+        attempt: Number of the attempt.
+        at: Time in wall-clock seconds.
+        root: The first failure, the cause of the others.
+        secondary: Later failures, in order.
     """
 
     attempt: int
@@ -94,7 +94,7 @@ class FailureHistory:
     """The failures of the last attempts.
 
     Args:
-        capacity: How many attempts are remembered.
+        capacity: Maximum number of attempts that are remembered.
     """
 
     def __init__(self, capacity: int = 16) -> None:
@@ -111,5 +111,5 @@ class FailureHistory:
             self._records[-1] = replace(last, secondary=(*last.secondary, cause))
 
     def records(self) -> tuple[FailureRecord, ...]:
-        """All that are remembered, oldest first."""
+        """The remembered failures, oldest first."""
         return tuple(self._records)

@@ -1,11 +1,10 @@
-"""The last checkpoint of a bounded job.
+"""`FinalCheckpoint`: triggers the last checkpoint of a bounded job at once.
 
-A subtask leaves only after a checkpoint that covers the end of its data. Waiting for the periodic one would
-keep a finished job waiting, so a checkpoint is asked for as soon as every unfinished subtask has reported
-the end of its data. One that already runs may be enough: its end is awaited first. If the last checkpoint
-fails it is tried again after a moment; its failures count like all others. Once it is complete nothing is
-asked for any more: subtasks leave by themselves, and should one need another checkpoint, the periodic timer
-still runs.
+A subtask finishes only after a checkpoint that covers the end of its data. A finished job should not wait for
+the periodic one, so a checkpoint is triggered as soon as every unfinished subtask has reported the end of its
+data. A checkpoint that already runs may be enough, so its end is awaited first. If the last checkpoint fails,
+it is tried again after a pause; its failures count like all others. After it is complete, subtasks finish by
+themselves. The periodic timer goes on, should one of them need another checkpoint.
 """
 
 from __future__ import annotations
@@ -18,34 +17,28 @@ from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, C
 from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-#: Seconds between two looks at whether a running checkpoint has ended.
+#: Seconds between two looks at a checkpoint under way.
 POLL: Final = 0.1
 
-#: Seconds until the last checkpoint is tried again.
+#: Seconds after which a failed last checkpoint is tried again.
 RETRY_AFTER: Final = 1.0
 
 
 class CheckpointTrigger(Protocol):
-    """What is needed of the coordinator."""
+    """The part of the checkpoint coordinator that is needed here."""
 
     @property
     def pending_ids(self) -> Sequence[int]:
-        """Checkpoints that run."""
+        """Ids of the checkpoints under way."""
         ...
 
     def trigger(self, *, urgent: bool = False, on_answer: OnAnswer | None = None) -> None:
-        """Ask for a checkpoint."""
+        """Trigger a checkpoint."""
         ...
 
 
 class FinalCheckpoint:
-    """Asks for the last checkpoint when its time has come.
-
-    Args:
-        coordinator: Takes it.
-        planner: Knows who has finished.
-        timers: For trying again.
-    """
+    """Triggers the last checkpoint; see the module's text."""
 
     def __init__(
         self, coordinator: CheckpointTrigger, planner: CheckpointPlanner, timers: TimerService
@@ -69,7 +62,7 @@ class FinalCheckpoint:
         self.check()
 
     def check(self) -> None:
-        """Ask, if everybody who is left has reported and nothing runs."""
+        """Trigger the checkpoint if every unfinished subtask has reported and none is under way."""
         count = self._planner.unfinished_count
         if self._asked or self._done or self._timer is not None or not count:
             return
@@ -82,7 +75,7 @@ class FinalCheckpoint:
         self._coordinator.trigger(urgent=True, on_answer=self._on_answer)
 
     def stop(self) -> None:
-        """Ask for nothing any more."""
+        """Trigger no checkpoint any more."""
         self._done = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""`JobLedger`: what of a job is durable, as blocking calls for the scheduler's background work.
+"""`JobLedger`: the durable records of a job, as blocking calls for the scheduler's background work.
 
-Wraps the log of decisions and the checkpoint storage into the three steps that a job's life needs: an attempt
-begins, a checkpoint is completed, the job ends. All calls are made one after the other.
+It uses the decision log and the checkpoint storage for the three steps of a job's life: an attempt begins, a
+checkpoint completes, the job ends. Only one call may be under way at a time.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.metadata import read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
-#: How many earlier attempts are looked at to tell a crash loop from old age.
+#: Number of earlier attempts that are looked at to recognise a crash loop.
 ATTEMPTS_LOOKED_AT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """An attempt stands in the log.
+    """An attempt has begun: its record is in the log.
 
     Attributes:
         attempt: Its number.
-        restore: What it starts from; `None` for a fresh start.
+        restore: The checkpoint that it starts from; `None` for a fresh start.
         store: The completed checkpoints of the job.
-        highest_id: The highest id of a checkpoint that ever completed, -1 for none.
+        highest_id: The highest id of a completed checkpoint, -1 for none.
         orphans: Files that earlier attempts have left behind.
-        begun_at: Only when this JobMaster took over from another: when the last attempts and this one began.
-        warning: What the user must be told about `restore`.
-        parallelism: Vertices of another parallelism than the job was submitted with.
+        begun_at: Wall-clock times at which the last attempts and this one began, if this JobMaster has taken
+            over from another one; else empty.
+        warning: A warning about `restore`, for the user.
+        parallelism: Of the vertices that were rescaled since the job was submitted.
         was_stopped: `restore` is the savepoint that this job was stopped with: it has nothing left to do.
     """
 
@@ -60,11 +61,11 @@ class AttemptStart:
 
 @dataclass(frozen=True, slots=True)
 class EndedBefore:
-    """The job had ended before.
+    """The log says that the job has ended.
 
     Attributes:
-        state: How.
-        cause: Why.
+        state: Its last state.
+        cause: Why it ended.
     """
 
     state: JobState
@@ -83,12 +84,12 @@ class JobLedger:
     """The durable records of one job.
 
     Args:
-        job_id: Which.
-        storage: Where they are.
+        job_id: The job.
+        storage: Has the records and the checkpoints.
         checkpointing: How checkpoints are kept; `None` when none are taken.
         known_attempt: An attempt that is known to have begun; a log without it was deleted.
-        open_location: Opens places of snapshots that are not in `storage`.
-        restore_from: URL of the snapshot that the job starts from when it has none of its own.
+        open_location: Opens storages of snapshots that are not in `storage`.
+        restore_from: URL of the snapshot that the job starts from while it has none of its own.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class JobLedger:
         self._log = DecisionLog(storage, self.paths)
         self._owned: int | None = None
         self._known_attempt = known_attempt
-        #: Checkpoints of which damage showed only when they were restored, and what it was.
+        #: Checkpoints whose damage was found when they were restored, with a description.
         self._damaged: dict[int, str] = {}
 
     def begin_attempt(
@@ -119,7 +120,7 @@ class JobLedger:
         Args:
             now: Wall-clock seconds.
             previous: The last attempt of this JobMaster, 0 for none.
-            parallelism: What the job is rescaled to, by vertex; `None` for what it was.
+            parallelism: New parallelism by vertex; `None` for no change.
 
         Raises:
             StorageError: The storage could not be read or written.
@@ -127,7 +128,7 @@ class JobLedger:
         """
         if self._owned is not None and self._log.replay().last_attempt > self._owned:
             return LostToOther()
-        # Whatever fails from here on may leave a record of this JobMaster behind.
+        # From here on a failure may leave a record of this JobMaster behind.
         self._owned = None
         rescaled = None if parallelism is None else tuple(sorted(parallelism.items()))
         begun = self._log.begin_attempt(now, self._known_attempt, rescaled)
@@ -138,11 +139,11 @@ class JobLedger:
         return start
 
     def give_up_damaged(self, checkpoint_id: int, what: str) -> bool:
-        """State of a checkpoint is damaged after all: whether the next attempt may start from an older one.
+        """Give up a checkpoint whose state is damaged; whether the next attempt may start from an older one.
 
         Args:
             checkpoint_id: The checkpoint.
-            what: The damage, in words.
+            what: Describes the damage.
         """
         if self._checkpointing is None or not self._checkpointing.allow_older:
             return False
@@ -153,8 +154,8 @@ class JobLedger:
         """Write the record of a complete checkpoint.
 
         Raises:
-            StorageError: It does not exist.
-            OutcomeUnknownError: It may exist.
+            StorageError: The record does not exist.
+            OutcomeUnknownError: The record may exist.
         """
         retained = None if self._checkpointing is None else self._checkpointing.retain
         return finalize(
@@ -167,7 +168,7 @@ class JobLedger:
         )
 
     def end(self, state: JobState, cause: str, now: float) -> LostToOther | None:
-        """Write the end of the job; one that had ended before stays as it is.
+        """Write the end of the job, unless its end stands in the log already.
 
         Raises:
             StorageError: It could not be written.
@@ -180,7 +181,7 @@ class JobLedger:
         return LostToOther() if isinstance(outcome, Fenced) else None
 
     def newest(self) -> CompletedCheckpoint | None:
-        """The newest completed checkpoint or savepoint of this job itself, as far as this log knows.
+        """The newest completed checkpoint or savepoint of this job in the log.
 
         Raises:
             StorageError: It could not be read.
@@ -225,7 +226,7 @@ class JobLedger:
             begun.attempt,
             newest,
             rebuilt.store,
-            # Sinks commit by id, so ids go on from those of the snapshot that the job began with.
+            # Sinks commit by id, so ids continue behind those of the snapshot that the job began with.
             max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
             times,
@@ -235,7 +236,7 @@ class JobLedger:
         )
 
     def _initial(self, view: LogView) -> CompletedCheckpoint | None:
-        """The snapshot that the user gave the job to start from, until it has a checkpoint of its own."""
+        """The snapshot that the user has named to start from, if the job has no checkpoint of its own."""
         if self._restore_from is None or view.highest_checkpoint_id >= 0:
             return None
         if self._open_location is None:

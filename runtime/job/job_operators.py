@@ -1,8 +1,8 @@
-"""`JobOperators`: the parts of operators that live in the JobMaster, joined to their subtasks.
+"""`JobOperators`: the parts of operators that live in the JobMaster, and their connection to the subtasks.
 
-A source may have a master hook, which takes part in checkpoints; one with an enumerator has a coordinator.
-Both are restored before the subtasks are deployed. The coordinator is told of subtasks that fail, and its
-events go through an `EventLink`, which knows the subtasks that are there.
+A source may have a master hook, which takes part in checkpoints. A source with an enumerator has a
+coordinator. Both are restored before the subtasks are deployed. The coordinator is told of failed subtasks.
+Its events go through an `EventLink`, which knows the present subtasks.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class JobOperators:
     Args:
         job: The job.
         graph: Its operators.
-        codec: Encodes what coordinators keep in checkpoints.
-        allow_non_restored: Whether state of coordinators and hooks that are gone may be left behind.
+        codec: Encodes the coordinators' state for checkpoints.
+        allow_non_restored: Whether state of coordinators and hooks that no longer exist may be dropped.
     """
 
     def __init__(
@@ -75,17 +75,17 @@ class JobOperators:
     def restore(
         self, checkpoint: CompletedCheckpoint | None, then: Callable[[BaseException | None], None]
     ) -> None:
-        """The whole job starts from a checkpoint, or from nothing: restore coordinators, and hooks.
+        """Restore coordinators and hooks, because the whole job starts from a checkpoint or from nothing.
 
         Args:
             checkpoint: The checkpoint; `None` for nothing.
-            then: Told when the hooks have come back, and what one of them failed with; `start` follows.
-                Told again for another one that fails.
+            then: Called when the hooks are restored, before `start`, or with the error of a hook; called
+                again for another hook that fails.
 
         Raises:
             PenstockError: The checkpoint does not fit.
         """
-        self.attempt_ended()  # also what was sent since: readers that were being stopped have asked
+        self.attempt_ended()  # also drops later events: readers that were being stopped have asked
         restore_masters(
             self.hooks, self.coordinators, checkpoint, allow_non_restored=self._allow_non_restored
         )
@@ -107,7 +107,7 @@ class JobOperators:
         return tuple(name for name, hook in self._background.items() if not hook.is_restored)
 
     def start(self) -> None:
-        """Everything is restored: let the coordinators begin."""
+        """Start the coordinators, after everything was restored."""
         self.coordinators.start()
 
     def handle_event(self, subtask: SubtaskId, operator_id: str, event: Any) -> bool:
@@ -115,14 +115,14 @@ class JobOperators:
         return self.coordinators.handle_event(operator_id, subtask.index, event)
 
     def failed(self, subtasks: Iterable[SubtaskId], reason: str) -> None:
-        """These are gone, while others go on."""
+        """These subtasks have failed, while others go on."""
         for subtask in subtasks:
             if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
                 self._links[subtask.vertex].vanish(subtask.index)
                 self.coordinators.subtask_failed(operator_id, subtask.index, reason)
 
     def come_back(self, subtasks: Iterable[SubtaskId], checkpoint: CompletedCheckpoint | None) -> None:
-        """These come back with the state of a checkpoint (`None`: with none), while others go on."""
+        """These subtasks come back with the state of a checkpoint, or with none, while others go on."""
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
         for subtask in subtasks:
             if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
@@ -130,14 +130,14 @@ class JobOperators:
                 self.coordinators.subtask_reset(operator_id, subtask.index, checkpoint_id)
 
     def started(self, subtasks: Collection[SubtaskId]) -> None:
-        """These were told to run: events reach them from now on, first those that wait."""
+        """These subtasks were told to run: send them the waiting events, and later ones at once."""
         for act in (EventLink.appear, EventLink.flush):
             for subtask in subtasks:
                 if (link := self._links.get(subtask.vertex)) is not None:
                     act(link, subtask.index)
 
     def attempt_ended(self) -> None:
-        """Nothing of the attempt is sent any event any more; `restore` follows, or the end of the job."""
+        """Send no subtask of this attempt an event any more; `restore` follows, or the end of the job."""
         for link in self._links.values():
             link.vanish_all()
 
@@ -178,7 +178,7 @@ class JobOperators:
         return SourceCoordinator(spec.source, context, self._codec, location)
 
     def _fail_job(self, cause: str | PenstockError) -> None:
-        """A coordinator can't go on; before anything was achieved no restart helps."""
+        """A coordinator can't go on. While nothing was achieved yet, no restart helps."""
         job = self._job
         trace = cause.cause_text if isinstance(cause, OperatorError) else ""
         achieved = job.coordinator is not None and job.coordinator.latest_completed is not None
@@ -186,10 +186,10 @@ class JobOperators:
         job.state.failed(FailureCause(str(cause), None, trace, recoverable=not is_first))
 
     def _lost(self, subtask: SubtaskId, event: Any, error: BaseException) -> None:
-        """An event did not reach its subtask: that one fails, or what it should have got would be lost.
+        """Fail the subtask that an event did not reach: its splits would be lost otherwise.
 
-        One that has finished misses nothing when it is told that there is no more, or when the job is stopped
-        with a savepoint, which it is behind.
+        A finished subtask misses nothing if the event says that there are no more splits, or if the job is
+        being stopped with a savepoint that this subtask has passed.
         """
         job = self._job
         if job.planner.status[subtask] is SubtaskStatus.FINISHED and (

@@ -1,4 +1,4 @@
-"""The states a job goes through, and the way it went."""
+"""The states of a job, and the transitions that it has made."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class JobState(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing comes after it."""
+        """Whether no other state follows."""
         return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
 
     @property
     def is_coming_up(self) -> bool:
-        """Whether the job does not run yet or again, but will if nothing goes wrong: a request may wait."""
+        """Whether the job is about to run, for the first time or again, so that a request may wait."""
         return self in (
             JobState.CREATED,
             JobState.DEPLOYING,
@@ -53,13 +53,13 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One step on a job's way.
+    """One change of a job's state.
 
     Attributes:
-        source: The state it left.
-        target: The state it entered.
-        at: When, wall-clock seconds.
-        cause: Why, for people.
+        source: The former state.
+        target: The new state.
+        at: Time in wall-clock seconds.
+        cause: Explains it to people; may be empty.
     """
 
     source: JobState
@@ -84,19 +84,19 @@ class Transition:
 
 
 class TransitionHistory:
-    """The last steps of a job.
+    """The last transitions of a job.
 
     Args:
-        capacity: How many are remembered.
+        capacity: Maximum number of transitions that are remembered.
     """
 
     def __init__(self, capacity: int = 200) -> None:
         self._transitions: deque[Transition] = deque(maxlen=capacity)
 
     def add(self, transition: Transition) -> None:
-        """The job took a step."""
+        """The job has changed its state."""
         self._transitions.append(transition)
 
     def transitions(self) -> tuple[Transition, ...]:
-        """All that are remembered, oldest first."""
+        """The remembered transitions, oldest first."""
         return tuple(self._transitions)

@@ -1,13 +1,13 @@
 """Regions of a job: what must restart together (Flink's `RestartPipelinedRegionFailoverStrategy`).
 
-Subtasks that are joined by channels share a fate: whoever fails takes elements along that others have sent
-or wait for. Every channel is pipelined, so a region is what channels join. Subtasks of one vertex belong
-together as well, also where no channel joins them (a map between forward edges): they share out the splits
-of one source, their union list state, and the clearing up behind one sink. So regions are independent parts
-of the job graph, and a restart of one of them touches nothing that another one uses.
+Subtasks that channels connect restart together: with a failed subtask elements are lost that others have
+sent, or wait for. Every channel is pipelined, so a region is a connected part of the graph. All subtasks of a
+vertex belong to one region, even if no channel connects them (a map between forward edges): they share the
+splits of one source, their union list state, and the clean-up of one sink. So regions are independent parts
+of the job graph, and the restart of one touches nothing that another one uses.
 
-Flink's regions are finer, per subtask where all edges are pointwise, because its sources and committers have
-coordinators that take a single subtask back.
+Flink's regions are smaller, single subtasks where all edges are pointwise: its sources and committers have
+coordinators that can restore one subtask.
 """
 
 from __future__ import annotations

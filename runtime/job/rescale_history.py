@@ -1,4 +1,4 @@
-"""What became of a job's rescales."""
+"""The rescales of a job and their outcomes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class RescaleRecord:
 
     Attributes:
         requested_at: Wall-clock seconds.
-        attempt: The attempt that ran then.
-        before: Parallelism by vertex, of the vertices that were to change.
-        after: The parallelism that they were to have.
-        ended_at: When its subtasks began to be deployed anew, or the change was given up; wall-clock seconds,
-            `None` until then.
+        attempt: The attempt that ran at the time of the request.
+        before: Old parallelism by vertex, of the vertices in the request.
+        after: Requested parallelism of the same vertices.
+        ended_at: Wall-clock seconds at which the new deployment began or the change was given up; `None`
+            until then.
         checkpoint_id: The checkpoint that holds the state for the new parallelism; `None` without one.
-        failure: Why the job stayed as it was; empty when it did not, or while it is not known.
+        failure: Why the parallelism did not change; empty if it did, or while the change is under way.
     """
 
     requested_at: float
@@ -48,10 +48,10 @@ class RescaleRecord:
 
 
 class RescaleHistory:
-    """The last rescales of a job; at most the newest one is under way.
+    """The last rescales of a job; only the newest one may be under way.
 
     Args:
-        capacity: How many are remembered.
+        capacity: Maximum number of rescales that are remembered.
     """
 
     def __init__(self, capacity: int = 32) -> None:
@@ -62,13 +62,13 @@ class RescaleHistory:
         self._records.append(record)
 
     def checkpoint_completed(self, checkpoint_id: int) -> None:
-        """The state for the new parallelism is saved."""
+        """The checkpoint for the new parallelism is complete."""
         self._records[-1] = replace(self._records[-1], checkpoint_id=checkpoint_id)
 
     def end(self, at: float, failure: str = "") -> None:
-        """The job is deployed anew, or stays as it was."""
+        """The new deployment begins, or the change was given up."""
         self._records[-1] = replace(self._records[-1], ended_at=at, failure=failure)
 
     def records(self) -> tuple[RescaleRecord, ...]:
-        """All that are remembered, oldest first."""
+        """The remembered rescales, oldest first."""
         return tuple(self._records)

@@ -1,4 +1,4 @@
-"""What a user asks for who changes a job's parallelism while it runs, and what comes of it."""
+"""A request to change the parallelism of a running job, and its answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class RescaleStarted:
-    """The job's state is saved, its subtasks have stopped and are deployed anew.
+    """The state is saved, all subtasks have stopped, and the new deployment begins.
 
     Attributes:
-        attempt: The attempt that is the last one at the old parallelism.
+        attempt: The last attempt at the old parallelism.
     """
 
     attempt: int
@@ -20,10 +20,10 @@ class RescaleStarted:
 
 @dataclass(frozen=True, slots=True)
 class RescaleRefused:
-    """The job goes on as it was, or restarts for another reason.
+    """The job keeps its parallelism.
 
     Attributes:
-        why: For people.
+        why: Explains it to people.
     """
 
     why: str
@@ -38,8 +38,8 @@ class RescaleRequest:
     """The new parallelism.
 
     Attributes:
-        parallelism: By vertex id; vertices that are not named keep theirs.
-        on_answer: Told once what comes of it.
+        parallelism: By vertex id; other vertices keep theirs.
+        on_answer: Called once with the answer.
     """
 
     parallelism: Mapping[str, int]

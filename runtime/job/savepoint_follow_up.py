@@ -1,11 +1,10 @@
-"""The checkpoint that is taken right behind a savepoint.
+"""`SavepointFollowUp`: the checkpoint that is taken right after a savepoint.
 
-Until a younger checkpoint is complete a restart of the job begins with the savepoint, whose files are the
-user's to move or delete. So a checkpoint follows at once, and whoever asked for the savepoint is answered
-when it is complete. One that fails is tried again a few times; its failures count like all others. A job
-that restarts meanwhile is waited for, and so is one that is stopped or rescaled, which takes a snapshot
-anyway. If there is none in the end the savepoint exists all the same: the answer says so, and that the job
-still needs it.
+Users may move or delete a savepoint. But until a younger checkpoint is complete, a restart of the job would
+need it. So a checkpoint follows at once, and the request for the savepoint is answered when that is complete.
+If it fails, it is tried again a few times; its failures count like all others. While the job restarts, stops
+or is rescaled, the follow-up waits: stopping and rescaling take a snapshot of their own. If no checkpoint
+completes, the savepoint exists all the same, and the answer says that the job still needs it.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ if TYPE_CHECKING:
     from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
     from penstock.runtime.job.context import JobContext
 
-#: How often the checkpoint is tried, and how often the job is found not to be running.
+#: Maximum number of tries, and of looks at a job that does not run.
 TRIES: Final = 4
 WAITS: Final = 30
-#: Seconds in front of each further look and try.
+#: Seconds before each further try or look.
 RETRY_AFTER: Final = 1.0
 
 
 class SavepointFollowUp:
-    """Answers for a savepoint when the job needs nothing of it any more, or says that it still does.
+    """Answers a request for a savepoint, and says whether the job still needs the savepoint.
 
     Args:
         job: The job.
         coordinator: Takes its checkpoints.
-        on_answer: Told once how the savepoint went.
+        on_answer: Called once with the outcome of the savepoint.
     """
 
     def __init__(self, job: JobContext, coordinator: CheckpointCoordinator, on_answer: OnAnswer) -> None:
@@ -48,7 +47,7 @@ class SavepointFollowUp:
         self._tries, self._waits = TRIES, WAITS
 
     def savepoint_ended(self, answer: CheckpointAnswer) -> None:
-        """The savepoint is complete, or there is none."""
+        """The savepoint has completed or failed."""
         if isinstance(answer, CheckpointFailed):
             self._on_answer(answer)
         else:
@@ -80,7 +79,7 @@ class SavepointFollowUp:
             self._on_answer(replace(savepoint, still_needed=f"no checkpoint could be taken behind it: {why}"))
 
     def _is_free_of(self, savepoint: CheckpointSucceeded) -> bool:
-        """Whether the job has ended, or has something younger to restart from."""
+        """Whether the job has ended or has a younger checkpoint to restart from."""
         newest = self._coordinator.latest_completed
         has_younger = newest is not None and newest.checkpoint_id > savepoint.checkpoint.checkpoint_id
         return has_younger or self._job.state.name.is_terminal

@@ -1,12 +1,11 @@
 """`JobScheduler`: one job from its start to its end (Flink's scheduler and its job states).
 
-It is fed events and never waits: subtasks, timers, storage and deployments answer when they can, and each
-answer carries the attempt it belongs to. An answer of an older attempt says nothing about this one and is
-dropped and counted. What an event means depends on the job's state alone; each state is a class in
-`states/`.
+It reacts to events and never waits. Subtasks, timers, storage and deployments answer later, and each answer
+carries its attempt. An answer of an older attempt is dropped and counted. The job's state alone decides what
+an event means; each state is a class in `states/`.
 
-A JobMaster that comes back makes a new scheduler and calls `start`: the log of decisions tells the number of
-the next attempt, the checkpoint to restore, and whether the job had ended before.
+A JobMaster that comes back makes a new scheduler and calls `start`. The decision log has the number of the
+next attempt, the checkpoint to restore, and whether the job has ended.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ class JobScheduler:
         job_id: Lower-case letters, digits and `-`.
         graph: The job.
         config: Checkpoints and restarts.
-        gateway: Subtasks and the world.
-        storage: Checkpoints and the log of decisions; may be `None` without checkpointing: the log is in
-            memory.
-        clock: Time.
+        gateway: Deploys, starts and stops subtasks.
+        storage: Has checkpoints and the decision log. Without checkpointing it may be `None`: the log is kept
+            in memory.
+        clock: Wall-clock and monotonic seconds.
         timers: Delays and timeouts.
         runner: Runs what blocks.
-        known_attempt: An attempt that is known to have begun, by another JobMaster; 0 for none. A log without
-            it was deleted, and the job fails.
-        open_location: Opens places of snapshots that are not in `storage`.
-        user_runner: Runs what blocks and is the user's, and so may never come back; by default `runner`.
+        known_attempt: An attempt that another JobMaster has begun, 0 for none. If the log lacks it, the log
+            was deleted, and the job fails.
+        open_location: Opens storages of snapshots that are not in `storage`.
+        user_runner: Runs users' blocking code, which may never return; by default `runner`.
 
     Raises:
         ConfigurationError: Checkpoints are wanted and there is no storage for them.
@@ -89,16 +88,16 @@ class JobScheduler:
         self._stale = self._ignored = 0
 
     def recall(self, earlier: EarlierHistory) -> None:
-        """Go on with the history of checkpoints that an earlier JobMaster left; before `start`."""
+        """Continue the history of checkpoints of an earlier JobMaster; to be called before `start`."""
         if self._job.coordinator is not None:
             self._job.coordinator.recall(earlier)
 
     def start(self) -> None:
-        """Begin, or go on after the JobMaster came back; a job that had ended before only says so."""
+        """Begin the job, or continue it after the JobMaster came back; a job that has ended stays so."""
         self._deliver(self._job.attempt, self._job.state.start)
 
     def cancel(self) -> None:
-        """End the job; does nothing when it has ended or its end is being recorded."""
+        """Cancel the job; does nothing when it has ended or its end is being recorded."""
         self._deliver(self._job.attempt, self._job.state.cancel)
 
     def trigger_checkpoint(
@@ -111,8 +110,8 @@ class JobScheduler:
         """Take a checkpoint or savepoint now.
 
         Args:
-            kind: Which.
-            on_answer: Told once how it went.
+            kind: Checkpoint or savepoint.
+            on_answer: Called once with the outcome.
             target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
         """
         coordinator = self._job.coordinator
@@ -123,11 +122,11 @@ class JobScheduler:
             on_answer(CheckpointFailed(reason, "the job takes no checkpoints: it has no Checkpointing(...)"))
 
     def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
-        """Take a savepoint, and a checkpoint behind it.
+        """Take a savepoint, and a checkpoint after it.
 
         Args:
             target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
-            on_answer: Told once how the savepoint went, when the checkpoint has ended, too; see
+            on_answer: Called once with the outcome of the savepoint, after the checkpoint has ended; see
                 `savepoint_follow_up`.
         """
         coordinator = self._job.coordinator
@@ -139,8 +138,8 @@ class JobScheduler:
         """Take a last savepoint and end the job.
 
         Args:
-            request: How.
-            on_answer: Told once how the savepoint went; the job ends a little later.
+            request: What the user wants.
+            on_answer: Called once with the outcome of the savepoint; the job ends a little later.
         """
         state = self._job.state
         if self._job.is_fenced or not state.stop(request, on_answer):
@@ -149,11 +148,11 @@ class JobScheduler:
             on_answer(CheckpointFailed(reason, f"the job can't be stopped with a savepoint: {why}"))
 
     def rescale(self, parallelism: Mapping[str, int], on_answer: OnRescaled) -> None:
-        """Bring operators to another parallelism: save the state, deploy anew, go on.
+        """Change the parallelism of operators: save the state, deploy anew, continue.
 
         Args:
             parallelism: By operator id.
-            on_answer: Told once: that the subtasks are deployed anew, or why not.
+            on_answer: Called once: when the new deployment begins, or with the reason why it does not.
         """
         job = self._job
         try:
@@ -166,7 +165,7 @@ class JobScheduler:
             on_answer(RescaleRefused(f"the job can't be rescaled now: {why}"))
 
     def on_deployed(self, attempt: int) -> None:
-        """Every subtask of the attempt is placed."""
+        """Every subtask of the attempt is deployed."""
         self._deliver(attempt, self._job.state.deployed)
 
     def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None:
@@ -178,15 +177,15 @@ class JobScheduler:
         self._deliver(attempt, self._job.state.started)
 
     def on_all_stopped(self, attempt: int) -> None:
-        """No subtask of the attempt is left."""
+        """No subtask of the attempt runs any more."""
         self._deliver(attempt, self._job.state.all_stopped)
 
     def on_region_stopped(self, attempt: int) -> None:
-        """No subtask of the region that is restarted is left."""
+        """No subtask of the region that restarts runs any more."""
         self._deliver(attempt, self._job.state.region_stopped)
 
     def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
-        """A subtask has done all its work and left."""
+        """A subtask has finished."""
         self._deliver(attempt, lambda: self._job.state.subtask_finished(subtask), subtask)
 
     def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
@@ -232,7 +231,7 @@ class JobScheduler:
 
     @property
     def state(self) -> JobState:
-        """Where the job is in its life."""
+        """The current state."""
         return self._job.state.name
 
     def checkpoints(self) -> tuple[CheckpointDetails, ...]:
@@ -250,7 +249,7 @@ class JobScheduler:
         return self._job.attempt
 
     def attempt_of(self, subtask: SubtaskId) -> int:
-        """The attempt that a subtask belongs to; older than the job's when only another region restarted."""
+        """The attempt of a subtask; older than the job's when only another region restarted."""
         return self._job.attempt_of(subtask)
 
     @property
@@ -259,7 +258,7 @@ class JobScheduler:
         return None if self._job.coordinator is None else self._job.coordinator.latest_completed
 
     def statistics(self) -> SchedulerStatistics:
-        """Everything that can be said about the job now."""
+        """The job at this moment."""
         job, coordinator = self._job, self._job.coordinator
         return SchedulerStatistics(
             job_id=self._job_id,

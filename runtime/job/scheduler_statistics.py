@@ -1,4 +1,4 @@
-"""`SchedulerStatistics`: all that can be said about a job at one moment, as values that JSON carries."""
+"""`SchedulerStatistics`: a job at one moment, as values that JSON carries."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatistics:
-    """A job at one moment; also the statistics of its scheduler.
+    """A job at one moment, and the counters of its scheduler.
 
     Attributes:
         job_id: The job's id.
         name: The user's name for it.
-        state: Where it is in its life.
+        state: Its state.
         attempt: The current or last attempt; 0 before the first.
-        restarts: Attempts after the first one, by whichever JobMaster.
+        restarts: Number of attempts after the first one, by all JobMasters.
         restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.
-        warning: What the user must be told about that checkpoint; `None` for nothing.
-        is_fenced: Another JobMaster owns the job; this is the last that was known here.
+        warning: A warning about that checkpoint, for the user; `None` for none.
+        is_fenced: Another JobMaster owns the job; this is what this one knew last.
         failures: Why attempts failed, oldest first.
-        transitions: The way of the job, oldest first.
+        transitions: Changes of its state, oldest first.
         rescales: Changes of the parallelism, oldest first.
         subtasks: How far each subtask is.
         checkpoints: Counters; `None` without checkpointing.

@@ -1,4 +1,4 @@
-"""What a user asks for who stops a job with a savepoint."""
+"""A request to stop a job with a savepoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class StopRequest:
     """How a job is to be stopped.
 
     Attributes:
-        drain: Event time goes to its end first: for a job that will not go on from the savepoint.
+        drain: Whether event time advances to its end first: the job will not continue from the savepoint.
         target: URL of the folder in which the savepoint gets its own; `None` for the checkpoint storage.
     """
 

@@ -1,13 +1,12 @@
-"""Removes what the sinks of a failed or cancelled job have written and nobody can commit any more.
+"""`UncoveredOutput`: removes output of a failed or cancelled job that can't be committed any more.
 
-A sink's uncommitted work is of use only as long as a completed snapshot names it. The newest one names
-everything that is covered and was not committed when it was taken; older ones name nothing else, because a
-sink keeps what it has not committed in every later snapshot. So all the rest can go, with two conditions:
+Uncommitted output of a sink can be committed only if a completed snapshot names it. The newest snapshot names
+all of it, because a sink keeps its uncommitted output in every later snapshot. So everything else can be
+removed, under two conditions:
 
-1. *The end stands in the log.* From then on no checkpoint completes, so nothing becomes covered later. That
-   is also why a process that was cut off and still runs does no harm: it gets no permit for what is removed.
-   What such a process writes afterwards stays where it is.
-2. *The newest snapshot could be read.* Otherwise nothing is removed.
+1. *The end of the job is in the log.* From then on no checkpoint completes, so nothing becomes covered later.
+A process that is cut off and still runs gets no permit to commit what was removed. What it writes afterwards
+stays where it is. 2. *The newest snapshot could be read.* Otherwise nothing is removed.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from penstock.runtime.snapshot.metadata import read_state
 
 
 class UncoveredOutput:
-    """The uncommitted work of a job's sinks.
+    """The uncommitted output of a job's sinks.
 
     Args:
         job_id: The job.
         graph: Its operators.
-        codec: Decodes what sinks have put into snapshots.
-        storage: Where snapshots are.
-        open_location: Opens places of snapshots that are not in `storage`.
+        codec: Decodes the sinks' state in snapshots.
+        storage: Has the snapshots.
+        open_location: Opens storages of snapshots that are not in `storage`.
     """
 
     def __init__(
@@ -53,11 +52,11 @@ class UncoveredOutput:
 
     @property
     def is_known(self) -> bool:
-        """Whether any sink of the job can clean up."""
+        """Whether any sink of the job can remove its output."""
         return bool(self._sinks)
 
     def remove(self, newest: CompletedCheckpoint | None) -> None:
-        """Remove what is not covered; blocks. The job's end must stand in the log.
+        """Remove what is not covered; blocks. The job's end must be in the log.
 
         Args:
             newest: The job's newest completed checkpoint or savepoint.

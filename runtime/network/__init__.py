@@ -1,5 +1,10 @@
-"""Channels between subtasks: input gates, result partitions, credits, partitioners.
+"""Channels between subtasks. Elements get their sequence numbers here and are put back in order here.
 
-Elements get their sequence numbers here and are put back in order here. `channel_state` is the port through
-which elements in flight become part of a checkpoint. Imports `graph` and what lies below; never `barrier`.
+* Sending: `partitioners` choose channels, `result_partition` is one edge, `result_subpartition` one channel,
+  with `send_queue` (what waits for a credit) and `buffer_budget` (when a buffer is full).
+* Receiving: `input_channel` is one channel, `input_gate` all channels of a subtask.
+* `channel_state`: the port through which elements in flight become part of a checkpoint.
+* `buffer_storage`, `cached_buffer_storage`: keep what comes from blocked channels without credits.
+
+Driven by the task's thread alone. Imports `graph` and what lies below, and never `barrier`.
 """

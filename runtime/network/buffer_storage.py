@@ -1,15 +1,14 @@
-"""Keeping what arrives on blocked channels: for senders that can't be held back by credits.
+"""Storage for what arrives on blocked channels whose senders have no credits.
 
-While barriers are being aligned, elements of channels that are blocked are added to a *sequence*. When the
-alignment ends the sequence is rolled over: it is handed out again, element by element, before anything new.
-If that begins and ends another alignment, the newer sequence comes first and the interrupted one goes on
-afterwards: each channel's elements stay in order, because an element of the newer sequence was taken from in
-front of the interrupted one.
+While barriers are aligned, elements of blocked channels are added to a *sequence*. When the alignment ends,
+the sequence is rolled over: it is handed out element by element, before anything new. If that begins and ends
+another alignment, the newer sequence comes first and the interrupted one goes on afterwards. Each channel
+stays in order, because the elements of the newer sequence stood in front of the rest of the interrupted one.
 
-Bytes are counted so that an alignment can be given up before it fills the memory or the disk: what was added
-and not rolled over, and interrupted sequences with their full size. The one being handed out does not count.
+Bytes are counted so that an alignment can be given up before memory or disk is full. Counted are the elements
+that were not rolled over, and interrupted sequences with their full size, but not the one being handed out.
 
-The model is Flink's `BufferStorage` up to 1.10; where sequences are kept is a subclass's business.
+The model is Flink's `BufferStorage` up to 1.10. A subclass decides where sequences are kept.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ class StoredElement:
 
     Attributes:
         channel: Where it came from.
-        element: What it is.
         size: Bytes that it counts for, unless the storage counts pages.
     """
 

@@ -1,13 +1,13 @@
 """`ChannelStateWriter`: the port through which in-flight data becomes part of an unaligned checkpoint.
 
 What is between two subtasks when a barrier overtakes it belongs to the checkpoint. The receiver captures what
-has been sent (its input), the sender what still waits (its output): each element exactly one of them, because
-a sequence number is given at the moment of sending. The order of the calls is the order of the elements; a
+was sent (its input), the sender what still waits (its output). No element is captured twice, because an
+element gets its sequence number when it is sent. The order of the calls is the order of the elements. A
 restored channel begins with the receiver's part, then comes the sender's.
 
-The calls of one checkpoint: `start`, then any number of `add_input` and `add_output`, `finish_input` and
-`finish_output` once each; or `abort` at any time, after which the other calls for that checkpoint do nothing.
-So whoever captures need not know that a checkpoint was given up elsewhere.
+The calls of one checkpoint are `start`, any number of `add_input` and `add_output`, and `finish_input` and
+`finish_output` once each. `abort` may come at any time, and later calls for that checkpoint do nothing. So
+callers need not know that a checkpoint was given up elsewhere.
 
 The model is Flink's interface of the same name.
 """
@@ -40,7 +40,6 @@ class ChannelStateWriter(Protocol):
         """These arrived in front of a channel's barrier, and were not consumed before the snapshot.
 
         Args:
-            checkpoint_id: The checkpoint.
             channel: Number of the input channel.
             elements: What arrived, in order.
         """
@@ -51,13 +50,7 @@ class ChannelStateWriter(Protocol):
         ...
 
     def add_output(self, checkpoint_id: int, channel: OutputChannelSpec, elements: Sequence[bytes]) -> None:
-        """The barrier has overtaken these encoded elements, which wait to be sent.
-
-        Args:
-            checkpoint_id: The checkpoint.
-            channel: The outgoing channel.
-            elements: Encoded, in order.
-        """
+        """The barrier has overtaken these encoded elements, which wait to be sent."""
         ...
 
     def finish_output(self, checkpoint_id: int) -> None:

@@ -1,20 +1,20 @@
 """The receiving end of one channel: puts what arrives back into the order in which it was sent.
 
-Why it is needed: an actor that serves many calls at a time starts them in any order, and a sender whose call
-was lost sends the same numbers again. So frames come late, early, twice, or cut in another way.
+Why it is needed: an async actor starts its calls in any order, and a sender repeats a call that was lost. So
+frames come late, early, twice, or cut in another way.
 
-How it works: every element has a sequence number. The channel keeps the next number that it expects. A frame
-that begins with exactly that number, while nothing waits for a gap to close, goes straight to the queue (the
-usual case). Anything else takes the slow way: numbers below the expected one, and numbers that are waiting
-already, were here before and are dropped and counted; higher ones wait until the gap in front of them closes.
+How it works: every element has a sequence number, and the channel keeps the next one that it expects. A frame
+that begins with that number, while no gap is open, goes straight to the queue (the usual case). Otherwise,
+numbers below the expected one and numbers that wait already are duplicates: they are dropped and counted.
+Higher ones wait until the gap in front of them closes.
 
-Elements are decoded when they get into order, not when they are consumed: the end of the channel and damaged
-bytes are seen on arrival, and events are known before the buffers in front of them have been worked off. A
-barrier is even known before it is in order (`take_announced`): an unaligned checkpoint begins with the first
-sign of it. Its sequence number is its position: everything below it belongs to the checkpoint.
+Elements are decoded when they get into order, not when they are consumed. So the end of the channel, damaged
+bytes and events are known before the buffers in front of them were worked off. A barrier is known even before
+it is in order (`take_announced`): an unaligned checkpoint begins with the first sign of it. Its sequence
+number is its position: everything below it belongs to the checkpoint.
 
-After a restore a channel may begin with elements that were in flight. They come first and have no numbers, so
-the sender's count begins at 0 all the same.
+After a restore a channel may begin with elements that were in flight. They have no numbers, so the sender's
+count begins at 0 all the same.
 
 What it must never do: hand an element over twice, or hand one over while a lower number is missing.
 """
@@ -42,7 +42,7 @@ class InputChannelStatistics:
 
     Attributes:
         index: The channel's number in its subtask.
-        sender: Who sends on it.
+        sender: The sending subtask.
         received: Elements that arrived, each counted once.
         rows: Records in the buffers among them.
         bytes: Payload bytes of these buffers.
@@ -77,7 +77,7 @@ class InputChannel:
     Args:
         index: The channel's number in its subtask.
         clock: Tells since when a gap has been open.
-        sender: Who sends on it, for messages.
+        sender: The sending subtask, for messages.
     """
 
     def __init__(self, index: int, clock: Clock, sender: str = "unknown sender") -> None:
@@ -152,7 +152,7 @@ class InputChannel:
         return self._receive_out_of_order(first_sequence_number, elements)
 
     def take_announced(self) -> list[CheckpointBarrier]:
-        """Barriers that have arrived since this was asked last, ahead of elements that stand before them."""
+        """Barriers that have arrived since the last call, ahead of elements in front of them."""
         if not self._announced:
             return []
         announced, self._announced = self._announced, []

@@ -1,15 +1,15 @@
 """`InputGate`: all incoming channels of a subtask, polled in turn.
 
-Channels are numbered through over all inputs of the subtask (see `InputChannelSpec`), so one gate is what
-Flink splits into input gates and a union of them: barriers are aligned over all channels anyway.
+Channels are numbered through over all inputs of the subtask (see `InputChannelSpec`). Flink splits this into
+input gates and a union of them; barriers are aligned over all channels in both.
 
 Polling is fair and takes the same time for any number of channels. A queue holds the channels that have
-something ready; the first one gives one element and goes to the back if it has more. A blocked channel is not
-searched for in the queue: it drops out when its turn comes, and comes back when it is unblocked. So a channel
-stands in the queue at most once, and one that is ready and not blocked always stands in it.
+something ready; the first one gives one element and goes to the back if it has more. A blocked channel drops
+out of the queue when its turn comes, and returns when it is unblocked. So a channel stands in the queue at
+most once, and one that is ready and not blocked always stands in it.
 
-Arrival and consumption are two things. Whoever has to know of an element when it arrives (an unaligned
-checkpoint captures what is in flight, and begins when a barrier arrives) watches the gate.
+A barrier handler may watch arrivals: an unaligned checkpoint begins when a barrier arrives, and captures what
+arrives after that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.runtime.record.elements import CheckpointBarrier, EndOfPartition, 
 
 
 class ArrivalWatcher(Protocol):
-    """Whoever is told of elements when they arrive, before they are consumed."""
+    """Is called with elements when they arrive, before they are consumed."""
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
         """A barrier has arrived ahead of elements that stand in front of it; it will arrive in order, too."""
@@ -91,8 +91,7 @@ class InputGate:
 
         Args:
             specs: The channels, by their numbers.
-            clock: Time.
-            gap_timeout: Seconds that a missing frame is waited for.
+            gap_timeout: Seconds for which an element may be missing while later ones are there.
         """
         return cls((InputChannel(spec.index, clock, str(spec.sender)) for spec in specs), gap_timeout)
 
@@ -110,7 +109,7 @@ class InputGate:
         return len(self._finished) == len(self._channels)
 
     def watch_arrivals(self, watcher: ArrivalWatcher) -> None:
-        """Tell somebody what arrives; once, before anything has arrived."""
+        """Set what is called with arrivals; once, before anything has arrived."""
         self._watcher = watcher
 
     def waiting(self, channel: int) -> Sequence[StreamElement]:
@@ -135,11 +134,6 @@ class InputGate:
 
     def receive(self, channel: int, first_sequence_number: int, elements: Sequence[bytes]) -> None:
         """Take a frame that arrived on a channel; calls the watcher, if there is one.
-
-        Args:
-            channel: Its number.
-            first_sequence_number: Number of the first element.
-            elements: Encoded, in order.
 
         Raises:
             StreamCorruptError: There is no such channel, or the frame breaks the protocol.
@@ -210,7 +204,7 @@ class InputGate:
         return self._channel(channel).consumed
 
     def take_progressed(self) -> list[int]:
-        """Channels of which something was consumed since this was asked last, in order."""
+        """Channels that have consumed something since the last call, in order."""
         if not self._progressed:
             return []
         progressed = sorted(self._progressed)

@@ -60,7 +60,7 @@ class RebalanceSelector:
 class KeyGroupSelector:
     """Sends each record to the subtask that owns the key group of its key.
 
-    The subtask of a key is looked up in a bounded cache, so a record costs one call of the user's key
+    The subtask of a key is looked up in a bounded cache. So a record costs one call of the user's key
     function, one dictionary look-up and one append.
 
     Args:

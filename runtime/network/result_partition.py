@@ -49,8 +49,6 @@ class ResultPartition:
 
     Args:
         spec: The edge as the execution graph laid it out.
-        subtask: Index of this subtask.
-        codec: Encodes batches.
         send: Hands a frame over: position of the channel in `spec.channels`, first number, elements.
         config: Sizes.
     """

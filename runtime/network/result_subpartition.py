@@ -1,22 +1,22 @@
 """The sending end of one channel: open buffer, queue, sequence numbers and credits.
 
 Records gather in an *open* buffer. It is closed (encoded) when it is full, before an event, when nothing is
-outstanding on the channel, and at the latest when the buffer timeout has run out. Closed buffers and events
-wait in one queue, so their order is the order of emission, and leave it as frames.
+outstanding on the channel, and when the buffer timeout runs out. Closed buffers and events wait in one queue,
+so their order is the order of emission, and leave it as frames.
 
 A channel on which nothing is outstanding sends at once, and then *rests* for a tenth of the timeout before it
-does so again. A frame costs its sender and its receiver about a millisecond each, whatever it holds: without
-the rest, a few records at a time keep both of them busy. A record that comes alone finds the channel rested.
+does so again. A frame costs sender and receiver about a millisecond each, whatever it holds; frames of a few
+records would keep both busy. A record that comes alone finds the channel rested.
 
-A sequence number is given when an element leaves in a frame, never while it waits: what waits belongs to the
-sender, what left belongs to the receiver, and a checkpoint that captures in-flight data can tell them apart.
+An element gets its sequence number when it leaves in a frame. What waits belongs to the sender and what left
+belongs to the receiver, so a checkpoint that captures in-flight data can tell them apart.
 
 A credit is one buffer that may be outstanding. Barriers, markers and ends of data need none: they must reach
-the receiver even when it takes nothing else.
+a receiver that takes nothing else.
 
 An unaligned barrier overtakes what waits: it takes the next sequence number and leaves at once. What it has
-overtaken is the sender's part of the checkpoint; it leaves later, with higher numbers, and the receiver does
-not capture it. A barrier that waits in line may be turned unaligned and does the same from where it stands.
+overtaken is the sender's part of the checkpoint. It leaves later with higher numbers, and the receiver does
+not capture it. A barrier that waits in line may be turned unaligned and does the same from its place.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class ResultSubpartition:
     """Outgoing side of one channel; driven by the task thread alone.
 
     Args:
-        codec: Encodes batches.
         send: Hands a frame over; must not block.
         credits: How many buffers may be outstanding.
         budget: When an open buffer is full.
@@ -163,7 +162,7 @@ class ResultSubpartition:
         """Let the waiting barrier of a checkpoint overtake what is in front of it.
 
         Returns:
-            What it has overtaken, first one first; `None` when no such barrier waits: it has left, and the
+            What it has overtaken, first one first. `None` when no such barrier waits: it has left, and the
             receiver captures what was in front of it.
         """
         taken = self._queue.take_barrier(checkpoint_id)

@@ -1,7 +1,7 @@
 """What waits on a channel for a credit: encoded elements in the order of emission, taken out as frames.
 
-Buffers, watermarks and stream status need a credit each. Barriers, markers and ends of data need none, but
-they do not pass what stands in front of them, unless an unaligned barrier is put first.
+Buffers, watermarks and stream status need a credit each. Barriers, markers and ends of data need none. They
+do not pass what stands in front of them; only an unaligned barrier is put first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.runtime.record.elements import (
     Watermark,
 )
 
-#: Kinds of elements of which only so many may be outstanding.
+#: Kinds of elements that need a credit.
 _NEED_CREDIT: Final = (ElementKind.BUFFER, ElementKind.WATERMARK, ElementKind.STREAM_STATUS)
 
 
@@ -94,7 +94,7 @@ class SendQueue:
         self._elements.appendleft(first)
 
     def captured(self) -> list[bytes]:
-        """What a barrier that is put first overtakes and a checkpoint has to store, first one first."""
+        """Elements that a barrier overtakes when it is put first, as far as a checkpoint stores them."""
         return [queued.data for queued in self._elements if queued.is_captured]
 
     def has_barrier(self, checkpoint_id: int) -> bool:
@@ -102,7 +102,7 @@ class SendQueue:
         return self._place_of(checkpoint_id) is not None
 
     def take_barrier(self, checkpoint_id: int) -> tuple[CheckpointBarrier, list[bytes]] | None:
-        """Take the barrier of a checkpoint out, and what is to be stored of that in front of it."""
+        """Take the barrier of a checkpoint out; gives it and the elements in front that are to be stored."""
         place = self._place_of(checkpoint_id)
         if place is None:
             return None

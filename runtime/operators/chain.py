@@ -1,22 +1,23 @@
 """`OperatorChain`: drives a line of operators within one subtask.
 
-Every operator is a generator of output batches, and the chain pulls: the innermost unfinished operator is
-asked for its next batch, and that batch goes through everything below before the operator is asked again. So
-order is kept, at most one batch an operator is in flight, and the operators' generators lie on an explicit
-stack instead of calling each other. That stack is why
+Every operator is a generator of output batches, and the chain pulls. It asks the innermost unfinished
+operator for its next batch. That batch goes through everything below before the operator is asked again. So
+order is kept, and each operator has at most one batch in flight. The operators' generators lie on an explicit
+stack and do not call each other. That stack is why
 
 * the driver can stop after any batch that left the chain (no credit, slice over) and go on later,
-* an exception is known to come from the operator on top of the stack, never from one above it that merely
-  produced the batch: each generator is resumed by the chain alone.
+* an exception comes from the operator on top of the stack, never from one above it that merely produced the
+  batch. The chain alone resumes each generator.
 
-A watermark walks down the same stack: when an operator has fired what it fires, the next one is told, and
-behind the last one the watermark leaves the chain. So one that an operator makes itself, between two batches,
-passes what it must pass and nothing else. Side outputs of all operators are told of the watermarks that
-leave the chain, and of none that an operator behind theirs keeps back. So no operator that makes watermarks
-is chained behind one whose side output is read and has an event time already (`graph/chaining.py`).
+A watermark walks down the same stack. When an operator has fired, the next one gets the watermark; behind the
+last one it leaves the chain. So one that an operator makes itself, between two batches, passes what it must
+pass and nothing else. Side outputs of all operators are told of the watermarks that leave the chain, and of
+none that an operator behind theirs keeps back. So no operator that makes watermarks is chained behind one
+whose side output is read and has an event time already (`graph/chaining.py`).
 
-What must never happen: a snapshot while the stack holds anything (what is half done would be lost), two
-batches under way at once, and an output after the watermark or the end of data that it belongs before.
+Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
+batches must not be under way at once. No output may come after the watermark or the end of data that it
+belongs before.
 """
 
 from __future__ import annotations

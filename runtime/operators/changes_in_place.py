@@ -1,8 +1,8 @@
 """Finds out whether a value that a user's function was given is changed afterwards.
 
-A value is taken apart, by identity, before the function runs and after it. That is no proof: it goes two
-levels deep, stops after some parts, and sees nothing of arrays and of attributes that begin with `_` (they
-are mostly caches, and what fills a cache must not be taken for a mistake).
+A value is taken apart, by identity, before the function runs and after it. That is no proof. It goes two
+levels deep and stops after some parts. It sees nothing of arrays and of attributes that begin with `_`: most
+of these are caches, and filling a cache is no mistake.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Turns whatever an operator raised into an `OperatorError` that a user can act on.
 
 The message says what ran, what it raised, on which of the user's lines, and on which record. The user's line
-is the innermost frame of the traceback that belongs neither to Penstock nor to an installed package nor to
-Python's own library: `json.loads` may raise deep inside of `json`, but the line to look at is its caller.
+is the innermost frame of the traceback that belongs to none of these: Penstock, an installed package,
+Python's own library. `json.loads` may raise deep inside `json`, but the line to look at is its caller.
 """
 
 from __future__ import annotations

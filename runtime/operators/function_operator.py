@@ -17,7 +17,7 @@ from penstock.runtime.user_location import function_location
 class FunctionOperator(Operator):
     """Counts records, knows which one is being processed, and refuses functions that can't work.
 
-    A subclass must not drive the user's function with `map(function, rows)`: a `StopIteration` that escapes
+    A subclass must not drive the user's function with `map(function, rows)`. A `StopIteration` that escapes
     from the function would end it silently and lose the rest of the batch. Comprehensions pass it on.
 
     Args:

@@ -23,8 +23,8 @@ _MOST_CHECKED: Final = 1 << 16
 class KeyedProcessOperator(KeyedFunctionOperator):
     """Runs a `KeyedProcessFunction` record by record with the record's key set.
 
-    What a record's call returns is used up before the next record is looked at, so a generator of the user's
-    runs with its own key's state from its first line to its last.
+    The results of one record are used up before the next record is processed. So a user's generator sees the
+    state of its own key from its first line to its last.
 
     Args:
         key_selector: From a record to its key.

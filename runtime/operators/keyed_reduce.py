@@ -22,8 +22,9 @@ class KeyedReduceOperator(KeyedFunctionOperator):
     The first record of a key is its first value. The table's dict is bound once a batch; the keys that were
     touched are told to the backend once a batch, too.
 
-    The value of a key is also what was emitted for it last, so a function that changes its first argument in
-    place changes records that are already on their way. The first calls of an attempt are watched for that.
+    The value of a key is also the record that was emitted for it last. So a function that changes its first
+    argument in place changes records that are already on their way. The first calls of an attempt are watched
+    for that.
 
     Args:
         key_selector: From a record to its key.

@@ -20,7 +20,6 @@ class LocatedOperators:
 
     Attributes:
         locations: The places.
-        operators: The operators.
     """
 
     def __init__(self, operators: Sequence[tuple[OperatorLocation, Operator]]) -> None:

@@ -24,8 +24,8 @@ class MapBatchesOperator(FunctionOperator):
     """Replaces every batch by what the function makes of it.
 
     How large the batches are is up to the runtime; they differ from run to run. Timestamps stay when the
-    function returns one batch that is as long as its input: the i-th record out has the i-th one's time, so
-    such a function must keep their order. Else the records out have no timestamps.
+    function returns one batch that is as long as its input. The i-th output record gets the time of the i-th
+    input record, so such a function must keep the order. Else the records out have no timestamps.
 
     Args:
         function: With `"rows"`: from a list (its own, it may change it) to a list, or a generator of lists.

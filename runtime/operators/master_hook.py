@@ -8,8 +8,8 @@ from typing import Any, Protocol
 class BlockingHook(Protocol):
     """A hook as a user writes it; its calls may come from different threads, never two at a time.
 
-    All of them may block. A call that does not come back in time gives its checkpoint up, or fails the start
-    of the attempt; no further call is made before it has come back.
+    All of them may block. A call that does not come back in time fails its checkpoint, or the start of the
+    attempt. No further call is made before it has come back.
     """
 
     @property

@@ -16,9 +16,9 @@ T = TypeVar("T")
 class OnRequest(Generic[T], metaclass=NearestNames):
     """Hands the splits of a source out on request, instead of sharing them out when the job starts.
 
-    For sources with more splits than subtasks, such as a folder of files: a subtask that is done early takes
-    the next split, and nobody waits for the one whose share was large. Each split must come to an end, and
-    the order in which splits are read is not fixed. Readers get one split at a time.
+    For sources with more splits than subtasks, such as a folder of files. A subtask that is done early takes
+    the next split, so none is left with a large share. Each split must come to an end, and the order in which
+    splits are read is not fixed. Readers get one split at a time.
 
     Args:
         source: Any source; it lists its splits once, when the job starts from nothing.

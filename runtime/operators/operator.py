@@ -1,8 +1,8 @@
 """`Operator`: one step of a chain, working on batches.
 
-An operator is a generator of output batches. That gives slicing for free: the chain that drives it may stop
-after any output (no credit, a slice is over) and go on later, and whatever the operator was in the middle
-of stays in its frame. Checkpoints happen between batches only, never inside one call of `process`.
+An operator is a generator of output batches. That gives slicing for free. The chain may stop after any output
+(no credit, a slice is over) and go on later. Unfinished work stays in the generator's frame. Checkpoints
+happen between batches only, never inside one call of `process`.
 """
 
 from __future__ import annotations

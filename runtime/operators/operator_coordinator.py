@@ -69,8 +69,6 @@ class OperatorCoordinatorContext(Protocol):
 
         Args:
             work: What blocks.
-            on_result: Told its result.
-            on_error: Told its error.
         """
         ...
 

@@ -132,8 +132,8 @@ class RuntimeContext:
 class KeyedProcessFunction(ABC, Generic[K, T, R]):
     """A function with state for each key (Flink's `KeyedProcessFunction`).
 
-    One object serves all keys of a subtask, so attributes of `self` are shared by keys and lost on a restart;
-    what belongs to a key goes into state.
+    One object serves all keys of a subtask. Keys share the attributes of `self`, and a restart loses them.
+    Put what belongs to a key into state.
 
     Example:
         >>> class Count(KeyedProcessFunction[str, str, tuple[str, int]]):

@@ -3,7 +3,7 @@
 Both are plain protocols; no base class is needed. All methods of a reader or writer are called by one
 thread, the task thread of its subtask; they may block for a short while.
 
-A source is cut into *splits*. A split is any value that the codec carries (a dataclass, a tuple, a dict) and
+A source is cut into *splits*. A split is any value that the codec carries: a dataclass, a tuple, a dict. It
 includes how far it was read, so a reader's snapshot is just its unfinished splits.
 
 A sink is transactional: `prepare_commit` makes everything written so far durable but invisible, `commit`
@@ -174,8 +174,8 @@ class RemovesLeftovers(Protocol):
     def remove_leftovers(self, permit: CommitPermit) -> None:
         """Remove uncommitted work of attempts before this one.
 
-        Called once per attempt on subtask 0, after the attempt's first completed checkpoint: at that
-        moment everything that any restored checkpoint covers has been committed by every subtask.
+        Called once per attempt on subtask 0, after the attempt's first completed checkpoint. By then every
+        subtask has committed everything that a restored checkpoint covers.
         """
         ...
 
@@ -190,7 +190,6 @@ class RemovesUncovered(Protocol):
         Called in the background in the JobMaster, not in a subtask, when no checkpoint can complete any more.
 
         Args:
-            job_id: The job.
             operator_id: The sink's operator.
             covered: What `prepare_commit` gave of transactions that a completed snapshot covers: a job that
                 starts from it will commit them, so they stay. Some may be committed already.

@@ -1,8 +1,8 @@
 """Which record a loop over a batch has come to, known without any work per record.
 
 A fast operator is one list comprehension; when the user's function fails in it, the message must still show
-the record. A list's iterator knows how much is left of it, so it is enough to keep that iterator: what it
-handed out last is the record that failed, and the user's function is not called a second time to find out.
+the record. A list's iterator knows how much is left, so it is enough to keep that iterator. The record that
+it handed out last is the one that failed. The user's function is not called a second time to find out.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CurrentRecord:
-    """A record that is being processed.
-
-    Attributes:
-        value: The record.
-    """
+    """A record that is being processed."""
 
     value: Any
 

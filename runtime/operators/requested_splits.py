@@ -21,7 +21,6 @@ class RequestedSplits(Generic[T]):
 
     Args:
         source: Makes readers.
-        context: Where it runs.
         splits: Restored ones.
         send: Carries events to the coordinator.
     """

@@ -1,10 +1,10 @@
 """Output batches from functions that return any number of records.
 
 What a function returns may be a list, nothing, or a generator that never ends. So results are never taken as
-a whole: `itertools.chain` strings them together lazily, rows are drawn from it in chunks at C's speed, and a
-batch is handed on when it has `OUTPUT_SLICE` rows, or after about ten milliseconds, so that a slow
-generator does not keep the subtask from its control messages. The clock is read once a chunk; chunks shrink
-where rows are slow and grow where they are fast.
+a whole. `itertools.chain` strings them together lazily, and rows are drawn from it in chunks at C speed. A
+batch is handed on when it has `OUTPUT_SLICE` rows, or after about ten milliseconds. So a slow generator does
+not keep the subtask from its control messages. The clock is read once a chunk; chunks shrink where rows are
+slow and grow where they are fast.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class ResultCollector:
         """Unroll results into batches, in order.
 
         Args:
-            results: What the function returned, one result an input record, produced while it is consumed:
-                the next one is asked for when the one before is used up.
+            results: One result of the function for each input record. It is consumed lazily: the next result
+                is drawn when the one before is used up.
             timestamps: Of the input records; every output record gets its input's. `None` for none.
 
         Raises:

@@ -1,20 +1,20 @@
 """`SinkOperator`: the two-phase commit of a sink, seen from one subtask.
 
-A transaction is open until a snapshot; the snapshot pre-commits it, which makes it durable and leaves it
-invisible, and the *committable* that can make it visible goes into the snapshot's state. When the checkpoint
-is complete, and only then, is it committed. Why nothing is lost and nothing appears twice:
+A transaction is open until a snapshot. The snapshot pre-commits it: it becomes durable and stays invisible.
+The *committable* that can make it visible goes into the snapshot's state. When the checkpoint is complete,
+and only then, is it committed. Why nothing is lost and nothing appears twice:
 
-* Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own: a
-  checkpoint may be given up, or the notice of its completion may be lost, and the next one covers them.
-* A committable leaves the state only after `commit` returned. A failure between a checkpoint's completion and
-  the commit is healed by the restore: whatever the restored state holds is covered by a checkpoint that is
-  known to be complete, so it is committed once more, and `commit` does nothing for what is visible already.
-* What was written after the last complete checkpoint is in no state, is written again by the next attempt,
-  and what the failed attempt left of it is removed by `remove_leftovers`, after the new attempt's first
-  completed checkpoint, when nobody can have anything left to commit from before.
+* Every snapshot holds the committables of *all* transactions that are not committed yet, not only its own. A
+  checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
+* A committable leaves the state only after `commit` returned. The restore heals a failure between a
+  checkpoint's completion and the commit. A completed checkpoint covers whatever the restored state holds, so
+  it is committed once more. `commit` does nothing for what is visible already.
+* Records after the last complete checkpoint are in no state, so the next attempt writes them again.
+  `remove_leftovers` removes what the failed attempt wrote of them. It runs after the new attempt's first
+  completed checkpoint, when nothing from before is left to commit.
 
 It must never commit without a permit, and must never abort on its own: only the job knows whether a
-checkpoint became complete (Flink: `CommitterOperator`, `TwoPhaseCommitSinkFunction`).
+checkpoint became complete. Flink's counterparts are `CommitterOperator` and `TwoPhaseCommitSinkFunction`.
 
 A job that takes no checkpoints commits once, at the end of its input.
 """

@@ -1,8 +1,8 @@
 """`SourceCoordinator`: the operator coordinator of a source with an enumerator (Flink's class).
 
-It stands between the user's enumerator and the readers: it takes the readers' requests, sends what is
-assigned, keeps the enumerator's state in checkpoints, and gives back what a failed reader had been given. An
-error of the enumerator fails the job and names the source.
+It stands between the user's enumerator and the readers. It takes the readers' requests and sends the assigned
+splits. It keeps the enumerator's state in checkpoints, and gives back the splits of a failed reader. An error
+of the enumerator fails the job and names the source.
 
 Why no split is lost or doubled. The enumerator's snapshot is taken in one step, and the valve is shut behind
 it: everything assigned before has arrived at its reader in front of the barrier, everything assigned later

@@ -19,11 +19,7 @@ class SplitRequest:
 
 @dataclass(frozen=True, slots=True)
 class SplitsAssigned:
-    """These are the reader's from now on.
-
-    Attributes:
-        splits: The splits.
-    """
+    """These are the reader's from now on."""
 
     splits: tuple[Any, ...]
 

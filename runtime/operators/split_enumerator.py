@@ -1,12 +1,12 @@
 """Sources that hand out their splits while the job runs (Flink's FLIP-27: enumerator and reader).
 
 A plain `Source` lists its splits when the job starts, and each subtask gets a fixed share. A source that has
-an *enumerator* decides as it goes: one for the whole source lives in the JobMaster, readers ask it for work
-when they have none, and it answers with splits or says that there are no more. So a fast subtask reads more,
+an *enumerator* decides as it goes. One enumerator for the whole source lives in the JobMaster. Readers
+without work ask it, and it answers with splits or says that there are no more. So a fast subtask reads more,
 and splits may be found while the job runs.
 
-The enumerator's state is part of every checkpoint, cut at the same place as the readers': a split is either
-with the enumerator or with exactly one reader, never both and never neither, whatever fails and when.
+The enumerator's state is part of every checkpoint, cut at the same place as the readers' state. So a split is
+with the enumerator or with exactly one reader, whatever fails and when.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ class SplitEnumeratorContext(Protocol):
 
         Args:
             work: What blocks.
-            on_result: Told its result.
-            on_error: Told its error.
         """
         ...
 

@@ -2,19 +2,19 @@
 
 All windows of a key are one entry of keyed state, `{start: contents}`, because an entry goes where its key
 goes when the job is rescaled. Beside it stands an index in memory: which keys have a window that ends at a
-given moment. It takes the place of event-time timers and is built anew from the state when the operator
-opens, so it is in no snapshot and can't disagree with the state.
+given moment. It takes the place of event-time timers. The operator builds it from the state when it opens, so
+it is in no snapshot and can't disagree with the state.
 
 A window fires once, when a watermark reaches its last microsecond, and is forgotten. A record that belongs
 to no window that is still to come is *late*: it goes to a side output. Whether it is late must not depend
 on where a restart happened, or a straggler could open a window again that has fired. So the watermark that
-was reached is in snapshots, too. At another parallelism a subtask gets keys of several old ones and begins
-with the lowest of their watermarks: nothing is late then that was not late for one of them, but a straggler
-for a key whose old subtask was ahead may get a window of its own, which fires beside the one before. The end
-of time is no watermark to go on from: a job that was drained and goes on has records to come.
+was reached is in snapshots, too. At another parallelism a subtask gets keys of several old subtasks and
+begins with the lowest of their watermarks. No record becomes late that was not late for one of them. But a
+straggler may get a window of its own, beside one that has fired, if the old subtask of its key was ahead. The
+end of time is no watermark to go on from: a job that was drained and goes on has records to come.
 
-What must never happen: event time that goes back, because sources that begin anew say lower watermarks than
-the restored one, and windows of one shape taken for those of another.
+Two things must never happen. Event time must not go back when sources that begin anew send lower watermarks
+than the restored one. Windows of one shape must not be taken for those of another.
 """
 
 from __future__ import annotations

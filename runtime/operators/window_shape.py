@@ -1,7 +1,7 @@
 """What windows an operator has, as far as its state depends on it.
 
-It is in snapshots. Windows that end or begin elsewhere are others: taken for those of the program they would
-come out with some of their records only, or under a wrong start.
+It is in snapshots. Windows that begin or end elsewhere are different windows. Taken for those of the program,
+they would come out with only some of their records, or with a wrong start.
 """
 
 from __future__ import annotations

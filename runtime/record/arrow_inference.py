@@ -1,8 +1,8 @@
 """Which Arrow type carries a column of Python values exactly; see `arrow_values` for the table.
 
-A column is looked at as a whole, level by level: all lists of a column make one column of their elements, all
-dicts of the same names one column a name. Types of parts of a column that were looked at apart (in several
-processes) can be unified afterwards, and give what the whole would have given.
+A column is looked at as a whole, level by level. All lists of a column make one column of their elements.
+Dicts with the same names make one column for each name. Several processes may look at parts of a column. The
+types that they find can be unified, and give what the whole column would have given.
 """
 
 from __future__ import annotations

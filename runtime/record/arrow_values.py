@@ -1,8 +1,8 @@
 """Python values as Arrow columns and back, without a change that nobody asked for.
 
-Arrow has one type a column, Python one a value. So a column is made only when all its values are of one
-Python type (beside `None`) that an Arrow type carries exactly; `[1, 2.5]` is refused, not made floats.
-Whoever wants that converts the values before.
+Arrow has one type a column, Python one a value. So a column needs values of one Python type (beside `None`)
+that an Arrow type carries exactly. `[1, 2.5]` is refused, not turned into floats. Whoever wants that converts
+the values before.
 
     bool, int (64 bits), float, str, bytes       bool, int64, double, string, binary
     date, time, timedelta, naive datetime        date32, time64[us], duration[us], timestamp[us]
@@ -36,7 +36,6 @@ def to_arrow(values: Sequence[Any], name: str, kind: pa.DataType | None = None) 
     """A column of values.
 
     Args:
-        values: The values.
         name: Of the column, for messages.
         kind: Its type; by default the one that `arrow_type_of` finds.
 

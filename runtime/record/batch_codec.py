@@ -3,8 +3,8 @@
 A payload begins with one byte: the version of the format in the upper half, the kind of batch in the lower.
 
 Rows are one list to the value codec, which transposes tuples, dicts and records. Their timestamps stand
-before them as raw 64-bit integers. Columns of numbers are plain msgpack: measured on 4,000 values it is as
-fast as raw bytes within some nanoseconds a value; small integers are faster and take an eighth of the bytes.
+before them as raw 64-bit integers. Columns of numbers are plain msgpack. Measured on 4,000 values, it is as
+fast as raw bytes within some nanoseconds a value. Small integers are faster and take an eighth of the bytes.
 
 An Arrow stream begins at a multiple of 8 bytes, so that the reader's columns are views into the payload.
 """

@@ -3,7 +3,7 @@
 A class of Penstock has a name of its own in data (`stable_names.py`). Any other class is looked for among
 those that were handed in (a job's own `__main__` classes are known there only), then in its module. Lookups
 read namespaces directly: no module-level `__getattr__`, no descriptor, no call. A user's module that is not
-loaded yet is imported only where pickle is allowed too; otherwise bytes could choose which code of this
+loaded yet is imported only where pickle is allowed, too. Otherwise bytes could choose which code of this
 machine runs.
 """
 

@@ -1,8 +1,8 @@
 """A column of datetimes in one zone: 64-bit microseconds, made and read at C speed.
 
 Python subtracts two datetimes of one and the same zone object by their wall time, and adds a duration to the
-wall time too. So with an epoch in that zone nothing here depends on the zone's rules, and no datetime has to
-be taken out of its zone and put back.
+wall time too. So with an epoch in that zone nothing here depends on the zone's rules. No datetime has to
+leave its zone and come back.
 """
 
 from __future__ import annotations

@@ -121,7 +121,6 @@ class CheckpointOptions:
     """How a checkpoint is to be taken; travels in its barrier.
 
     Attributes:
-        kind: Checkpoint or savepoint.
         unaligned: The barrier may overtake buffers.
         aligned_timeout: Seconds after which an aligned barrier turns unaligned; `None` for never.
         drain: With a synchronous savepoint: event time goes to its end first, and what waits for it fires.

@@ -1,7 +1,7 @@
 """Arrow columns cast to other types without a change; what would change is refused.
 
-Arrow's own cast checks ranges and digits. It does not check that nothing is lost where a struct has more
-fields, a time has a zone or a date a time, nor where a float gets fewer bits, and makes numbers of texts.
+Arrow's own cast checks ranges and digits. It misses losses where a struct has more fields, a time has a zone,
+a date has a time, or a float gets fewer bits. It also makes numbers of texts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Python values as an Arrow column that has them unchanged; what would change is refused.
 
-`pa.array` makes 10 of `10.9` in a column of integers, drops the fields that a struct lacks, the time of a
-`datetime` among dates and the zone of one among those that have none, and takes 5 for 5 microseconds. So the
-Python types are compared with the column's type, in nested values too, and Arrow checks the rest: ranges,
-digits, integers that no float holds.
+`pa.array` makes 10 of `10.9` in a column of integers and takes 5 for 5 microseconds. It drops fields that a
+struct lacks, the time of a `datetime` among dates, and the zone of one among naive ones. So the Python types
+are compared with the column's type, in nested values too. Arrow checks the rest: ranges, digits, integers
+that no float holds.
 """
 
 from __future__ import annotations

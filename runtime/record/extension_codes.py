@@ -1,7 +1,7 @@
 """The extension codes of the wire format: which kind of value a msgpack extension stands for.
 
-The numbers are the format. They are in every checkpoint that was ever written, so a number is never given
-to another meaning and never changed; a new kind takes the next free one.
+The numbers are the format. They are in every checkpoint that was ever written. So a number never changes and
+never gets another meaning. A new kind takes the next free number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Numpy scalars and arrays: their dtype and their raw bytes.
 
-Only dtypes that come back exactly from their description are written this way; all others (sub-arrays with
+Only dtypes that come back exactly from their description are written this way. All others (sub-arrays with
 metadata, variable-width strings, foreign dtypes) are `UNSUPPORTED` and pickled. Bytes are never read as
 objects: a dtype that holds references is refused before numpy sees the data.
 """

@@ -1,12 +1,12 @@
 """Named tuples and dataclasses: how their content is taken out and put back.
 
-A record is rebuilt from its fields without calling `__init__`, `__new__` or `__post_init__`: a value that
+A record is rebuilt from its fields without calling `__init__`, `__new__` or `__post_init__`. A value that
 went through a channel must be what it was, not what a constructor makes of it. So a class has a shape only
-when its fields are all there is to it. A class that brings its own pickling, its own `__new__` or a builtin
-base with content of its own has none, and its values are pickled.
+when its fields are all there is to it. A class has none if it brings its own pickling, its own `__new__` or a
+builtin base with content of its own. Its values are pickled.
 
 Field names are written beside the values. A class that changed between a savepoint and its restore is matched
-by name: a new field takes its default, a field that is gone is an error, because its data would be lost.
+by name. A new field takes its default. A field that is gone is an error, because its data would be lost.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class RecordShape:
         """What an instance holds.
 
         Returns:
-            The values of its fields; for a dataclass whose attributes are not exactly its fields, all its
-            attributes by name; `None` if a named tuple has attributes beside its fields.
+            The values of its fields. A dataclass whose attributes are not exactly its fields gives all its
+            attributes by name. A named tuple with attributes beside its fields gives `None`.
         """
         if not self.has_dict or vars(record).keys() == self.in_dict:
             try:

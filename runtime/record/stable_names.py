@@ -11,9 +11,8 @@ a module can move without breaking them.
   for reading, and for the hash of keys: the key groups of old state depend on the old names.
 
 A class of Penstock without a name here is refused when it is to be written. All public records and enums have
-one.
-Both tables are fixed, so data that names one of these classes decides nothing that it must not decide: the
-module of an entry is imported even where the data itself may not make modules be imported.
+a name. Both tables are fixed. So the module of an entry is imported even where data must not choose which
+modules are imported.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ HOMES: Final[dict[str, str]] = {
     "Executor": "penstock.runtime.graph.executor.Executor",
     "ExponentialBackoff": "penstock.runtime.config.restart.ExponentialBackoff",
     "FailureRate": "penstock.runtime.config.restart.FailureRate",
-    "FileInfo": "penstock.runtime.io.connectors.filesystem.FileInfo",
-    "FileSink": "penstock.runtime.io.connectors.file_sink.FileSink",
-    "FileSource": "penstock.runtime.io.connectors.file_source.FileSource",
-    "FileSplit": "penstock.runtime.io.connectors.splitting.FileSplit",
+    "FileInfo": "penstock.runtime.io.connectors.filesystems.filesystem.FileInfo",
+    "FileSink": "penstock.runtime.io.connectors.files.file_sink.FileSink",
+    "FileSource": "penstock.runtime.io.connectors.files.file_source.FileSource",
+    "FileSplit": "penstock.runtime.io.connectors.formats.splitting.FileSplit",
     "FixedDelay": "penstock.runtime.config.restart.FixedDelay",
     "FollowsCheckpoints": "penstock.runtime.operators.protocols.FollowsCheckpoints",
     "GeneratorSource": "penstock.runtime.io.connectors.generator_source.GeneratorSource",
@@ -80,7 +79,7 @@ HOMES: Final[dict[str, str]] = {
     "OperatorInfo": "penstock.actors.shared.job_report.OperatorInfo",
     "OperatorOptions": "penstock.runtime.graph.streams.operator_options.OperatorOptions",
     "OperatorStatistics": "penstock.runtime.operators.protocols.OperatorStatistics",
-    "PendingFile": "penstock.runtime.io.connectors.file_sink_writer.PendingFile",
+    "PendingFile": "penstock.runtime.io.connectors.files.file_sink_writer.PendingFile",
     "PenstockError": "penstock.runtime.errors.PenstockError",
     "Polled": "penstock.runtime.operators.protocols.Polled",
     "RayCollector": "penstock.actors.client.collect.RayCollector",
@@ -90,7 +89,7 @@ HOMES: Final[dict[str, str]] = {
     "RescaleError": "penstock.runtime.errors.RescaleError",
     "RestoreError": "penstock.runtime.errors.RestoreError",
     "RowBatch": "penstock.runtime.record.elements.RowBatch",
-    "RowGroupSplit": "penstock.runtime.io.connectors.splitting.RowGroupSplit",
+    "RowGroupSplit": "penstock.runtime.io.connectors.formats.splitting.RowGroupSplit",
     "RuntimeContext": "penstock.runtime.operators.process_function.RuntimeContext",
     "SavepointError": "penstock.runtime.errors.SavepointError",
     "SavepointStillNeededWarning": "penstock.runtime.errors.SavepointStillNeededWarning",

@@ -33,9 +33,10 @@ class CodecStatistics:
 class ValueCodec:
     """Encodes values as msgpack with extensions, and decodes them.
 
-    Kept exactly: `None`, bool, int of any size, float, complex, str, bytes, bytearray, list, tuple, dict,
-    set, frozenset, deque, datetime, date, time, timedelta, Decimal, Fraction, UUID, enum members, numpy
-    scalars and arrays, named tuples and dataclasses. All else, subclasses of the above included, is pickled.
+    Kept exactly are `None`, bool, int of any size, float, complex, Decimal, Fraction, str, bytes, bytearray,
+    UUID, datetime, date, time and timedelta. So are list, tuple, dict, set, frozenset, deque, enum members,
+    numpy scalars and arrays, named tuples and dataclasses. All else, subclasses of the above included, is
+    pickled.
 
     Equal values of one type give equal bytes, except for sets and pickles. Shared references become copies.
 

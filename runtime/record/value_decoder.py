@@ -1,8 +1,8 @@
 """Bytes to values: the inverse of the encoder.
 
-Whatever the bytes are, the outcome is a value or a `CodecError`: lengths are checked against the data before
-memory is taken, nesting is bounded (every level takes C stack), and no class, function or module that the
-data names is ever called, only records and enums are rebuilt.
+Whatever the bytes are, the outcome is a value or a `CodecError`. Lengths are checked against the data before
+memory is taken. Nesting is bounded, because every level takes C stack. No class, function or module that the
+data names is ever called; only records and enums are rebuilt.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Values to bytes: every value is *lowered* to what msgpack keeps apart, then packed in one call.
 
 msgpack alone would write a tuple as a list, a bytearray as bytes and an int subclass as an int. So lowering
-goes by exact type: native values stay, containers of nothing but native values stay (one C-speed look at the
-types of their items tells), everything else becomes an extension. Nothing here decides by `isinstance`.
+goes by exact type. Native values stay, and so do containers of nothing but native values; one look at the
+types of their items tells, at C speed. Everything else becomes an extension. Nothing here decides by
+`isinstance`.
 
-Lists are lowered as *columns*: many tuples, dicts or records of one kind are transposed, so that their kind,
-their keys and their class are written once and their items are handled at C speed.
+Lists are lowered as *columns*: many tuples, dicts or records of one kind are transposed. So their kind, their
+keys and their class are written once, and their items are handled at C speed.
 
 Identity is not kept: a list that is in a value twice comes back as two lists.
 """

@@ -1,9 +1,9 @@
-"""Who gets which in-flight data of an unaligned checkpoint.
+"""Which subtask gets which in-flight data of an unaligned checkpoint.
 
-As long as the job has the shape that it had, in-flight data goes back to where it was: receiver's part and
-sender's part to their own subtasks. When it has another shape, all of it becomes input of the receivers. Each
-gets the handles of everything that was in flight on its exchanges, and takes its part by key group (or by
-number, on a rebalance); see `penstock.runtime.task.channel_restore`.
+While the job has the same shape, in-flight data goes back to the subtask that captured it, receiver or
+sender. When the shape has changed, all of it becomes input of the receivers. Each receiver gets the handles
+of everything that was in flight on its exchanges. It takes its part by key group (or by number, on a
+rebalance). See `penstock.runtime.task.channel_restore`.
 
 The model is Flink's rescaling of unaligned checkpoints (FLINK-19801).
 """
@@ -22,11 +22,11 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 def assign_channel_states(
     graph: ExecutionGraph, checkpoint: CompletedCheckpoint
 ) -> dict[SubtaskId, ChannelRestore]:
-    """The in-flight data of every subtask that has any.
+    """Assign the in-flight data; subtasks without any have no entry.
 
     Raises:
-        StateMismatchError: Something was in flight on an exchange that the job has no more, or that now
-            hands records to given subtasks.
+        StateMismatchError: Data was in flight on an exchange that the job no longer has, or that now sends
+            records to given subtasks.
     """
     own: dict[SubtaskId, ChannelStateHandle] = {}
     for vertex in graph.job.vertices:

@@ -1,22 +1,23 @@
-"""Which subtasks have finished for good, as a checkpoint tells it (FLIP-147).
+"""Which subtasks have finished for good, according to a checkpoint (FLIP-147).
 
-A subtask that has processed the end of its data acknowledges checkpoints as *ended*: all that its operators
-will ever emit is in front of the barrier. When the job is restored from such a checkpoint those operators
-must not run again, or what they emit at the end would be emitted twice. So the checkpoint says, operator by
-operator, which subtasks have finished.
+A subtask that has processed the end of its data acknowledges checkpoints as *ended*. All that its operators
+will ever emit is in front of the barrier. After a restore from such a checkpoint these operators must not run
+again: what they emit at the end would be emitted twice. So the checkpoint holds, for each operator, which
+subtasks have finished.
 
-Why only those whose senders have all finished, too. With aligned barriers this follows by itself: the
-sender's end came before its barrier. Without alignment (at-least-once) a subtask may meet the end of a
-channel behind the barrier and still in front of its snapshot; its sender would be restored to before the end
-and send again, and a receiver that does not run would drop that. Such a subtask runs again.
+Only subtasks whose senders have all finished too count. With aligned barriers this is always so: the sender's
+end came before its barrier. Without alignment (at-least-once) a subtask may meet the end of a channel behind
+the barrier and still in front of its snapshot. Its sender would be restored to before the end and send again,
+and a receiver that does not run would drop that. Such a subtask runs again.
 
 Three rules for a graph that is not the one the checkpoint was taken with, after Flink's
 `VertexFinishedStateChecker`:
 
 * The operators of one chain have all finished or none: a new operator in a finished chain would get nothing.
-* Whoever sends to a finished operator has finished.
-* A partly finished operator at another parallelism runs in all subtasks: its old subtasks are nobody's any
-  more. What its finished subtasks kept is not shared out, because it was emitted; see `kept_after_the_end`.
+* All senders of a finished operator have finished.
+* A partly finished operator at another parallelism runs in all subtasks, because its old subtasks do not
+  exist any more. The state of its finished subtasks is not redistributed, because it was emitted; see
+  `kept_after_the_end`.
 
 Unlike Flink, a checkpoint keeps the state of finished subtasks, so a partly finished operator with union list
 state loses nothing and needs no refusal.
@@ -39,10 +40,9 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def finished_in_checkpoint(graph: ExecutionGraph, ended: Iterable[SubtaskId]) -> frozenset[SubtaskId]:
-    """Those of the ended subtasks whose senders have all finished.
+    """The ended subtasks whose senders have all finished.
 
     Args:
-        graph: The job.
         ended: Subtasks that have left, or had ended when they took their snapshot.
     """
     candidates, finished = frozenset(ended), set[SubtaskId]()
@@ -73,7 +73,7 @@ def finished_on_restore(
             running = sorted({str(s) for subtask in mine for s in _senders(subtask) if s not in finished})
             msg = (
                 f"operator {vertex.id!r} had finished when the checkpoint was taken and does not run again, "
-                f"but {', '.join(running[:3])} sends to it and does run: nobody would take what it sends. "
+                f"but {', '.join(running[:3])} sends to it and does run: what it sends would be lost. "
                 "Give the new part of the job operators of its own, behind the old ones' senders"
             )
             raise StateMismatchError(msg)
@@ -81,10 +81,10 @@ def finished_on_restore(
 
 
 def kept_after_the_end(state: OperatorSubtaskState, *, is_sink: bool) -> OperatorSubtaskState:
-    """What of a finished subtask's state still concerns somebody.
+    """The part of a finished subtask's state that is still needed.
 
-    Transactions of a sink, which must be committed, and lists that every subtask sees; whatever else was
-    there has had its effect.
+    These are transactions of a sink, which must be committed, and lists that every subtask sees. All other
+    state has had its effect.
     """
 
     def concerns_others(handle: OperatorStateHandle) -> bool:
@@ -110,10 +110,10 @@ def _finished_indices(vertex: JobVertex, operators: Mapping[str, OperatorState])
         else:
             by_operator[spec.id] = frozenset()
     kinds = set(by_operator.values())
-    everybody = frozenset(range(vertex.parallelism))
-    if len(kinds) > 1 and everybody in kinds:
-        done = [operator for operator, indices in by_operator.items() if indices == everybody]
-        others = [operator for operator, indices in by_operator.items() if indices != everybody]
+    all_indices = frozenset(range(vertex.parallelism))
+    if len(kinds) > 1 and all_indices in kinds:
+        done = [operator for operator, indices in by_operator.items() if indices == all_indices]
+        others = [operator for operator, indices in by_operator.items() if indices != all_indices]
         msg = (
             f"{', '.join(map(repr, done))} had finished when the checkpoint was taken and does not run "
             f"again, but {', '.join(map(repr, others))} in the same chain had not: it would get no input. "

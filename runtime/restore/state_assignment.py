@@ -1,4 +1,4 @@
-"""Who gets which state of a completed checkpoint (Flink's `StateAssignmentOperation`)."""
+"""Which subtask gets which state of a completed checkpoint (Flink's `StateAssignmentOperation`)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def assign_states(
     *,
     allow_non_restored_state: bool = False,
 ) -> dict[SubtaskId, TaskRestore]:
-    """Give every subtask of a graph its part of a checkpoint.
+    """Assign to every subtask of a graph its part of a checkpoint.
 
     Args:
-        graph: The job that is to start.
-        checkpoint: What it starts from.
+        graph: The job that starts.
+        checkpoint: The snapshot that it starts from.
         read: Reads the bytes behind a handle; blocks.
         allow_non_restored_state: Leave out the state of operators that the graph does not have.
 
     Raises:
-        StateMismatchError: An operator's state has no operator in the graph, is of another kind than the
-            operator's, or has another number of key groups.
+        StateMismatchError: State has no operator in the graph, is of another kind than the operator, or has
+            another number of key groups.
         CorruptSnapshotError: A file is damaged.
     """
     if not allow_non_restored_state:
@@ -67,7 +67,7 @@ def assign_states(
 
 
 def unknown_operators(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> tuple[str, ...]:
-    """Operators that have state in a checkpoint and are not in a graph, sorted."""
+    """Ids of operators that have state in a checkpoint and are not in a graph, sorted."""
     known = {operator.id for vertex in graph.job.vertices for operator in vertex.operators}
     return tuple(
         sorted(
@@ -92,7 +92,7 @@ def _check_known(graph: ExecutionGraph, checkpoint: CompletedCheckpoint) -> None
 
 
 def _check_kind(state: OperatorState, spec: OperatorSpec) -> None:
-    """An id that was given to another kind of operator would silently lose what it holds."""
+    """Refuse state under an id that now belongs to another kind of operator: it would be lost silently."""
     subtasks = state.subtasks.values()
     lists = {handle.name for s in subtasks for handle in s.operator}
     found = [

@@ -1,4 +1,4 @@
-"""What one subtask gets back from a completed checkpoint; plain data that travels with its descriptor."""
+"""The part of a completed checkpoint that one subtask starts from; plain data, sent with its descriptor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.runtime.snapshot.handles import ChannelStateHandle, KeyedStateHand
 
 @dataclass(frozen=True, slots=True)
 class OperatorRestore:
-    """What one operator of one subtask gets back from a snapshot.
+    """The state that one operator of one subtask starts from.
 
     Attributes:
         keyed: Handles that hold keys of this subtask's range.
@@ -30,9 +30,8 @@ class ChannelRestore:
     """The in-flight data that one subtask starts with.
 
     Attributes:
-        handles: Where it is.
-        is_rescaled: The job has another shape now. Then the handles are those of all subtasks that had
-            something in flight on an exchange to this one, and it takes its part of them.
+        is_rescaled: The job has another shape now. Then the handles are those of all subtasks that had data
+            in flight on an exchange to this one. It takes its part of them.
     """
 
     handles: tuple[ChannelStateHandle, ...]
@@ -44,13 +43,12 @@ class TaskRestore:
     """The part of a completed checkpoint that one subtask starts from.
 
     Attributes:
-        checkpoint_id: The checkpoint.
         attempt: The attempt that completed it.
         operators: By operator id; an operator that the checkpoint does not know has no entry.
         is_savepoint: Its files are not the job's own, so no later checkpoint may build on them.
-        channels: What was in flight in this subtask's channels; `None` for nothing.
-        finished: The subtask had finished: it sends its ends and leaves, its operators do not run again.
-        location: URL of the storage that its files are in; `None` for the job's own.
+        channels: Data in flight in its channels; `None` for none.
+        finished: The subtask had finished: it sends its ends and leaves; its operators do not run again.
+        location: URL of the storage that holds its files; `None` for the job's own.
     """
 
     checkpoint_id: int

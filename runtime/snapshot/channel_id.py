@@ -1,4 +1,4 @@
-"""Names of exchanges and channels that mean the same to a job with another parallelism or other chains."""
+"""Names of exchanges and channels that stay the same at another parallelism and with other chains."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EdgeId:
-    """An exchange, named by what it connects.
+    """An exchange, named by the operators that it connects.
 
     Attributes:
         source_operator: Operator whose output is sent.
         tag: Name of a side output; `None` for the main output.
         target_operator: Operator that receives.
-        input_index: Which input of it.
-        copy: Counts exchanges that are alike (a stream that is united with itself).
+        input_index: Index of the receiver's input.
+        copy: Number of the exchange among equal ones (a stream that is united with itself).
 
     Example:
         >>> edge = EdgeId("split", None, "count")

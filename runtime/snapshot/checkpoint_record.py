@@ -1,4 +1,4 @@
-"""What is said of the checkpoints of a job: records, details, counters."""
+"""Checkpoints as people are shown them: records, details, counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class CheckpointStatus(Enum):
-    """How a checkpoint stands."""
+    """The state of a checkpoint."""
 
     IN_PROGRESS = "in_progress"
     FINALIZING = "finalizing"
@@ -33,19 +33,17 @@ class CheckpointRecord:
     """One checkpoint in the history.
 
     Attributes:
-        checkpoint_id: Its id.
         attempt: The attempt that took it.
-        kind: Checkpoint or savepoint.
-        status: How it stands.
+        status: Its state.
         triggered_at: Wall-clock seconds.
         acknowledged: Subtasks that have acknowledged.
         subtasks: Subtasks that take part.
         duration: Seconds from trigger to end; `None` while it runs.
         size: Bytes of all its state; `None` until it is complete.
         written_bytes: New bytes that its subtasks wrote.
-        in_flight_bytes: Of these, data that was between subtasks; 0 when it was aligned everywhere.
-        failure: Why it failed.
-        detail: More about the failure.
+        in_flight_bytes: The part of them that was data between subtasks; 0 when all of it was aligned.
+        failure: `None` unless it failed.
+        detail: The cause of the failure in words.
     """
 
     checkpoint_id: int
@@ -96,12 +94,12 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDetails:
-    """One checkpoint of the history with what each of its subtasks measured.
+    """One checkpoint of the history with the metrics of its subtasks.
 
     Attributes:
-        record: How it stands: kind, sizes, durations, why it failed.
-        subtasks: By subtask that has acknowledged: start delay, alignment, the two halves, bytes. Empty for
-            checkpoints that are too old, and for those of an earlier JobMaster that failed or are let go.
+        record: Its kind, state, sizes and durations.
+        subtasks: Metrics of the subtasks that have acknowledged. Empty for old checkpoints, and for those of
+            an earlier JobMaster that failed or are not retained.
     """
 
     record: CheckpointRecord
@@ -116,23 +114,23 @@ class CheckpointDetails:
 class CoordinatorStatistics:
     """Counters of a coordinator over all attempts that it has served.
 
-    What was triggered, completed and failed, and the newest completed checkpoint, are those of the job, also
-    of earlier JobMasters; the rest begins anew with each JobMaster.
+    `triggered`, `completed`, `failed` and `latest_...` include earlier JobMasters of the job. The others
+    begin at 0 with each JobMaster.
 
     Attributes:
         triggered: Checkpoints that were started.
         completed: Checkpoints that completed.
-        failed: Checkpoints that failed or were given up.
+        failed: Checkpoints that failed or were aborted.
         refused: Requests that never became a checkpoint.
         pending: Checkpoints that run.
         queued: Requests that wait.
         failures_in_a_row: Counted failures since the last success.
         stale_messages: Messages of other attempts that were ignored.
         late_messages: Acknowledgements of checkpoints that had ended.
-        deleted_files: Files of dead checkpoints that were deleted.
-        failed_deletions: Deletions that failed; their files are left behind.
+        deleted_files: Files that were deleted because no checkpoint needs them.
+        failed_deletions: Deletions that failed; their files stay.
         latest_completed_id: The newest completed checkpoint, -1 for none.
-        latest_completed_at: When it completed, wall-clock seconds.
+        latest_completed_at: Wall-clock seconds.
         latest_duration: Seconds it took.
         latest_size: Bytes of its state.
     """

@@ -27,22 +27,21 @@ class CarriedState:
 class CompletedCheckpoint:
     """A checkpoint to which every subtask has given its part.
 
-    It exists for the job once its record stands in the log of decisions.
+    It exists once its record is in the decision log.
 
     Attributes:
-        checkpoint_id: Its id.
         attempt: The attempt that took it.
-        kind: Checkpoint or savepoint.
         operators: State by operator id.
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
-        metadata: The file that holds all of this; `None` as long as it is not written.
+        metadata: Its metadata file; `None` until it is written.
         size: Bytes of all its state, shared files included.
-        location: URL of the storage that its state's files are in; `None` for the one that its metadata was
-            read from.
-        master_states: What master hooks gave for it.
-        carried: What is to be brought along before its metadata is written; `None` from then on.
-        statistics: How it was taken; `None` when nobody has measured it, or an older version wrote it.
+        location: URL of the storage that holds its files of state; `None` for the storage that holds its
+            metadata.
+        master_states: State of master hooks.
+        carried: State of finished subtasks whose files are still to be copied; `None` once its metadata is
+            written.
+        statistics: `None` when it was not measured, or an older version wrote it.
     """
 
     checkpoint_id: int
@@ -60,18 +59,18 @@ class CompletedCheckpoint:
 
     @property
     def is_savepoint(self) -> bool:
-        """Whether the user owns it."""
+        """Whether it is a savepoint: the user owns its files."""
         return self.kind.is_savepoint
 
     def files(self) -> Iterator[FileHandle]:
-        """Every file that it needs, its metadata last; a file that is named twice comes twice."""
+        """All its files, its metadata last; a file that is named twice comes twice."""
         for operator in self.operators.values():
             yield from operator.files()
         if self.metadata is not None:
             yield self.metadata
 
     def own_files(self) -> Iterator[FileHandle]:
-        """Those of its files that are in the job's own storage."""
+        """Its files in the job's own storage."""
         if self.location is None:
             yield from self.files()
         elif self.metadata is not None:
@@ -85,10 +84,10 @@ def state_size(operators: Mapping[str, OperatorState], masters: Iterable[MasterS
 
 
 def snapshot_url(checkpoint: CompletedCheckpoint, storage_url: str) -> str:
-    """Where a snapshot is, as a job can be told to start from it.
+    """The URL by which a job can start from a snapshot.
 
     Args:
-        checkpoint: The snapshot, with its metadata.
+        checkpoint: With its metadata.
         storage_url: The storage that its metadata is in.
 
     Example:

@@ -1,12 +1,12 @@
-"""What a completed checkpoint tells of how it was taken: counts of the job, and what each subtask measured.
+"""Statistics of a completed checkpoint: counts of the job, and what each subtask measured.
 
-It stands in the checkpoint's metadata, which is written anyway, so it costs no operation of the storage, and
-is there as long as the checkpoint is, whoever is the JobMaster by then. (Flink keeps it in the memory of its
-JobManager: there no statistics of checkpoints survive the loss of that process.)
+They are part of the checkpoint's metadata, so they cost no operation of the storage. They live as long as the
+checkpoint, also when another JobMaster takes over. (Flink keeps them in the memory of its JobManager: no
+statistics survive the loss of that process.)
 
 A job of a thousand subtasks has a thousand rows, so they are packed: columns instead of rows, whole
-microseconds instead of floats. That is 15 to 36 bytes a subtask. They stay packed until somebody asks,
-because a restart reads the metadata and has no use for them. Nothing is ever decided by them.
+microseconds instead of floats. That is 15 to 36 bytes a subtask. They are unpacked only for display, because
+a restart reads the metadata and does not need them. Nothing is ever decided by them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _WHAT: Final = "what the subtasks measured of a checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class CompletedCheckpointStatistics:
-    """How a checkpoint was taken.
+    """Statistics of a checkpoint.
 
     Attributes:
-        triggered: Checkpoints of the job that had been started when this one completed, this one included.
-        completed: Those that had completed, this one included.
-        failed: Those that had failed or been given up; those that ran beside this one are in neither.
-        duration: Seconds from trigger to the last acknowledgement, of a clock that is never set.
-        subtasks: Subtasks that took part.
+        triggered: Checkpoints of the job that had been started when this one completed, including this one.
+        completed: Checkpoints that had completed, including this one.
+        failed: Checkpoints that had failed or been aborted. Those that still ran are in neither number.
+        duration: Seconds from the trigger to the last acknowledgement, measured by a monotonic clock.
+        subtasks: Number of subtasks that took part.
         written_bytes: New bytes that they wrote.
-        in_flight_bytes: Of these, data that was between subtasks.
-        packed: What each of them measured; see `metrics`.
+        in_flight_bytes: The part of them that was data between subtasks.
+        packed: Metrics by subtask; `metrics` unpacks them.
     """
 
     triggered: int
@@ -61,14 +61,7 @@ class CompletedCheckpointStatistics:
         duration: float,
         metrics: Mapping[SubtaskId, CheckpointMetrics],
     ) -> CompletedCheckpointStatistics:
-        """Of a checkpoint that is complete.
-
-        Args:
-            triggered: See the class.
-            completed: See the class.
-            failed: See the class.
-            duration: See the class.
-            metrics: What each subtask measured.
+        """Sum up and pack the metrics of a checkpoint.
 
         Example:
             >>> measured = {SubtaskId("count", 0): CheckpointMetrics(sync_duration=0.25, written_bytes=7)}
@@ -88,10 +81,10 @@ class CompletedCheckpointStatistics:
         )
 
     def metrics(self) -> dict[SubtaskId, CheckpointMetrics]:
-        """What each subtask measured, to the microsecond.
+        """Metrics by subtask, to the microsecond.
 
         Raises:
-            CorruptSnapshotError: It can't be read; the checkpoint's state is not concerned.
+            CorruptSnapshotError: They can't be read; the checkpoint's state is not affected.
         """
         try:
             return dict(_unpacked(self.packed))
@@ -99,7 +92,7 @@ class CompletedCheckpointStatistics:
             raise damaged(_WHAT, "a part of its metadata", f"it can't be decoded ({error})") from error
 
     def encode(self) -> list[Any]:
-        """As a part of the checkpoint's metadata."""
+        """Encode them for the checkpoint's metadata."""
         return [
             self.triggered,
             self.completed,
@@ -113,15 +106,15 @@ class CompletedCheckpointStatistics:
 
     @classmethod
     def decode(cls, item: list[Any] | None) -> CompletedCheckpointStatistics | None:
-        """What `encode` gave; `None` of metadata that another version wrote, with fewer items, more or none.
+        """Decode what `encode` made; `None` when another version wrote other items, or none.
 
-        Statistics are for people: that they can't be read is no reason not to start from a snapshot.
+        Statistics are for people: a job starts from a snapshot even if they can't be read.
         """
         return None if item is None or len(item) != len(fields(cls)) else cls(*item)
 
 
 def subtask_rows(metrics: Mapping[SubtaskId, CheckpointMetrics]) -> list[dict[str, Any]]:
-    """What each subtask measured as plain values that JSON carries, by subtask."""
+    """Metrics by subtask as plain values that JSON carries."""
     return [{"vertex": s.vertex, "subtask": s.index, **asdict(m)} for s, m in sorted(metrics.items())]
 
 

@@ -1,4 +1,4 @@
-"""Why a checkpoint failed or was given up (Flink's `CheckpointFailureReason`)."""
+"""Why a checkpoint failed or was aborted (Flink's `CheckpointFailureReason`)."""
 
 from __future__ import annotations
 

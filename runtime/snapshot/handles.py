@@ -1,7 +1,7 @@
-"""What a snapshot consists of: handles of state, per operator and subtask.
+"""Handles of state, by operator and subtask.
 
-The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata;
-the bytes it stands for are in a file of the checkpoint storage, or inline when they are few.
+The kinds follow Flink's `OperatorSubtaskState`. A handle is small and goes into the checkpoint's metadata.
+The bytes that it stands for are in a file of the checkpoint storage, or inline when they are few.
 """
 
 from __future__ import annotations
@@ -56,8 +56,7 @@ class KeyGroupRange:
     """A contiguous range of key groups, both ends included; empty when `last < first`.
 
     Attributes:
-        first: The first one; not below 0.
-        last: The last one.
+        first: Not below 0.
 
     Raises:
         ValueError: It begins below 0.
@@ -119,7 +118,6 @@ class OperatorStateHandle:
     """One named list state of an operator in one subtask.
 
     Attributes:
-        name: The state's name.
         mode: How its values are shared out on restore.
         state: The encoded list of values.
         count: How many values it holds.
@@ -188,7 +186,7 @@ class OperatorSubtaskState:
 
 @dataclass(frozen=True, slots=True)
 class SubtaskSnapshot:
-    """What one subtask acknowledges a checkpoint with: the state of each operator, in the chain's order.
+    """The state that one subtask acknowledges a checkpoint with, by operator in the chain's order.
 
     Attributes:
         operators: State by operator id.
@@ -261,10 +259,9 @@ class OperatorState:
 
 @dataclass(frozen=True, slots=True)
 class MasterState:
-    """What a master hook gave for a checkpoint.
+    """The state of a master hook in a checkpoint.
 
     Attributes:
-        identifier: The hook's.
         data: Its state, encoded.
     """
 

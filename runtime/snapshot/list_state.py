@@ -14,7 +14,7 @@ RAW: Final = "raw"
 
 
 def encode_atoms(atoms: Sequence[bytes]) -> bytes:
-    """A list of encoded values as one piece of state; each stays an atom for redistribution.
+    """Pack encoded values into one piece of state; each can be redistributed by itself.
 
     Example:
         >>> decode_atoms(encode_atoms([b"a", b"b"]), "x")
@@ -28,7 +28,7 @@ def decode_atoms(data: bytes, where: str) -> list[bytes]:
     """The encoded values of a list state.
 
     Raises:
-        CorruptSnapshotError: The bytes are no list state; `where` is named.
+        CorruptSnapshotError: The bytes are no list state; names `where`.
     """
     try:
         atoms = msgpack.unpackb(data)

@@ -1,8 +1,8 @@
 """A checkpoint's metadata as a file, and the reading and writing of state files with their checksums.
 
-The metadata names every file with size and checksum, so damage is found by whoever reads the file, and is
-told with the file's name. Files that lie beside the metadata are named relative to it: a savepoint's folder
-can be moved, or be opened as a storage of its own.
+The metadata names every file with its size and checksum, so a read finds damage and names the damaged file.
+Files in the same folder are named relative to the metadata: a savepoint's folder can be moved, or opened as a
+storage of its own.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def read_state(storage: SnapshotStorage, handle: StateHandle) -> bytes:
 
 
 def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
-    """The error for a file of a snapshot that is not there."""
+    """The error for a missing file of a snapshot."""
     msg = (
         f"{storage.url}/{path} is part of a snapshot but is not there; put it back, and see that nothing but "
         "Penstock deletes files there (a bucket's lifecycle rule, a cleaner of temporary files)"
@@ -84,11 +84,11 @@ def missing(storage: SnapshotStorage, path: str) -> CorruptSnapshotError:
 
 
 def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
-    """A checkpoint as the content of its metadata file.
+    """Encode a checkpoint as its metadata file.
 
     Args:
-        checkpoint: What to write; its `metadata` is not written, it is the file itself.
-        path: Where the file will be; files in the same folder are named relative to it.
+        checkpoint: Its `metadata` is left out: it is the file itself.
+        path: Of the metadata file; files in the same folder are named relative to it.
     """
     folder = _folder(path)
     body = {
@@ -120,11 +120,7 @@ def encode_metadata(checkpoint: CompletedCheckpoint, path: str = "") -> bytes:
 
 
 def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
-    """The checkpoint that a metadata file holds.
-
-    Args:
-        data: The file's content.
-        path: Its path in the storage.
+    """Decode a metadata file.
 
     Raises:
         CorruptSnapshotError: It is damaged; names the file.
@@ -159,8 +155,7 @@ def read_metadata(storage: SnapshotStorage, metadata: FileHandle | str) -> Compl
     """Read a checkpoint by its metadata file; blocks.
 
     Args:
-        storage: Where it is.
-        metadata: The file's handle as the log has it, or only its path (a savepoint that the user names).
+        metadata: The file's handle from the log, or only its path (of a savepoint that the user names).
 
     Raises:
         CorruptSnapshotError: The file is missing or damaged.

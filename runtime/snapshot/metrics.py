@@ -15,8 +15,9 @@ class CheckpointMetrics:
         sync_duration: The part that stopped the task.
         async_duration: The part beside the task.
         written_bytes: New bytes written for this checkpoint.
-        full_bytes: Bytes that the checkpoint's state needs in all.
-        in_flight_bytes: Of these, data that was between subtasks; 0 when the checkpoint was aligned here.
+        full_bytes: Bytes of all the subtask's state in this checkpoint.
+        in_flight_bytes: The part of them that was data between subtasks; 0 when the checkpoint was aligned
+            here.
     """
 
     start_delay: float = 0.0

@@ -1,4 +1,4 @@
-"""`SnapshotPaths`: the one place that knows where things are in a checkpoint storage.
+"""`SnapshotPaths`: the only place that formats paths in a checkpoint storage.
 
     <job>/log/<slot>                                       decisions, 20 digits
     <job>/chk-<id>-<attempt>/metadata                      a checkpoint
@@ -7,8 +7,7 @@
     <job>/same-storage                                     proves that a node sees this storage
 
 All names hold the attempt: an attempt that is past but still runs writes beside its successor, never over it.
-Whoever deletes a checkpoint deletes only what `may_delete` allows: savepoints and other jobs' files have
-other owners.
+Only files that `may_delete` allows are ever deleted: savepoints and other jobs' files have other owners.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ _LONGEST_NAME: Final = 100
 
 
 def check_path(path: str) -> str:
-    """Give back `path` if it is one that every storage takes.
+    """Return `path` if every storage accepts it.
 
     Raises:
-        StorageError: It is absolute, leaves the storage, or has characters that some storage does not take.
+        StorageError: It is absolute, leaves the storage, or has characters that some storage refuses.
 
     Example:
         >>> check_path("job-1/log/1")
@@ -57,7 +56,7 @@ def check_path(path: str) -> str:
 
 
 def check_folder(prefix: str) -> str:
-    """Give back a folder's path, which ends with `/` or is empty.
+    """Return a folder's path if it ends with `/` or is empty.
 
     Raises:
         StorageError: It does not, or is not allowed.
@@ -72,7 +71,7 @@ def check_folder(prefix: str) -> str:
 
 
 def check_job_id(job_id: str) -> str:
-    """Give back `job_id` if it can name a job.
+    """Return `job_id` if it can name a job.
 
     Raises:
         ConfigurationError: It can't.
@@ -91,7 +90,7 @@ def check_job_id(job_id: str) -> str:
 
 
 def escape_name(name: str) -> str:
-    """Any text as part of a file name; different texts give different results.
+    """Escape any text for a file name; different texts give different results.
 
     Example:
         >>> escape_name("count"), escape_name("Zähler/1")
@@ -133,7 +132,7 @@ class SnapshotPaths:
 
     @property
     def log(self) -> str:
-        """Folder of the log of decisions, with a slash at its end."""
+        """Folder of the decision log, with a slash at its end."""
         return f"{self.job_id}/log/"
 
     def log_slot(self, slot: int) -> str:
@@ -146,13 +145,7 @@ class SnapshotPaths:
         return int(name) if _SLOT.fullmatch(name) else None
 
     def snapshot_folder(self, kind: SnapshotKind, checkpoint_id: int, attempt: int) -> str:
-        """Folder of one checkpoint or savepoint, with a slash at its end.
-
-        Args:
-            kind: Checkpoint or savepoint.
-            checkpoint_id: Its id.
-            attempt: The attempt that takes it.
-        """
+        """Folder of one checkpoint or savepoint, with a slash at its end."""
         name = "savepoint" if kind.is_savepoint else "chk"
         return f"{self.job_id}/{name}-{checkpoint_id}-{attempt}/"
 
@@ -166,8 +159,6 @@ class SnapshotPaths:
         """A file of state, which later checkpoints may name again.
 
         Args:
-            checkpoint_id: For which it is written.
-            attempt: By which it is written.
             operator_id: Any text.
             subtask: Index of the subtask.
             number: Counts the files of this operator, subtask and checkpoint.

@@ -1,7 +1,7 @@
-"""The permit without which no sink commits.
+"""The permit that a sink needs to commit.
 
-Only a checkpoint that is complete (its record stands in the log of decisions) hands one out, so code that
-would commit early has nothing to pass. A job without checkpoint storage gets the permit of an ended input.
+Only a completed checkpoint, whose record is in the decision log, issues one: code that would commit early has
+no permit to pass. A subtask of a job without checkpoints gets the permit of its ended input.
 """
 
 from __future__ import annotations

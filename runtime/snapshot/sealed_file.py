@@ -1,8 +1,8 @@
-"""The envelope of every small file that must not be misread: magic, version, checksum, then msgpack.
+"""The envelope of the metadata and the log's records: magic, version, checksum, then msgpack.
 
 Layout: 8 bytes of magic, 2 bytes of version (big endian), 16 bytes xxh3-128 of version and body, the body.
-The body is plain msgpack (no extension types, no pickle), so any version of the program can at least name
-what it sees.
+The body is plain msgpack (no extension types, no pickle), so every version can name a file that it can't
+read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def seal(magic: bytes, version: int, body: Any) -> bytes:
     """Wrap `body` for storage.
 
     Args:
-        magic: 8 bytes that tell what kind of file it is.
+        magic: 8 bytes that identify the kind of file.
         version: Of the body's layout, from 1.
         body: Lists, dicts, strings, bytes, numbers, booleans, `None`.
 
@@ -40,12 +40,11 @@ def unseal(magic: bytes, newest: int, data: bytes, what: str, path: str) -> Any:
     Args:
         magic: What kind of file it must be.
         newest: The newest version that the caller understands.
-        data: The file.
         what: What the file is, for messages (`"the metadata of a checkpoint"`).
         path: The file's path, for messages.
 
     Raises:
-        CorruptSnapshotError: The file is damaged, or something else.
+        CorruptSnapshotError: The file is damaged, or of another kind.
         StorageError: It was written by a newer version.
     """
     if len(data) < _HEADER.size:

@@ -1,4 +1,4 @@
-"""Where a subtask's state goes: inline while it is small, else into a file of its own."""
+"""Writes a subtask's state: inline while it is small, else into a file of its own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ class StateFiles:
     Runs beside the task (in the asynchronous part of a checkpoint); every call blocks.
 
     Args:
-        storage: Where files go.
-        next_path: Gives the path of each new file.
-        read_from: Where older files are; by default in `storage`, too.
+        next_path: Returns the path of each new file.
+        read_from: Holds older files; by default `storage`.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class StateFiles:
         self.written: list[FileHandle] = []
 
     def write(self, data: bytes) -> StateHandle:
-        """Keep `data`; small state stays inline.
+        """Write `data`; small state stays inline.
 
         Raises:
             StorageError: The file could not be written.
@@ -56,9 +55,9 @@ class StateFiles:
         return read_state(self._read_from, handle)
 
     def remove_written(self) -> None:
-        """Delete what was written through this object: the checkpoint was given up.
+        """Delete all files that were written through this object: the checkpoint was aborted.
 
-        A file whose writing failed is deleted, too: a storage that said no may have taken it all the same.
+        A file whose writing failed is deleted too: it may have been written all the same.
 
         Raises:
             StorageError: A file could not be deleted.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StorageStatistics:
-    """What a storage was asked for.
+    """Calls to a storage.
 
     Attributes:
         puts: Objects written.
@@ -16,7 +16,7 @@ class StorageStatistics:
         get_bytes: Bytes read.
         lists: Listings.
         deletes: Objects deleted.
-        conflicts: Puts-if-absent that lost.
+        conflicts: Puts-if-absent that found an object.
         errors: Calls that failed for any other reason than a missing object.
     """
 
@@ -32,19 +32,9 @@ class StorageStatistics:
 
 @dataclass(slots=True)
 class StorageCounters:
-    """The counters while they grow.
+    """The counters of `StorageStatistics` while they grow.
 
     They are not guarded against threads: a lost count is a wrong number on a dashboard, nothing else.
-
-    Attributes:
-        puts: Objects written.
-        put_bytes: Bytes written.
-        gets: Objects read.
-        get_bytes: Bytes read.
-        lists: Folders listed.
-        deletes: Objects deleted.
-        conflicts: Puts that found something there already.
-        errors: Calls that failed.
     """
 
     puts: int = 0
@@ -67,7 +57,7 @@ class StorageCounters:
         self.get_bytes += size
 
     def freeze(self) -> StorageStatistics:
-        """The counters now."""
+        """A copy of the counters."""
         return StorageStatistics(
             self.puts,
             self.put_bytes,

@@ -1,10 +1,10 @@
 """When to merge the files of a chain of keyed state, and which of them.
 
 A chain is a base and changes, oldest first. Merging everything whenever the chain is long would rewrite a
-large base for a few small changes; never merging would make restores slow and keep dead values for ever. So
-this merges a *suffix* of the chain, size-tiered as in log-structured stores: once the changes outweigh the
-base, all of it; when there are too many files, from the oldest change that is no larger than what came after
-it. Sizes then fall from file to file, and a byte is rewritten a logarithmic number of times.
+large base for a few small changes. Never merging would make restores slow and keep dead values for ever. So
+this merges a *suffix* of the chain, size-tiered as in log-structured stores. Once the changes outweigh the
+base, it merges all. When there are too many files, it merges from the oldest change that is no larger than
+what came after it. Sizes then fall from file to file, and a byte is rewritten a logarithmic number of times.
 """
 
 from __future__ import annotations

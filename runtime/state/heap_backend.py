@@ -2,11 +2,11 @@
 
 Tables are plain dictionaries (Flink: `HeapKeyedStateBackend`). A snapshot encodes the keys that changed since
 the last one; only that stops the task. Another thread writes them as one file (`KeyedSnapshot.finish`). A
-checkpoint's state is a chain of files, a base and changes, most of them shared with the checkpoint before;
-which ones may be shared is decided in `increments`.
+checkpoint's state is a chain of files, a base and changes, most of them shared with the checkpoint before.
+`increments` decides which ones may be shared.
 
-It must never let the other thread see a live table, lose a changed key when encoding fails half-way, or make
-a snapshot cost what the whole state weighs when little has changed.
+It must never let the other thread see a live table, or lose a changed key when encoding fails half-way. A
+snapshot must not cost as much as the whole state when little has changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class HeapKeyedStateBackend:
     Everything but `KeyedSnapshot.finish` runs in the task's thread.
 
     Args:
-        max_parallelism: Number of key groups.
         key_groups: The range that this subtask owns.
         codec: Encodes keys and values.
         policy: When files of a chain are merged.

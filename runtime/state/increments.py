@@ -1,7 +1,7 @@
 """Which files a snapshot may build on, and which changes must be written again.
 
-**The rule.** The files of a checkpoint belong to that checkpoint until it is known to be complete; when it is
-given up they are deleted, whatever was built on them. A subtask does not learn in time which checkpoints
+**The rule.** The files of a checkpoint belong to that checkpoint until it is known to be complete. When it is
+aborted they are deleted, whatever was built on them. A subtask does not learn in time which checkpoints
 completed: notices may be late or lost. So the barrier itself carries `confirmed_id`, the newest completed
 checkpoint at the moment of the trigger, and the state of a checkpoint is
 
@@ -11,16 +11,16 @@ Changes that were written for younger checkpoints, complete or not, are written 
 all checkpoints above `confirmed_id` (*deltas*) stay in memory, encoded, until a barrier confirms them.
 
 **Why it is right.** At any moment `base + deltas, oldest first + changed keys` is the live state. It holds at
-the start; each snapshot turns the changed keys into a new delta; confirming an id replaces the deltas up to
+the start. Each snapshot turns the changed keys into a new delta. Confirming an id replaces the deltas up to
 it by the chain that was written from exactly the base and those deltas. Deltas that pile up are merged, newer
 keys winning and deletions remembered. A merged delta that straddles a confirmed id is kept: rewriting some
-older keys with their newer values changes nothing. When the confirmed id is unknown here there is no chain to
-build on; everything is forgotten, also what could be confirmed later (a chain from before does not know what
-was deleted since and is not in the new deltas), and all live state counts as changed: slower, never wrong.
+older keys with their newer values changes nothing. When the confirmed id is unknown here, there is no chain
+to build on. Then everything is forgotten, also what could be confirmed later: an older chain does not know
+which keys were deleted since. All live state counts as changed, which is slower but never wrong.
 
-**What it must never do.** Name a file of a checkpoint above `confirmed_id`; name an older chain when
-`confirmed_id` is unknown or -1 (it may have been subsumed and deleted), not even the one that the state was
-restored from; build on a savepoint, whose files are the user's.
+**What it must never do.** It must not name a file of a checkpoint above `confirmed_id`. It must not name an
+older chain when `confirmed_id` is unknown or -1, not even the one of the restore. That chain may have been
+subsumed and deleted. It must not build on a savepoint, whose files are the user's.
 
 The coordinator's part of the bargain: while a checkpoint is pending, the files of its `confirmed_id` are
 kept, also when a younger checkpoint completes meanwhile.

@@ -66,11 +66,6 @@ def key_group_array(keys: Sequence[Any], max_parallelism: int) -> NDArray[np.uin
 def subtask_of_key_group(key_group: int, parallelism: int, max_parallelism: int) -> int:
     """Index of the subtask that owns a key group.
 
-    Args:
-        key_group: The key group.
-        parallelism: Number of subtasks.
-        max_parallelism: Number of key groups.
-
     Example:
         >>> [subtask_of_key_group(group, 2, 4) for group in range(4)]
         [0, 0, 1, 1]
@@ -83,8 +78,6 @@ def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> Key
 
     Args:
         subtask: Its index.
-        parallelism: Number of subtasks.
-        max_parallelism: Number of key groups.
 
     Raises:
         ConfigurationError: There are fewer key groups than subtasks, or no such subtask.
@@ -136,13 +129,11 @@ def default_max_parallelism(parallelism: int) -> int:
 class KeyToSubtask(dict[Any, int]):
     """From a key to its subtask, at the speed of a dictionary: `cache.subtasks_of(keys)`.
 
-    A key that was not seen lately is hashed and kept. A hit costs nothing more than the look-up, so nothing
-    is known about which keys are used most; when the cache is full it begins again from nothing. Keys that
-    are equal (`1` and `True`) share an entry, which is right: they share their hash.
+    A key that was not seen lately is hashed and kept. A hit costs nothing more than the look-up, so the cache
+    does not know which keys are used most. When it is full it begins again from nothing. Keys that are equal
+    (`1` and `True`) share an entry, which is right: they share their hash.
 
     Args:
-        parallelism: Number of subtasks.
-        max_parallelism: Number of key groups.
         limit: Most keys that are kept.
 
     Example:

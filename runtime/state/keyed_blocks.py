@@ -38,7 +38,6 @@ class Block:
     """Some changed keys of one table, with their values encoded.
 
     Attributes:
-        table: The table's name.
         keys: The keys; never changed in place.
         values: Their values, encoded as one list; `None` when the keys were deleted.
     """
@@ -58,9 +57,7 @@ class DecodedBlock:
     """A block as it is read.
 
     Attributes:
-        table: The table's name.
         key_groups: The key group of each key.
-        keys: The keys.
         values: Their values; `None` when the keys were deleted.
     """
 
@@ -74,12 +71,6 @@ def encode_written(
     table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec
 ) -> Iterator[Block]:
     """Blocks of written keys; the values are encoded now.
-
-    Args:
-        table: The table's name.
-        keys: The keys.
-        values: Their values.
-        codec: Encodes the values.
 
     Raises:
         CodecError: A value can't be encoded; the message names table and key.

@@ -2,8 +2,8 @@
 
 A chunk is a magic word, a version, a checksum (xxh3-64 of what follows) and a msgpack body `[max_parallelism,
 [block, ...]]`; a block is `[table, count, key groups, keys, values]`. Key groups are 16-bit little-endian
-numbers, so that a reader that owns only some of them need not hash; keys and values are lists encoded as one
-value each, which lets the value codec put them into columns. A block without values lists deleted keys.
+numbers, so that a reader that owns only some of them need not hash. Keys and values are lists, each encoded
+as one value, which lets the value codec put them into columns. A block without values lists deleted keys.
 Blocks apply in order, later ones win.
 """
 
@@ -34,7 +34,6 @@ def write_chunk(
 
     Args:
         blocks: What goes in, in order.
-        max_parallelism: Number of key groups.
         key_groups: The range that the writer owns.
         codec: Encodes the keys.
 

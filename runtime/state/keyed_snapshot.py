@@ -73,9 +73,7 @@ class KeyedSnapshot:
     """Keyed state of one operator in one subtask after the synchronous half.
 
     Attributes:
-        checkpoint_id: The checkpoint.
         key_groups: The range that the subtask owns.
-        max_parallelism: Number of key groups.
         base: The completed state that the changes build on; `None` for nothing.
         deltas: The changes since the base, oldest first.
         codec: The task's codec; `finish` uses one of its own with the same settings.

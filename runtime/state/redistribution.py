@@ -4,13 +4,13 @@ Operator state follows Flink's `RoundRobinOperatorStateRepartitioner`. The three
 
 * split: every value to exactly one new subtask. At the same parallelism everything stays where it was,
   however uneven. Otherwise the values of one state, in the order of the old subtasks, are cut into contiguous
-  pieces, one a new subtask; what does not divide evenly goes round, on from where the state before left off,
-  so that over all states no subtask gets more than one value more than another.
+  pieces, one for each new subtask. What does not divide evenly goes round, on from where the state before
+  left off. So over all states no subtask gets more than one value more than another.
 * union: every value to every new subtask.
 * broadcast: every old subtask had the same values; each new one takes one old copy.
 
-Keyed state is not touched here: a handle goes to every new subtask whose range meets its own, and whoever
-restores it takes the keys it owns.
+Keyed state is not touched here. A handle goes to every new subtask whose range overlaps its own, and that
+subtask takes the keys that it owns.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A hash of keys that is the same in every process, on every machine and in every release.
 
 Python's own `hash` differs between processes for strings, so it can't decide which subtask owns a key. This
-one decides it, and what it decides is written into checkpoints: key groups on disk are only right as long as
-a key keeps its hash. **Never change a number that this file gives.** A test pins a table of them.
+one decides it. Its results are in checkpoints: key groups on disk are only right as long as a key keeps its
+hash. **Never change a number that this file gives.** A test pins a table of them.
 
-What makes it right: two values that are one key of a dictionary (`1`, `1.0`, `True`, `Decimal(1)`) must go to
-the same subtask, or one subtask's state would be split over two. So
+Two values that are one key of a dictionary (`1`, `1.0`, `True`, `Decimal(1)`) must go to the same subtask.
+Otherwise the state of one key would be split over two. So
 
-* whole numbers of every type from -2**63 to 2**64-1 go through one mixer; other numbers through Python's
+* whole numbers of every type from -2**63 to 2**64-1 go through one mixer. Other numbers go through Python's
   numeric hash, which the language defines to be equal for equal numbers (CPython, 64 bits: modulus 2**61-1);
 * strings and bytes go through xxh3, with a seed of their own for each kind of value;
 * compound values hash the hashes of their parts; frozensets in sorted order;
@@ -15,8 +15,8 @@ the same subtask, or one subtask's state would be split over two. So
 * a subclass counts as its base when it compares as its base, and is refused when it compares by itself.
 
 What has no such form is refused with `KeyTypeError`: NaN (not equal to itself), lists, dicts and sets
-(mutable), numpy's narrow floats (`np.float32(0.1) == 0.1` although their hashes differ), and everything
-unknown.
+(mutable), and everything unknown. So are numpy's narrow floats, because `np.float32(0.1) == 0.1` although
+their hashes differ.
 
 The result is well mixed already; `% max_parallelism` needs no further mixing.
 """

@@ -1,8 +1,8 @@
 """`stable_hash` of many keys at once: sequences, numpy arrays and Arrow columns.
 
-Every function gives exactly what `stable_hash` gives for the values one by one, so that rows and Arrow
-batches of one stream agree on where a key lives. Whole numbers are vectorised; of everything else in an Arrow
-column each distinct value is hashed once.
+Every function gives exactly what `stable_hash` gives for each value. So rows and Arrow batches of one stream
+agree on where a key lives. Whole numbers are vectorised; of everything else in an Arrow column each distinct
+value is hashed once.
 """
 
 from __future__ import annotations

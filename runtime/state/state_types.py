@@ -1,9 +1,9 @@
 """Declared types of keyed state: what a state holds, and whether what was restored fits.
 
-A function may say of what type the values of a state are. Then nothing else gets into it, the name of the
-type is part of every snapshot, and a job whose function wants another type does not start from what it could
-not read. What decides is the values: a type that takes all that were saved (a base class, say) fits, whatever
-it is called, and so values that were saved without a declaration are checked, too.
+A function may say of what type the values of a state are. Then the state takes nothing else, and the name of
+the type is part of every snapshot. A job whose function wants another type does not start from values that it
+could not read. The values decide: a type that takes all saved values fits, whatever its name, a base class
+for example. So values that were saved without a declaration are checked, too.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class TypedValueState(ValueState):
         table: Where the values are.
         owner: Knows the current key.
         default: What `value` gives for a key that has none.
-        of_type: The type of the values.
     """
 
     __slots__ = ("_type",)

@@ -1,9 +1,9 @@
-"""What a checkpoint or savepoint contains, found without running the job.
+"""The contents of a checkpoint or savepoint, without running the job.
 
-Keys are counted, and the positions of sources and the state of their coordinators are shown, as far as the
-values can be decoded here: values of the user's own classes may need modules that only the job has. What
-can't be decoded is counted from the metadata and said to be so; nothing is imported or unpickled unless the
-codec that is given allows it.
+Keys are counted. Positions of sources and the state of their coordinators are shown if they can be decoded
+here: values of the user's own classes may need modules that only the job has. What can't be decoded is
+counted from the metadata, and marked as such. Nothing is imported or unpickled unless the given codec allows
+it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state.keyed_chunk import read_keys
 
-#: Most values of a list state that are shown, and most characters of each.
+#: Maximum number of values of a list state that are shown; below, of characters of each.
 MOST_VALUES: Final = 100
 _MOST_CHARACTERS: Final = 200
 
@@ -44,12 +44,12 @@ class StateSummary:
 
     Attributes:
         name: Its name: a table of keyed state, or a list state.
-        kind: `keyed`, or how a list state is shared out.
-        entries: Keys, or values of the list.
-        is_exact: `False` when keys could not be decoded here: `entries` then counts every time a key was
-            written, over all files.
-        values: The list's values as text, such as the positions of a source; only of sources.
-        of_type: The type that a function has declared for the values; empty without a declaration.
+        kind: `keyed`, or the redistribution mode of a list state.
+        entries: Number of keys, or of values of the list.
+        is_exact: `False` when keys could not be decoded here: `entries` then counts every write of a key,
+            over all files.
+        values: Positions of a source as text; empty for all other states.
+        of_type: The declared type of the values; empty without a declaration.
     """
 
     name: str
@@ -62,13 +62,13 @@ class StateSummary:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSummary:
-    """What the coordinator of an operator has in a snapshot.
+    """State of an operator's coordinator in a snapshot.
 
     Attributes:
         size: Bytes.
-        unassigned: Splits that no reader has; `None` when that can't be told: the state can't be decoded
-            here, or is not that of an `OnRequest` which has listed its splits.
-        values: Those splits as text, the first 100; where they can't be told, the whole state.
+        unassigned: Number of splits that no reader has. `None` when it is not known: the state can't be
+            decoded here, or is not that of an `OnRequest` that has listed its splits.
+        values: The first 100 of these splits as text; the whole state when they are not known.
     """
 
     size: int
@@ -78,10 +78,9 @@ class CoordinatorSummary:
 
 @dataclass(frozen=True, slots=True)
 class MasterSummary:
-    """What a master hook gave for a snapshot.
+    """State of a master hook in a snapshot.
 
     Attributes:
-        identifier: The hook's.
         size: Bytes.
     """
 
@@ -94,14 +93,12 @@ class OperatorSummary:
     """One operator in a snapshot.
 
     Attributes:
-        operator_id: Its id.
-        parallelism: With which it was taken.
+        parallelism: Of the job that took it.
         max_parallelism: Number of key groups; a job that starts from it must have the same for keyed state.
-        size: Bytes of its state, its coordinator's included.
-        files: Files that its state is in; small state has none.
-        finished: Subtasks whose data had ended.
-        in_flight: Captured elements of its chain's channels.
-        states: Its states.
+        size: Bytes of its state, including its coordinator's.
+        files: Number of files that hold its state; small state has none.
+        finished: Number of subtasks whose data had ended.
+        in_flight: Number of captured elements of its chain's channels.
         coordinator: State of its coordinator; `None` when it has none.
     """
 
@@ -121,18 +118,15 @@ class SnapshotSummary:
     """A checkpoint or savepoint.
 
     Attributes:
-        location: URL of the storage that its files are named from.
-        kind: `checkpoint`, `savepoint` or `sync_savepoint` (with which a job was stopped).
-        checkpoint_id: Its id; a job that starts from it goes on counting there.
+        location: URL of the storage that holds its files.
+        kind: `checkpoint`, `savepoint`, or `sync_savepoint` for one that stopped its job.
+        checkpoint_id: Ids of a job that starts from it go on from here.
         attempt: The attempt of the job that took it.
         triggered_at: Wall-clock seconds.
         completed_at: Wall-clock seconds.
-        size: Bytes of all state: that of the operators and of the master hooks.
+        size: Bytes of all state, of operators and master hooks.
         files: Number of its files without the metadata.
-        operators: By operator.
-        by_subtask: What each subtask measured when it was taken; empty when that is not known, because an
-            older version took it or it was made of tables.
-        masters: By master hook.
+        by_subtask: Metrics by subtask; empty when an older version took it, or it was made of tables.
     """
 
     location: str
@@ -153,11 +147,9 @@ class SnapshotSummary:
 
 
 def inspect_snapshot(checkpoint: CompletedCheckpoint, read: Read, codec: ValueCodec) -> SnapshotSummary:
-    """Sum a snapshot up; blocks.
+    """Describe a snapshot; blocks.
 
     Args:
-        checkpoint: Its metadata.
-        read: Reads the bytes behind a handle.
         codec: Decodes keys, positions and coordinators.
 
     Raises:
@@ -243,7 +235,7 @@ def _lists(subtasks: Iterable[OperatorSubtaskState], read: Read, codec: ValueCod
 
 
 def _raw(subtasks: Iterable[OperatorSubtaskState]) -> Iterator[StateSummary]:
-    """State that an operator has encoded itself: nobody else can look into it."""
+    """State that an operator has encoded itself: only its size is known here."""
     keyed = [handle.entries for subtask in subtasks for handle in subtask.raw_keyed]
     pieces = [handle.count for subtask in subtasks for handle in subtask.raw_operator]
     if keyed:

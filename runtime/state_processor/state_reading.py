@@ -1,8 +1,8 @@
-"""One state of one operator, read out of a snapshot without the job.
+"""Reads one state of one operator from a snapshot, without the job.
 
-Nothing but the state that is asked for is decoded: what else the operator holds may be of classes that only
-the job knows. Keyed state is read by key groups, so several readers can share a large one; list state by the
-subtasks that wrote it. What subtasks that had finished have left is read like the rest.
+Only the requested state is decoded: the operator's other states may be of classes that only the job knows.
+Keyed state is read by key groups, so several readers can share a large one. List state is read by the
+subtasks that wrote it. State of finished subtasks is read like the rest.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ Read = Callable[[StateHandle], bytes]
 
 @dataclass(frozen=True, slots=True)
 class KeyedEntries:
-    """Entries of one table; all three are of one length.
+    """Entries of one table; all three sequences have one length.
 
     Attributes:
         key_groups: The key group of each key.
-        keys: The keys.
-        values: Their values.
     """
 
     key_groups: Sequence[int]
@@ -45,11 +43,10 @@ class KeyedEntries:
 
 @dataclass(frozen=True, slots=True)
 class ListedValues:
-    """Values of one list state; both are of one length.
+    """Values of one list state; both sequences have one length.
 
     Attributes:
         subtasks: The subtask that each value is of.
-        values: The values.
     """
 
     subtasks: Sequence[int]
@@ -60,7 +57,7 @@ def operator_state(checkpoint: CompletedCheckpoint, operator: str) -> OperatorSt
     """The state of one operator.
 
     Raises:
-        ConfigurationError: The snapshot has none; names those that it has.
+        ConfigurationError: The snapshot has no such operator; names those that it has.
     """
     state = checkpoint.operators.get(operator)
     if state is None:
@@ -71,7 +68,7 @@ def operator_state(checkpoint: CompletedCheckpoint, operator: str) -> OperatorSt
 
 
 def list_mode(state: OperatorState, name: str) -> RedistributionMode | None:
-    """How a list state of this name is shared out; `None` when there is none."""
+    """The redistribution mode of a list state; `None` when there is no such state."""
     subtasks = state.subtasks.values()
     return next((handle.mode for s in subtasks for handle in s.operator if handle.name == name), None)
 
@@ -98,14 +95,7 @@ def no_such_state(state: OperatorState, name: str, known: Sequence[str]) -> Conf
 def read_keyed(
     state: OperatorState, table: str, key_groups: KeyGroupRange, read: Read, codec: ValueCodec
 ) -> KeyedEntries | None:
-    """The entries of a table whose key groups are in a range; `None` when nothing here knows the table.
-
-    Args:
-        state: The operator's state.
-        table: The table's name.
-        key_groups: Which keys are wanted.
-        read: Reads the bytes of a handle.
-        codec: Decodes keys and values.
+    """The entries of a table whose key groups are in a range; `None` when no file holds the table.
 
     Raises:
         CorruptSnapshotError: A file is damaged, or a key or value can't be decoded; names the file.
@@ -138,14 +128,10 @@ def read_keyed(
 def read_listed(
     state: OperatorState, name: str, subtasks: Sequence[int], read: Read, codec: ValueCodec
 ) -> ListedValues:
-    """The values of a list state in some subtasks; of a broadcast state, whose copies are equal, one copy.
+    """The values of a list state in some subtasks; only one copy of a broadcast state.
 
     Args:
-        state: The operator's state.
-        name: The list state's name.
-        subtasks: Whose values are wanted.
-        read: Reads the bytes of a handle.
-        codec: Decodes values.
+        subtasks: Indices of the subtasks.
 
     Raises:
         CorruptSnapshotError: A file is damaged.

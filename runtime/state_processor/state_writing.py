@@ -1,8 +1,8 @@
-"""A savepoint that no job has taken: from rows, or from another snapshot with one state replaced.
+"""Writes a savepoint without a job: from rows, or from another snapshot with one state replaced.
 
-What is copied is copied as bytes. Only chunks of keyed state that hold the replaced table are taken apart, by
-table, and nothing in them is decoded; the new entries become handles of their own beside the old ones, which
-is all that a restore needs. So an operator's other states may be of classes that nobody here knows.
+Copied state is copied as bytes. Only chunks of keyed state that hold the replaced table are split by table,
+and nothing in them is decoded. The new entries become handles of their own beside the old ones, which is all
+that a restore needs. So an operator's other states may be of classes that are unknown here.
 
 All files are in the savepoint's own folder and are named relative to it. The metadata is written last and
 never over another: a folder without it is no snapshot. Key groups are computed from the keys with the
@@ -40,18 +40,16 @@ from penstock.runtime.state.keyed_blocks import Block, encode_written
 from penstock.runtime.state.keyed_chunk import without_table as chunk_without_table
 from penstock.runtime.state.keyed_chunk import write_chunk
 
-#: Makes the place for the files of one subtask of one operator.
+#: Returns the writer of files for one subtask of one operator.
 FilesOf = Callable[[str, int], StateFiles]
 
 
 @dataclass(frozen=True, slots=True)
 class StatePlace:
-    """Which state is written, and how it is laid out.
+    """A state to write, and its layout.
 
     Attributes:
-        operator: Id of the operator.
-        state: Name of the state.
-        parallelism: Over how many subtasks' files it is split; a job may start with any other.
+        parallelism: Number of subtasks that it is split into; a job may start with any other.
         max_parallelism: Number of key groups; a job that starts from it must have the same.
     """
 
@@ -71,17 +69,15 @@ def place_in(
     parallelism: int | None,
     max_parallelism: int | None,
 ) -> StatePlace:
-    """Where a state goes: as the base has the operator laid out, else as asked.
+    """The layout of a new state: that of the operator in the base, else as requested.
 
     Args:
-        base: The snapshot that the new one is made from, if there is one.
-        operator: Id of the operator.
-        state: The state's name.
-        parallelism: Subtasks that are asked for; `None` for those of the base, or 1.
-        max_parallelism: Key groups that are asked for; `None` for those of the base, or the default.
+        base: The snapshot that the new one is made from; `None` for none.
+        parallelism: The requested one; `None` for that of the base, or 1.
+        max_parallelism: The requested one; `None` for that of the base, or the default.
 
     Raises:
-        ConfigurationError: The base says otherwise than what was asked, or the operator had finished there.
+        ConfigurationError: The base has another layout than requested, or the operator had finished there.
     """
     known = None if base is None else base.operators.get(operator)
     if known is None:
@@ -100,14 +96,14 @@ def place_in(
     if known.finished:
         msg = (
             f"operator {operator!r} had come to the end of its data in the base, so a job that starts from "
-            "it does not run it again, and nobody would see the new state. Take a base from a running job"
+            "it does not run it again, and the new state would have no effect. Take a base from a running job"
         )
         raise ConfigurationError(msg)
     return StatePlace(operator, state, known.parallelism, known.max_parallelism)
 
 
 def by_subtask(keys: Sequence[Any], place: StatePlace) -> dict[int, list[int]]:
-    """The positions of the keys of each subtask.
+    """Positions in `keys`, by subtask that owns the key.
 
     Raises:
         KeyTypeError: One of them can't be a key.
@@ -134,12 +130,7 @@ def write_keyed(
     """Write entries of one subtask as one file; blocks.
 
     Args:
-        files: Makes the file.
-        place: Which state it is, and how it is laid out.
-        subtask: Whose keys these are.
-        keys: The keys.
-        values: Their values.
-        codec: Encodes both.
+        subtask: Owns the keys.
 
     Raises:
         CodecError: A key or value can't be encoded.
@@ -160,11 +151,7 @@ def write_listed(
     """Write the list state of one subtask; blocks.
 
     Args:
-        files: Makes the file.
-        name: The list state's name.
-        mode: How it is shared out when the job restarts.
-        values: The values.
-        codec: Encodes them.
+        mode: How it is redistributed when the job restarts.
 
     Raises:
         CodecError: A value can't be encoded.
@@ -175,7 +162,7 @@ def write_listed(
 
 
 def listed_by_subtask(values: Sequence[Any], mode: RedistributionMode, parallelism: int) -> list[list[Any]]:
-    """What each subtask's list holds: a copy of a broadcast state, a piece of the others.
+    """The list of each subtask: a copy of a broadcast state, a part of any other.
 
     Example:
         >>> listed_by_subtask("abc", RedistributionMode.UNION, 2)
@@ -194,7 +181,7 @@ def copy_operators(
     files_of: FilesOf,
     left_out: StatePlace,
 ) -> dict[str, OperatorState]:
-    """The operators of a snapshot, with all their files copied, without one state; blocks.
+    """Copy the operators of a snapshot with all their files, without one state; blocks.
 
     Raises:
         CorruptSnapshotError: A file is damaged.
@@ -226,11 +213,11 @@ def copy_operators(
 def with_state(
     operators: Mapping[str, OperatorState], place: StatePlace, parts: Mapping[int, OperatorSubtaskState]
 ) -> dict[str, OperatorState]:
-    """The operators with a new state, by subtask, beside what they have.
+    """Add a new state to the operators.
 
     Args:
         operators: Their state so far, by id; not changed.
-        place: Which state is new.
+        place: Layout of the new state.
         parts: The new state by subtask.
     """
     known = operators.get(place.operator) or OperatorState(

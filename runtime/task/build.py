@@ -62,10 +62,8 @@ def build_subtask(
     """Make a subtask that is ready to step. Reads its state, so it blocks.
 
     Args:
-        descriptor: What to run.
         gateway: What it tells the world.
         runner: Runs asynchronous halves of checkpoints.
-        clock: Time.
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
         open_location: Opens places of snapshots that are not in the checkpoint storage.
 

@@ -1,21 +1,19 @@
 """Puts in-flight data of an unaligned checkpoint back into the channels of a subtask.
 
-The order on a channel is: what had been received, what had waited at the sender, new data. As long as the job
-has the shape that it had, the first part goes into the input channel, the second into the output, from where
-it is sent before anything else.
+The order on a channel is: what had been received, what had waited at the sender, new data. In a job of the
+same shape the first part goes into the input channel. The second goes into the output and is sent first.
 
-With another parallelism there is no channel that a stored one could be put back into, so both parts become
-input. A receiver reads everything that was in flight on its exchanges and takes its part of each stored
-channel: of a keyed exchange the records whose key group is its own now, of a rebalance whole channels, by
-their receiver's number. What it takes of one stored channel stays together and in order, on the channel of
-one sender. The gate hands restored elements out before new ones, on all channels, so a record never overtakes
-an older one of its key, whichever sender it comes from now.
+With another parallelism a stored channel has no counterpart, so both parts become input. A receiver reads
+everything that was in flight on its exchanges and takes its part of each stored channel. Of a keyed exchange
+these are the records of its key groups; of a rebalance, whole channels by the number of their receiver. What
+it takes of one stored channel stays together and in order, on the channel of one sender. The gate hands out
+restored elements of all channels before new ones. So a record never overtakes an older one of its key.
 
-Watermarks, statuses and ends of data are not dealt out: they were said by one sender, and a restored sender
-says them again. Until then event time stands still, which is safe.
+Watermarks, statuses and ends of data are not redistributed: a restored sender sends them again. Until then
+event time stands still, which is safe.
 
-It must never take a record twice or leave one to nobody: every record has exactly one receiver now, and all
-receivers read the same files by the same rule.
+What it must never do: take a record twice, or leave one to no receiver. Every record has exactly one
+receiver, because all receivers read the same files by the same rule.
 """
 
 from __future__ import annotations
@@ -52,8 +50,6 @@ def restore_channels(
         subtask: Whose channels.
         storage: Where the files are.
         codec: Decodes buffers, to deal their records out.
-        network: The subtask's input.
-        outputs: Its outputs.
 
     Raises:
         CorruptSnapshotError: A file is damaged, or names a channel that is not there.

@@ -37,7 +37,6 @@ def close_after(failure: BaseException | None, close: Callable[[], None]) -> Bas
 
     Args:
         failure: What has failed before.
-        close: Closes it.
 
     Returns:
         What is to be raised or reported: the earlier failure, with a note of the one to close; else that one.

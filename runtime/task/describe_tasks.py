@@ -33,10 +33,7 @@ def describe_tasks(
     """One descriptor a subtask; reads state that is shared out and lists sources' splits, so it blocks.
 
     Args:
-        job_id: The job.
         attempt: The attempt that is to be deployed.
-        graph: The job.
-        config: Its settings.
         restore: The checkpoint to start from; `None` for a fresh start.
         storage: Where its state is.
         subtasks: Only these are described: whole vertices; `None` for all.

@@ -17,8 +17,6 @@ class TaskDescriptor:
     """One subtask of one attempt.
 
     Attributes:
-        job_id: The job.
-        job_name: The user's name for it.
         attempt: Number of the attempt; every call carries it.
         subtask: Operators and channels.
         config: The job's settings.

@@ -1,18 +1,17 @@
 """How a subtask ends.
 
-The operators finish and EndOfData goes downstream: from then on there are no records, but there may be
-transactions that wait for their commit. So the subtask waits for a checkpoint that began after that. When it
-is complete, everything is committed; EndOfPartition goes out and the subtask leaves, after its receivers have
+The operators finish, and EndOfData goes downstream. From then on there are no records, but there may be
+transactions that wait for their commit. So the subtask waits until a checkpoint that began after that is
+complete, and everything is committed. Then it sends EndOfPartition. It leaves when its receivers have
 consumed everything and all its senders have left. Without checkpoints it leaves at once.
 
-While it leaves it still takes part in checkpoints, in silence: behind EndOfPartition nothing may be sent, and
-receivers count that as the barrier. It must take part, because a sender may need one more checkpoint before
-it can leave itself: when channels are not aligned, a sender's barrier may have been in front of its EndOfData
-and yet belong to a checkpoint that was taken here after the end.
+While it leaves it takes part in checkpoints in silence: behind EndOfPartition nothing may be sent, and
+receivers count that as the barrier. A sender may need one more checkpoint before it can leave itself. Without
+alignment its barrier may stand in front of its EndOfData, for a checkpoint that was taken here after the end.
 
-A subtask that had ended when the restored checkpoint was taken emits nothing again: its receivers need to
-hear once more that event time and data are over, because channels are new in each attempt, and then it
-leaves. What its sinks had to commit was committed when they were opened.
+A subtask that had ended when the restored checkpoint was taken emits no records again. Channels are new in
+each attempt, so it sends the end of event time and of the data once more, and leaves. Its sinks committed
+when they were opened.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ class EndOfInput:
             self._leave()
 
     def try_to_finish(self, *, exhausted: bool) -> bool:
-        """Finish if the subtask is leaving and nobody waits for it; whether it did.
+        """Finish if the subtask is leaving and nothing is outstanding; whether it did.
 
         Args:
             exhausted: Whether all input channels have ended.

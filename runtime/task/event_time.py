@@ -1,4 +1,4 @@
-"""Brings watermarks through a subtask: operators first, then everybody downstream."""
+"""Brings watermarks through a subtask: operators first, then the outputs."""
 
 from __future__ import annotations
 

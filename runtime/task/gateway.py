@@ -1,4 +1,4 @@
-"""The ports of a subtask: what it tells the network and the JobMaster."""
+"""The port of a subtask to the network and the JobMaster."""
 
 from __future__ import annotations
 
@@ -11,16 +11,10 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 
 
 class SubtaskGateway(Protocol):
-    """What a subtask says to the world. No call blocks; every call is made by the task thread."""
+    """What a subtask sends. No call blocks; every call is made by the task thread."""
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
-        """Deliver a frame; `Subtask.frame_consumed` is called when the receiver has consumed it.
-
-        Args:
-            channel: The outgoing channel.
-            first_sequence_number: Number of the first element.
-            elements: Encoded, in order.
-        """
+        """Deliver a frame; `Subtask.frame_consumed` is called when the receiver has consumed it."""
         ...
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
@@ -28,23 +22,11 @@ class SubtaskGateway(Protocol):
         ...
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
-        """This subtask's part of a checkpoint is durable.
-
-        Args:
-            checkpoint_id: The checkpoint.
-            snapshot: Handles of its state.
-            metrics: How long each part took.
-        """
+        """This subtask's part of a checkpoint is durable."""
         ...
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """This subtask can't take part in a checkpoint.
-
-        Args:
-            checkpoint_id: The checkpoint.
-            reason: Why.
-            detail: More about that, for people.
-        """
+        """This subtask can't take part in a checkpoint."""
         ...
 
     def operator_event(self, operator_id: str, event: Any) -> None:

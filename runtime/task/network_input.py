@@ -28,12 +28,9 @@ class NetworkInput(TaskInput):
     """Takes elements from the input gate, where barriers have been dealt with already.
 
     Args:
-        gate: The checkpointed input gate.
-        channels: Number of channels.
         codec: Decodes buffers.
 
     Attributes:
-        gate: The checkpointed input gate.
         last_channel: The channel of the last batch.
     """
 

@@ -1,8 +1,8 @@
 """Events of operator coordinators, in order with the checkpoints that a subtask was asked for.
 
-A source takes a checkpoint not when it is asked but at the next batch boundary. An event that came behind the
-question belongs behind the checkpoint, and one that came before it in front: a coordinator's own snapshot
-counts on that. So an event waits for the last checkpoint that was asked for before it came.
+A source takes a checkpoint at the next batch boundary, not when it is asked. The coordinator's own snapshot
+counts on the order of events and requests: an event that came after a request belongs behind the checkpoint.
+So an event waits for the last checkpoint that was asked for before it came.
 """
 
 from __future__ import annotations

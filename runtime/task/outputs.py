@@ -25,8 +25,6 @@ class SubtaskOutputs:
 
     Args:
         specs: The outgoing edges.
-        subtask: Index of this subtask.
-        codec: Encodes batches.
         send: Hands a frame to the network.
         config: Sizes and the buffer timeout.
         locations: Where operators are, by id, for errors.

@@ -1,11 +1,11 @@
 """How many rows make a slice of about ten milliseconds.
 
-Between slices a subtask serves barriers and control. The size follows the measured time per row, so a chain
-of cheap operators takes whole batches and a slow user function is given a few rows, or one, at a time.
+Between slices a subtask serves barriers and control. The size follows the measured time per row. Cheap
+operators take whole batches; a slow user function takes a few rows at a time, or one.
 
-However cheap they are, some thousand rows are enough: more of them gain nothing (what a slice costs is spread
-thin already), and so many objects at once leave the processor's cache and wake Python's cycle collector. An
-Arrow batch is a few objects whatever its size, so it may be larger.
+A list slice has at most a few thousand rows. More rows gain nothing, because the cost of a slice is already
+spread thin. They leave the processor's cache and wake Python's cycle collector. An Arrow batch is a few
+objects whatever its size, so it may be larger.
 """
 
 from __future__ import annotations
@@ -82,9 +82,6 @@ class SliceSizer:
 
 class BatchRemainder:
     """A batch that is worked off slice by slice; what is left can be seen at every slice boundary.
-
-    Args:
-        batch: The whole batch.
 
     Example:
         >>> remainder = BatchRemainder(RowBatch([1, 2, 3]))

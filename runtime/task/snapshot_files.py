@@ -1,8 +1,8 @@
-"""Where one subtask's state goes to, and where it comes from when it is restored.
+"""Where one subtask's state is written, and read when it is restored.
 
 Checkpoints go into the job's own storage. A savepoint may go to another place, and a job may start from a
-snapshot in another place; such a place is opened when it is first used, beside the task, so a place that
-can't be reached declines a checkpoint and stops nobody.
+snapshot in another place. Such a place is opened at its first use, beside the task. If it can't be reached,
+the checkpoint is declined and the task goes on.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class OpenedLater:
     def _storage(self) -> SnapshotStorage:
         if self._opened is None:
             if self._open is None:
-                msg = f"nobody here can open {self._url}, a place of a snapshot outside of the job's storage"
+                msg = f"no opener is given for {self._url}, which is outside of the job's storage"
                 raise StorageError(msg)
             self._opened = self._open(self._url, create=self._create)
         return self._opened
@@ -84,9 +84,7 @@ class SnapshotFiles:
     """Makes the places for the files of one subtask.
 
     Args:
-        paths: Of the job.
         subtask: Whose files.
-        attempt: Its attempt.
         storage: The job's checkpoint storage.
         open_location: Opens other places.
     """

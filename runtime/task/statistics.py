@@ -1,4 +1,4 @@
-"""What a subtask tells about itself; metrics, the live line and tests read the same object."""
+"""Counters of a subtask; metrics, the live line and tests read the same object."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 """One subtask as a step function.
 
-Who runs it calls `step()` again and again, in one thread, and hands in what happens outside through the other
+Its driver calls `step()` again and again, in one thread, and hands in what happens outside through the other
 methods, in the same thread. `step` does one piece of work of about ten milliseconds and says whether there is
-more. The order within a step is the order of urgency: timers, checkpoints that were asked for, a batch that
-is under way, then one piece of input; and no input is taken while an output has no credit.
+more. Within a step the most urgent comes first: timers, checkpoints that are due, a batch that is under way,
+then one piece of input. No input is taken while an output has no credit.
 
-A checkpoint is taken only when no operator is in the middle of a call: nothing that has been taken from a
-channel is then anywhere but in state, in an output, or in the rest of a batch. An aligned barrier is met
-exactly there, because it stands between buffers; a source's trigger waits for that moment. An unaligned one
-comes at any time between two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`),
-so a subtask all of whose outputs are blocked still serves it; only a call that emits very much is awaited.
+A checkpoint is taken only when no operator is in the middle of a call. Everything that was taken from a
+channel is then in state, in an output, or in the rest of a batch. An aligned barrier is met exactly there,
+because it stands between buffers; a source's trigger waits for that moment. An unaligned one comes between
+any two steps, with a delivery or a timer. It does not wait (`WorkInProgress.settle`), so a subtask with
+blocked outputs still serves it. Only a call that emits very much is awaited.
 
-How a subtask ends is told in `penstock.runtime.task.end_of_input`.
+`task_checkpoints` tells the way of a barrier through the subtask, `end_of_input` how a subtask ends.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ class Subtask:
 
     Args:
         parts: Operators, input and outputs, opened and restored (see `build_subtask`).
-        gateway: What the subtask tells the world.
+        gateway: Its port to the network and the JobMaster.
         runner: Runs asynchronous halves of checkpoints.
-        clock: Time.
     """
 
     def __init__(
@@ -119,8 +118,8 @@ class Subtask:
     def deliver(self, channel: int, first_sequence_number: int, elements: list[bytes]) -> None:
         """A frame arrived on an input channel; an unaligned checkpoint may begin with it.
 
-        An unaligned barrier in it acts at once and is sent on, so whoever runs the subtask keeps what comes
-        before it can send.
+        An unaligned barrier in it acts at once and is sent on. So the driver keeps frames that come before it
+        can send.
 
         Raises:
             OperatorError: An operator failed while work was brought to an end, or its state was taken.
@@ -141,7 +140,7 @@ class Subtask:
     def trigger_checkpoint(self, barrier: CheckpointBarrier) -> None:
         """The JobMaster asks for a checkpoint; taken in the next step, an aligned one between two batches.
 
-        Only subtasks that nobody sends barriers to are asked: sources, and those whose senders have left.
+        Only subtasks that receive no barriers are asked: sources, and those whose senders have left.
         """
         self._requests.add(barrier)
 

@@ -1,4 +1,4 @@
-"""What a subtask is made of: its operators, its input, its outputs and its state."""
+"""`SubtaskParts`: the operators, the input, the outputs and the state of a subtask."""
 
 from __future__ import annotations
 
@@ -35,14 +35,13 @@ class SubtaskParts:
     Attributes:
         descriptor: What was deployed.
         chain: The operators behind the source or the channels.
-        outputs: The result partitions.
         source: The source at the head of the chain, if there is one.
         network: The input channels, if there are any.
         backends: Keyed state by operator id.
         values: Encodes list states.
         batches: Encodes and decodes buffers.
         files: Makes the place for one operator's files of one checkpoint.
-        timers: Fired by whoever steps the subtask.
+        timers: Fired by `Subtask.step`.
         channel_state: Takes in-flight data; `None` when no checkpoint of the job is unaligned.
     """
 

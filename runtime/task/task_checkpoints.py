@@ -13,8 +13,8 @@
    gives the rest of a batch and the state of the operators. All of this is written beside the task.
 6. `CheckpointResponder` takes the acknowledgement when state and in-flight data are durable, or the refusal.
 
-What waits in the input channels is captured by the handler itself, in step 2, when step 3 has returned: the
-rest of a batch then stands in front of it in its channel.
+The handler itself captures what waits in the input channels, when step 3 has returned. So the rest of a
+batch, which step 5 captures, stands in front of it in its channel.
 
 Completion and abortion come from the JobMaster and take the same way from step 3 on.
 """

@@ -10,12 +10,7 @@ from penstock.runtime.record.elements import Batch, StreamStatus, Watermark
 
 @dataclass(frozen=True, slots=True)
 class SideBatch:
-    """Records that a source puts on a side output.
-
-    Attributes:
-        tag: Which side output.
-        batch: The records.
-    """
+    """Records that a source puts on a side output."""
 
     tag: str
     batch: Batch

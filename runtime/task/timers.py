@@ -22,10 +22,7 @@ class _Timer:
 
 
 class TaskTimers:
-    """A `TimerService` that whoever steps the subtask drives: it fires nothing by itself.
-
-    Args:
-        clock: Time.
+    """A `TimerService` that `Subtask.step` drives: it fires nothing by itself.
 
     Example:
         >>> from penstock.runtime.testing.manual_time import ManualClock

@@ -1,19 +1,17 @@
 """What a subtask is in the middle of: a batch, an advance of event time, or the end of its input.
 
-Work is a generator that pauses after every batch that left the chain. It is left alone when a slice's time is
-over or an output has no credit, and is gone on with in a later step. A batch is cut into slices; what follows
-it (the end of the input) waits until it is worked off.
+Work is a generator that pauses after every batch that left the chain. It stops when the time of a slice is
+over or an output has no credit, and goes on in a later step. A batch is cut into slices. What follows it (the
+end of the input) waits until it is worked off.
 
-What is half done lives in generators, and those are in no snapshot. So an aligned checkpoint waits until
-nothing is in progress. An unaligned one must not wait for credits: it *settles* the work, which brings the
-generator under way to its end whatever the credits say. That is at most a slice, and what it emits waits in
-the outputs, from where it goes into the checkpoint. The slices that were not begun go into the checkpoint as
-they are. Settling again before the outputs have moved does nothing, so checkpoints that follow each other do
-not pile data up.
+A generator that is half done is in no snapshot. So an aligned checkpoint waits until nothing is in progress.
+An unaligned one must not wait for credits: it *settles* the work, which brings the running generator to its
+end without regard to credits. That is at most a slice. What it emits waits in the outputs and goes into the
+checkpoint from there, and so do the slices that were not begun. Settling again before the outputs have moved
+does nothing, so checkpoints in a row do not pile data up.
 
-A user's function may emit without end for one record. What is settled of a batch is therefore bounded. Work
-that goes on beyond that goes on in its turn, as credits allow, and pauses when it has come to its end: the
-checkpoint waits for that.
+A user's function may emit without end for one record. So `settle` emits a bounded number of records for a
+batch. Work beyond that goes on as credits allow and pauses at its end, where the checkpoint waits for it.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ class WorkInProgress:
     Args:
         chain: Processes batches.
         outputs: Work stops while one of them has no credit.
-        clock: Time.
         duration: Intended seconds of a slice.
         whole_batches: `settle` works off the whole batch: a source can't give the rest of one back.
     """

@@ -1,12 +1,12 @@
 """The smallest watermark over all input channels (Flink's `StatusWatermarkValve`).
 
-Event time of the whole input is that of the slowest channel that counts. An idle channel does not count. When
-it becomes active again with a watermark that the others have left behind, it does not count until it has
-caught up: event time can't go back, and waiting for it would hold up everybody else. When the last channel
-becomes idle nobody is held up any more, so event time goes to the greatest watermark of all.
+Event time of the whole input is that of the slowest channel that counts. An idle channel does not count. It
+may become active again with a watermark that is behind the others'. Then it does not count until it has
+caught up: event time can't go back, and waiting would hold up everybody else. When the last channel becomes
+idle nobody is held up any more, so event time goes to the greatest watermark of all.
 
-Other than in Flink, the watermark of an idle channel is remembered: a channel that ends sends the end of
-event time first, whether it was idle or not.
+Unlike Flink, this remembers the watermark of an idle channel: a channel that ends sends the end of event time
+first, idle or not.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ from penstock.runtime import (
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
-from penstock.runtime.io.connectors.filesystem import FileInfo
-from penstock.runtime.io.connectors.local_files import LocalFileSystem
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo
+from penstock.runtime.io.connectors.filesystems.local_files import LocalFileSystem
 
 #: Where the jobs believe their files to be.
 ROOT: Final = "/kept-for-compatibility"

@@ -21,9 +21,9 @@ from penstock.runtime import (
     RowBatch,
     TimeWindow,
 )
-from penstock.runtime.io.connectors.file_sink_writer import PendingFile
+from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.connectors.index_range import IndexRange
-from penstock.runtime.io.connectors.splitting import FileSplit, RowGroupSplit
 
 #: One value of each class; made anew, as values may be changed.
 VALUES: Final[dict[str, Callable[[], Any]]] = {

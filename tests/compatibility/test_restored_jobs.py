@@ -21,9 +21,9 @@ from driving import (
 from saved_jobs import JOBS, ROOT, Order, committed, expected_of
 
 from penstock.runtime import ArrowBatch, CollectedRows, DeadLetter, RowBatch
-from penstock.runtime.io.connectors.file_sink_writer import PendingFile
+from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.io.connectors.index_range import IndexRange
-from penstock.runtime.io.connectors.splitting import FileSplit, RowGroupSplit
 from penstock.runtime.record.elements import Watermark
 
 VERSIONS = sorted(path.name for path in DATA.iterdir())

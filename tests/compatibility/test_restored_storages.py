@@ -25,7 +25,7 @@ from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
-from penstock.runtime.io.connectors.splitting import FileSplit
+from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.snapshot.paths import SnapshotPaths
 

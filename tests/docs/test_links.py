@@ -73,7 +73,7 @@ def test_metrics_are_those_of_the_code() -> None:
     documented = set(_METRIC.findall((ROOT / "docs" / "operations.md").read_text(encoding="utf-8")))
     published = {
         name
-        for file in ("metrics.py", "job_metrics.py")
+        for file in ("subtask/metrics.py", "master/job_metrics.py")
         for name in _METRIC.findall((ROOT / "actors" / file).read_text(encoding="utf-8"))
         if not name.endswith("_")
     }

@@ -111,12 +111,13 @@ class SecondNode:
 def nodes_of(status: str) -> set[str]:
     """Where the processes of a job run, of `penstock status --json`."""
     report = json.loads(status)
-    return {process["node_id"] for process in (*report["processes"], report["master"])}
+    return {process["node_id"] for process in (*(s["process"] for s in report["subtasks"]), report["master"])}
 
 
 def parallelism_of(operator: str, status: str) -> int:
     """Of `penstock status --json`."""
-    found: dict[str, int] = {each["id"]: each["parallelism"] for each in json.loads(status)["operators"]}
+    vertices = json.loads(status)["graph"]["vertices"]
+    found: dict[str, int] = {each["id"]: each["parallelism"] for v in vertices for each in v["operators"]}
     return found[operator]
 
 

@@ -21,6 +21,7 @@ from jobs.faults import RaisesFrom
 from jobs.oracle import assert_exactly_once, committed_rows, committed_updates, expected_updates
 from jobs.words import counted, environment, lines, paced_lines, word_count
 
+from penstock.actors.shared.failure_text import failure_text
 from penstock.runtime import (
     FileSink,
     FileSource,
@@ -48,7 +49,9 @@ def test_a_source_file_that_is_not_there(tmp_path: Path) -> None:
     assert f"no file matches '{tmp_path}/nowhere/*.txt'" in message
     kill_master(job)
     eventually("the end of the JobMaster that came back", lambda: penstock_actors() == [], patience=30.0)
-    assert job.report().failure == message, "the reason outlives the JobMaster"
+    outlived = job.report().failure
+    assert outlived is not None
+    assert failure_text(outlived.root) == message, "the reason outlives the JobMaster"
 
 
 def records_and_bad_ones(tmp_path: Path) -> tuple[list[str], list[str]]:

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def test_a_cancelled_job_leaves_what_it_has_committed(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0), parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0)))
     before = after_checkpoints(job, 2)
     job.cancel()
 
@@ -54,7 +54,7 @@ def test_a_cancelled_job_leaves_what_it_has_committed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", [JobStatus.CREATED, JobStatus.DEPLOYING])
 def test_a_job_cancelled_before_it_runs_leaves_nobody(tmp_path: Path, state: JobStatus) -> None:
     """Its actors may just be starting: they must not live on without a JobMaster."""
-    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0), parallelism=2))
+    job = submit(word_count(tmp_path, paced_lines(1_000_000, 3_000.0)))
     if state is JobStatus.DEPLOYING:
         wait_until(job, "an actor", lambda r: len(penstock_actors()) > 1)
     job.cancel()
@@ -114,7 +114,7 @@ def test_a_cancelled_job_is_not_run_again_when_its_job_master_dies_meanwhile(
     report = wait_until(job, "the cancellation", lambda r: r.status is JobStatus.CANCELLING)
     assert report.master is not None
     os.kill(report.master.pid, signal.SIGSTOP)
-    save_to_cluster(job.job_id, replace(report, status=JobStatus.DEPLOYING).to_record())
+    save_to_cluster(replace(report, status=JobStatus.DEPLOYING))
     os.kill(report.master.pid, signal.SIGKILL)
 
     with pytest.raises(JobCancelledError):

@@ -76,8 +76,10 @@ def test_a_job_is_listed_looked_at_and_cancelled_from_another_shell(running: Ray
 
     status: dict[str, Any] = json.loads(run("status", "talker", "--json").stdout)
     assert status["statistics"]["operators"]["out"]["records_in"] >= 1_000
-    assert [o["id"] for o in status["operators"] if o["is_sink"]] == ["out"]
-    assert {p["vertex"] for p in status["processes"]} == {"numbers", "largest"}
+    operators = [o for vertex in status["graph"]["vertices"] for o in vertex["operators"]]
+    assert [o["id"] for o in operators if o["is_sink"]] == ["out"]
+    assert {s["vertex"] for s in status["subtasks"] if s["process"] is not None} == {"numbers", "largest"}
+    assert sum(s["statistics"]["operators"]["out"]["records_in"] for s in status["subtasks"][:2]) >= 1_000
     assert status["checkpoint_history"][0]["status"] == "completed"
     text = run("status", running.job_id[:-4]).stdout
     for expected in (running.job_id, "created -> deploying", "reduce(larger)", "completed, 0 failed"):

@@ -57,7 +57,7 @@ def test_a_question_to_a_silent_job_master_ends_with_an_error_that_says_where_to
 ) -> None:
     def status() -> JobReport:
         calls = MasterCalls(job.job_id)
-        return calls.quick("status", lambda m: m.status.remote(), JobReport.from_record, timeout=SHORT)
+        return calls.quick("status", lambda m: m.status.remote(), lambda report: report, timeout=SHORT)
 
     with (
         standing_still(job),

@@ -63,7 +63,7 @@ def test_three_failures_in_a_row_cost_nothing(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("raised-*"))) == 3
     assert (result.statistics.restarts, result.statistics.attempt) == (3, 4)
     failures = job.report().failures
-    assert [f"failure number {n}" in failure for n, failure in enumerate(failures, 1)] == [True] * 3
+    assert [f"failure number {n}" in str(failure.root) for n, failure in enumerate(failures, 1)] == [True] * 3
     assert job.report().failure is None
 
 
@@ -89,7 +89,7 @@ def test_an_operator_that_always_fails_ends_the_job_with_its_cause_first(tmp_pat
     assert (report.status, report.statistics.restarts) == (JobStatus.FAILED, 2)
     assert report.failure is not None
     assert len(report.failures) == 3
-    assert report.history[-1].endswith("it has used its 2 restarts")
+    assert report.transitions[-1].cause.endswith("it has used its 2 restarts")
     assert_no_subtasks(job)
 
 
@@ -205,7 +205,7 @@ def test_a_restart_waits_for_a_storage_that_is_away(tmp_path: Path) -> None:
     wait_until(
         job,
         "attempts that can't begin",
-        lambda r: sum("the attempt could not begin" in step for step in r.history) >= 2,
+        lambda r: sum("the attempt could not begin" in step.cause for step in r.transitions) >= 2,
     )
     bring_back(tmp_path)
     when_records_flow(job, "count")

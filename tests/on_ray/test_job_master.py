@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,10 @@ from jobs.oracle import assert_exactly_once, hidden_files
 from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
+from penstock.actors.shared.job_report import Takeover
 from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.runtime import JobConfig, JobStatus
+from penstock.runtime.job.job_state import JobState, Transition
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -59,9 +62,11 @@ def test_a_killed_job_master_comes_back_and_finishes_the_job(tmp_path: Path) -> 
     assert result.statistics.last_checkpoint_id > before.statistics.last_checkpoint_id
     assert result.statistics.completed_checkpoints >= 3
     history = job.report().history
-    died = history.index("the JobMaster died, another process took over")
-    assert any("-> deploying" in step for step in history[:died])
-    assert any("-> finished" in step for step in history[died:])
+    [died] = [at for at, entry in enumerate(history) if isinstance(entry, Takeover)]
+    before_it = [entry.target for entry in history[:died] if isinstance(entry, Transition)]
+    after_it = [entry.target for entry in history[died:] if isinstance(entry, Transition)]
+    assert JobState.DEPLOYING in before_it
+    assert after_it[-1] is JobState.FINISHED
 
 
 def test_a_job_master_killed_before_the_first_checkpoint_begins_again(tmp_path: Path) -> None:
@@ -107,12 +112,12 @@ def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> No
 
     report = job.report()
     assert report.status is JobStatus.FINISHED
-    assert report.to_record() == before.to_record()
+    assert replace(report, master=None) == replace(before, master=None)
     assert_exactly_once(tmp_path / "out", lines(3_000))
 
 
 def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_path: Path) -> None:
-    config = JobConfig(lease_timeout=2.0)
+    config = JobConfig(lease_timeout=5.0)
     job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=2), config=config))
     report = after_checkpoints(job, 2)
     assert report.master is not None
@@ -131,12 +136,12 @@ def test_a_frozen_job_master_finds_its_subtasks_gone_and_starts_them_again(tmp_p
 
 def test_subtasks_without_a_job_master_end_themselves(tmp_path: Path) -> None:
     job = submit(
-        word_count(tmp_path, paced_lines(1_000_000, RATE), config=JobConfig(lease_timeout=3.0), every=60.0)
+        word_count(tmp_path, paced_lines(1_000_000, RATE), config=JobConfig(lease_timeout=5.0), every=60.0)
     )
     wait_until(job, "the run", lambda r: r.status is JobStatus.RUNNING)
     assert len(subtask_actors(job)) == 2
     lived_from = time.monotonic()
-    wait_until(job, "leases renewed", lambda r: time.monotonic() - lived_from > 5.0)
+    wait_until(job, "leases renewed", lambda r: time.monotonic() - lived_from > 7.0)
     assert len(subtask_actors(job)) == 2
     assert job.statistics().restarts == 0
 

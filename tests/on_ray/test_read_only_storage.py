@@ -101,7 +101,7 @@ def test_a_job_that_tolerates_no_more_failures_restarts_when_it_can_be_written_a
     wait_until(
         job,
         "attempts that can't begin",
-        lambda r: sum("the attempt could not begin" in step for step in r.history) >= 2,
+        lambda r: sum("the attempt could not begin" in step.cause for step in r.transitions) >= 2,
     )
     failures = job.report().failures
     storage.writable()
@@ -109,7 +109,7 @@ def test_a_job_that_tolerates_no_more_failures_restarts_when_it_can_be_written_a
     (tmp_path / "go").touch()
     result = finish(job)
 
-    assert any("Read-only file system" in failure for failure in failures)
+    assert any("Read-only file system" in str(failure.root) for failure in failures)
     assert result.statistics.restarts >= 1
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []

@@ -48,8 +48,8 @@ def test_killed_subtasks_cost_nothing(tmp_path: Path) -> None:
     assert hidden_files(tmp_path / "out") == []
     assert (result.statistics.restarts, result.statistics.attempt) == (3, 4)
     assert result.statistics.completed_checkpoints > completed
-    history = job.report().history
-    assert [any(f"pid {pid}" in step for step in history) for pid in killed] == [True] * 3
+    transitions = job.report().transitions
+    assert [any(f"pid {pid}" in step.cause for step in transitions) for pid in killed] == [True] * 3
 
 
 def test_a_kill_before_the_first_checkpoint_starts_from_the_beginning(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path:
             paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go"),
             sink_parallelism=1,
             config=config,
-            timeout=1.5,
+            timeout=5.0,
             tolerable_failures=0,
         )
     )
@@ -158,8 +158,10 @@ def test_a_frozen_process_is_replaced_and_can_do_no_harm_when_it_wakes(tmp_path:
 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []
-    assert result.statistics.restarts == 1
-    assert result.statistics.failed_checkpoints >= 1
+    # A busy machine may make another checkpoint late; the process that wakes must cause no restart.
+    failures = job.report().failures
+    assert result.statistics.restarts == len(failures) >= 1
+    assert all(failure.root.subtask is None and "expired" in failure.root.message for failure in failures)
     eventually("the end of the frozen process", lambda: not Path(f"/proc/{frozen.pid}/cmdline").exists())
 
 
@@ -182,8 +184,8 @@ def test_an_operator_that_raises_once_is_tried_again(tmp_path: Path) -> None:
     assert result.statistics.completed_checkpoints >= 2
     report = job.report()
     assert report.failure is None, "it has recovered"
-    assert ["no luck with" in failure for failure in report.failures] == [True]
-    history = "\n".join(report.history)
+    assert ["no luck with" in str(failure.root) for failure in report.failures] == [True]
+    history = "\n".join(step.cause for step in report.transitions)
     assert "no luck with" in history
     assert "test_recovery.py" in history
 

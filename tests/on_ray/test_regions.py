@@ -70,7 +70,7 @@ def test_a_killed_subtask_restarts_its_own_pipeline_only(tmp_path: Path) -> None
     assert attempts_of_files(tmp_path / "copies") == {1}, "the other pipeline went on"
     assert attempts_of_files(tmp_path / "out") == {1, 2, 3}
     assert (result.statistics.restarts, result.statistics.attempt) == (2, 3)
-    assert any("the region of" in step for step in job.report().history)
+    assert any("the region of" in step.cause for step in job.report().transitions)
 
 
 def test_an_operator_that_raises_restarts_its_own_pipeline_only(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_job_master_killed_while_a_region_restarts(tmp_path: Path) -> None:
     job = submit(two_pipelines(tmp_path))
     after_checkpoints(job, 1)
     kill_subtask(job, "count")
-    wait_until(job, "the restart", lambda r: any("the region of" in step for step in r.history))
+    wait_until(job, "the restart", lambda r: any("the region of" in step.cause for step in r.transitions))
     kill_master(job)
     (tmp_path / "go").touch()
 

@@ -169,7 +169,7 @@ def test_a_stopped_job_stays_stopped_when_everything_dies_before_the_commit(tmp_
 
 def test_what_is_refused_leaves_the_job_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    job = submit(held(tmp_path))
+    job = submit(held(tmp_path, parallelism=1))
     when_records_flow(job, "count", 100)
     with pytest.raises(SavepointError, match="is a file; name a folder"):
         job.savepoint(tmp_path / "file" / "saved")
@@ -184,26 +184,26 @@ def test_what_is_refused_leaves_the_job_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_job_without_checkpoints_has_no_savepoints(tmp_path: Path) -> None:
-    job = submit(held(tmp_path, every=None))
+    job = submit(held(tmp_path, parallelism=1, every=None))
     when_records_flow(job, "count", 100)
     with pytest.raises(SavepointError, match="takes no checkpoints"):
         job.savepoint()
     with pytest.raises(SavepointError, match="takes no checkpoints"):
         job.stop()
     with pytest.raises(RescaleError, match="takes no checkpoints"):
-        job.rescale(count=1)
+        job.rescale(count=2)
     job.cancel()
 
 
 def test_a_job_that_can_not_start_from_a_snapshot_fails_at_once_and_says_why(tmp_path: Path) -> None:
-    job = submit(held(tmp_path))
+    job = submit(held(tmp_path, parallelism=1))
     when_records_flow(job, "count", 100)
     path = job.stop(tmp_path / "saved")
     renamed = environment(tmp_path)
     counted(renamed.from_source("texts", paced_lines(10, RATE)), FileSink.json(tmp_path / "out"))
     for env, url, message in (
-        (held(tmp_path), tmp_path / "nothing", "nothing is no folder"),
-        (held(tmp_path), tmp_path, "there is no snapshot at"),
+        (held(tmp_path, parallelism=1), tmp_path / "nothing", "nothing is no folder"),
+        (held(tmp_path, parallelism=1), tmp_path, "there is no snapshot at"),
         (renamed, path, "holds state of 'lines', which the job does not have"),
     ):
         job = resume(env, url)

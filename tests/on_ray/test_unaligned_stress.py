@@ -102,4 +102,6 @@ def fail_after(job: RayJobHandle, folder: Path, where: str, *, attempt: int, com
 
 def failures_told(job: RayJobHandle) -> list[str]:
     """Where the job has failed, as its history tells it."""
-    return re.findall(r"told to fail: fail in (\w+)", "\n".join(job.report().history))
+    return re.findall(
+        r"told to fail: fail in (\w+)", "\n".join(step.cause for step in job.report().transitions)
+    )

@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/on_spark/make_kept_stream.py FOLDER
 
-Run a copy of this folder, and give a folder that no user has: both stand in what is written. Copy the result
+Run a copy of this folder, and give /tmp/kept-for-compatibility: it stands in what is written. Copy the result
 to `tests/compatibility/data`: once for each version, made with its own code.
 """
 
@@ -42,6 +42,8 @@ def main(target: str) -> None:
     shutil.rmtree(folder / "checkpoints")
     shutil.rmtree(folder / "saved")
     shutil.rmtree(folder / "incoming")
+    for checksum in folder.rglob("*.crc"):  # of Spark's files, in which a test changes paths
+        checksum.unlink()
 
 
 if __name__ == "__main__":

@@ -30,41 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_rows_of_all_partitions_arrive_once(spark: SparkSession, tmp_path: Path) -> None:
-    job = copied(tmp_path, numbers(spark))
-    finish(job)
-    assert_each_once(tmp_path, COUNT)
-    table = committed(tmp_path)
-    assert table["text"].to_pylist()[:3] == [f"row {i:08d}" for i in table["id"].to_pylist()[:3]]
-
-
-def test_rows_come_as_dicts_when_they_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    env = environment(tmp_path, parallelism=1)
-    results = RayCollector()
-    rows = bridge.from_spark(env, numbers(spark, 10), format="rows")
-    rows.map(lambda row: (row["id"], row["text"])).sink("out", CollectSink(results))
-    env.run(timeout=PATIENCE, progress=False)
-    assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(10)]
-
-
-def test_an_empty_frame_and_fewer_partitions_than_readers_end_as_they_should(
+def test_rows_arrive_once_while_spark_waits_for_a_slow_job_and_covered_frames_are_released(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from pyspark.sql import functions as F
-
-    env = environment(tmp_path, parallelism=2)
-    results = RayCollector()
-    nothing = bridge.from_spark(env, numbers(spark).where(F.lit(False)), id="nothing", format="rows")
-    few = bridge.from_spark(env, numbers(spark, 3, partitions=1), id="few", format="rows")
-    nothing.union(few).sink("out", CollectSink(results))
-    env.run(timeout=PATIENCE, progress=False)
-    assert sorted(row["id"] for row in results.rows()) == [0, 1, 2]
-
-
-def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None:
-    """Back pressure: no more than the window and what tasks have under way waits, however much there is."""
+    """Back pressure: what waits is at most the window and what tasks have under way."""
     window = 1 << 20
-    # Two tasks at a time with at most four frames of 4 MB on their way.
+    # Two tasks at a time with at most four frames of 4 MB under way.
     most = window + 8 * (9 << 19)
     job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=window)
     eventually(
@@ -76,9 +47,26 @@ def test_spark_waits_for_a_slow_job(spark: SparkSession, tmp_path: Path) -> None
     assert sum(buffer.rows for buffer in before) < COUNT
     assert all(buffer.most_unread_bytes <= most for buffer in before)
     assert 3 * most < COUNT * WIDTH, "without back pressure one of the two receive buffers would hold more"
+    eventually("frames that are released", lambda: any(d.held_bytes < d.bytes for d in buffers(job)))
     slow_release(tmp_path)
     finish(job)
     assert_each_once(tmp_path, COUNT)
+    table = committed(tmp_path)
+    assert table["text"].to_pylist() == [str(i).ljust(WIDTH, "-") for i in table["id"].to_pylist()]
+
+
+def test_rows_come_as_dicts_also_from_no_rows_and_from_fewer_partitions_than_readers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as F
+
+    env = environment(tmp_path, parallelism=2)
+    results = RayCollector()
+    nothing = bridge.from_spark(env, numbers(spark).where(F.lit(False)), id="nothing", format="rows")
+    few = bridge.from_spark(env, numbers(spark, 3, partitions=1), id="few", format="rows")
+    nothing.union(few).map(lambda row: (row["id"], row["text"])).sink("out", CollectSink(results))
+    env.run(timeout=PATIENCE, progress=False)
+    assert sorted(results.rows()) == [(i, f"row {i:08d}") for i in range(3)]
 
 
 def test_a_partition_larger_than_the_memory_of_its_executor_streams_past_the_program(
@@ -101,17 +89,6 @@ def test_a_partition_larger_than_the_memory_of_its_executor_streams_past_the_pro
     assert memory.most < LITTLE
     assert seen.partitions == 1
     assert seen.most_unread_bytes <= window + 5 * (5 << 20), "four frames under way, and one in hand"
-
-
-def test_frames_that_a_checkpoint_covers_are_let_go(spark: SparkSession, tmp_path: Path) -> None:
-    job = copied(tmp_path, numbers(spark), slow=Slowed(20_000, tmp_path / "go"), window=1 << 20)
-    eventually(
-        "frames that are let go",
-        lambda: any(d.held_bytes < d.bytes - d.unread_bytes for d in buffers(job)),
-    )
-    slow_release(tmp_path)
-    finish(job)
-    assert_each_once(tmp_path, COUNT)
 
 
 class NarrowedUntilTheLast:

@@ -28,71 +28,67 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_killed_executor_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """It is killed while one of its tasks has pushed some of the frames of a partition, and not all."""
-    stops = FailsOnce(str(tmp_path / "failed"), at=70_000)
+def test_a_task_that_fails_and_a_killed_executor_cost_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """One task fails after some frames of its partition; another one's executor is killed then."""
+    stops = StopsOnce(tmp_path, at=70_000, partitions=(2, 3))
     df = wide_numbers(spark).mapInArrow(stops, "id long, text string")
     job = copied(tmp_path, df, slow=Slowed(60_000, tmp_path / "go"), window=1 << 30)
-    rows_of_the_one_that_stops(job)
-    kill_executor(tmp_path / "failed.executor")
+    frames_of_those_that_stop(job, stops)
+    stops.may_fail(2)
+    eventually("a failure", stops.failed(2).exists)
+    kill_executor(stops.executor(3))
     bridge.wait_for_transfer(job, PATIENCE)
     seen = buffers(job)
-    (tmp_path / "failed.now").touch()  # what is left of the executor's Python worker may end
+    stops.may_fail(3)  # what is left of the executor's Python worker may end
     slow_release(tmp_path)
     result = finish(job)
     assert_each_once(tmp_path, COUNT)
     assert result.statistics.restarts == 0
-    assert sum(d.attempts for d in seen) > sum(d.partitions for d in seen) == 5
-    assert sum(d.duplicates for d in seen) >= 1, "frames that the killed one had pushed"
-
-
-def test_a_task_that_fails_in_its_middle_is_computed_again(spark: SparkSession, tmp_path: Path) -> None:
-    fails_once = FailsOnce(str(tmp_path / "failed"), at=70_000)
-    df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
-    job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
-    fail_in_its_middle(job, tmp_path)
-    bridge.wait_for_transfer(job, PATIENCE)
-    seen = buffers(job)
-    slow_release(tmp_path)
-    result = finish(job)
-    assert_each_once(tmp_path, COUNT)
-    assert result.statistics.restarts == 0
-    assert sum(d.attempts for d in seen) >= 6, "five partitions, and one of them at least twice"
-    assert sum(d.duplicates for d in seen) >= 1
+    assert sum(d.partitions for d in seen) == 5
+    assert sum(d.attempts for d in seen) >= 7, "five partitions, and two of them at least twice"
+    assert sum(d.duplicates for d in seen) >= 2, "frames that the two had pushed"
 
 
 def test_rows_that_differ_when_they_are_computed_again_are_an_error(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    fails_once = FailsOnce(str(tmp_path / "failed"), at=70_000, shift=True)
-    df = wide_numbers(spark).mapInArrow(fails_once, "id long, text string")
+    stops = StopsOnce(tmp_path, at=70_000, partitions=(2,), shift=True)
+    df = wide_numbers(spark).mapInArrow(stops, "id long, text string")
     job = copied(tmp_path, df, slow=Slowed(200_000, tmp_path / "go"), window=1 << 30)
-    fail_in_its_middle(job, tmp_path)
+    frames_of_those_that_stop(job, stops)
+    stops.may_fail(2)
     with pytest.raises(JobFailedError, match="gave other rows when Spark computed it again"):
         job.wait(PATIENCE)
 
 
-def rows_of_the_one_that_stops(job: RayJobHandle) -> None:
-    """Wait until all other partitions, and some frames of that one, are transferred."""
-    eventually("rows of the partition that stops", lambda: sum(d.rows for d in buffers(job)) > COUNT * 4 // 5)
+def frames_of_those_that_stop(job: RayJobHandle, stops: StopsOnce) -> None:
+    """Wait until the partitions stop and have pushed some frames: more than all before them together."""
+    rows_before = COUNT // 5 * min(stops.partitions)
+    few = 20_000 * len(stops.partitions)
+    eventually("partitions that stop", lambda: all(stops.executor(p).exists() for p in stops.partitions))
+    eventually("some of their frames", lambda: sum(d.rows for d in buffers(job)) > rows_before + few)
 
 
-def fail_in_its_middle(job: RayJobHandle, folder: Path) -> None:
-    rows_of_the_one_that_stops(job)
-    (folder / "failed.now").touch()
-    eventually("its failure", (folder / "failed").exists)
+class StopsOnce:
+    """Stops once in each of some partitions, after some rows, until it may fail; the next attempt does not.
 
-
-class FailsOnce:
-    """Stops once, in one partition, after some rows, until it is told to fail.
-
-    The next time it does not stop, and gives other rows if it is told to.
+    With `shift` the next attempt gives other rows.
     """
 
-    def __init__(self, marker: str, at: int, *, shift: bool = False) -> None:
-        self.marker = marker
+    def __init__(self, folder: Path, at: int, partitions: tuple[int, ...], *, shift: bool = False) -> None:
+        self.folder = folder
         self.at = at
+        self.partitions = partitions
         self.shift = shift
+
+    def executor(self, partition: int) -> Path:
+        return self.folder / f"stopped {partition}"
+
+    def failed(self, partition: int) -> Path:
+        return self.folder / f"failed {partition}"
+
+    def may_fail(self, partition: int) -> None:
+        (self.folder / f"may fail {partition}").touch()
 
     def __call__(self, batches: Any) -> Any:
         import pyarrow.compute as pc
@@ -100,9 +96,9 @@ class FailsOnce:
 
         task = TaskContext.get()
         assert task is not None
-        chosen = task.partitionId() == 2
-        executor = Path(f"{self.marker}.executor")
-        again = executor.exists()
+        partition = task.partitionId()
+        chosen = partition in self.partitions
+        again = self.executor(partition).exists()
         rows = 0
         for batch in batches:
             for start in range(0, batch.num_rows, 10_000):
@@ -112,7 +108,7 @@ class FailsOnce:
                 yield piece
                 rows += piece.num_rows
                 if chosen and not again and rows >= self.at:
-                    tell_executor(executor)
-                    eventually("the word to fail", Path(f"{self.marker}.now").exists)
-                    Path(self.marker).touch()
+                    tell_executor(self.executor(partition))
+                    eventually("the word to fail", (self.folder / f"may fail {partition}").exists)
+                    self.failed(partition).touch()
                     raise ValueError("no luck this time")

@@ -64,10 +64,15 @@ def test_arguments_of_a_transfer_that_can_not_be_meant_are_refused(
         bridge.from_spark(environment(tmp_path), spark.sql("SELECT 1 AS a, 2 AS a"))
 
 
-def test_sessions_that_are_stopped_after_and_in_a_transfer(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a program printed that had two sessions, one after the other."""
     pytest.importorskip("raydp")
-    said = run_program("stopped_sessions.py", tmp_path)
-    assert "refused: 500 executor(s) of 1 CPU(s) need 500 CPUs, and the Ray cluster has 6" in said
+    return run_program("sessions.py", tmp_path_factory.mktemp("sessions"))
+
+
+def test_a_session_that_is_stopped_leaves_a_job_that_has_its_rows_and_fails_the_others(said: str) -> None:
+    assert "refused: 500 executor(s) of 1 CPU(s) need 500 CPUs, and the Ray cluster has 3" in said
     assert "went on without Spark, restarts: 1" in said
     for kind in ("batch", "stream"):
         (failure,) = (line for line in said.splitlines() if line.startswith(f"{kind} failed: "))
@@ -80,3 +85,14 @@ def test_sessions_that_are_stopped_after_and_in_a_transfer(tmp_path: Path) -> No
     assert "batch kept all that was committed, each row once: True" in said
     noise = [line for line in said.splitlines() if NOISE.search(line)]
     assert not noise, "Spark and RayDP say errors only"
+
+
+def test_an_attempt_and_its_speculative_copy_push_at_the_same_time(said: str) -> None:
+    seen = re.search(r"attempts: (\d+) duplicates: (\d+) rows: (\d+)", said)
+    assert seen is not None, said
+    attempts, duplicates, rows = map(int, seen.groups())
+    assert attempts == 3, "two partitions, one of them twice"
+    assert duplicates >= 1, "frames that the other attempt had pushed"
+    assert rows == 20_000
+    assert "both push at the same time" in said
+    assert "each row once, restarts: 0" in said

@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("no_query_is_left")
 
 
-def test_a_query_that_ends_ends_the_job_and_periodic_checkpoints_do_when_they_are_to(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    arrive(tmp_path, 0, 1)
-    once, df = {"availableNow": True}, watched(spark, tmp_path)
-    job, table = stream_into_table(spark, tmp_path, df, trigger=once, induce=False, every=0.25)
-    finish(job)
-    assert ids(table, spark) == Counter(range(2 * ROWS))
-
-
 def test_micro_batches_of_few_partitions_induce_checkpoints_of_many_readers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -62,9 +52,12 @@ def test_micro_batches_of_few_partitions_induce_checkpoints_of_many_readers(
     assert ids(table, spark) == Counter(range(2 * ROWS))
 
 
-def test_spark_to_penstock_to_spark_as_streams(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_that_ends_ends_the_job_periodic_checkpoints_do_and_spark_reads_the_table_as_a_stream(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     arrive(tmp_path, 0, 1)
-    job, table = stream_into_table(spark, tmp_path, watched(spark, tmp_path), trigger={"availableNow": True})
+    once, df = {"availableNow": True}, watched(spark, tmp_path)
+    job, table = stream_into_table(spark, tmp_path, df, trigger=once, induce=False, every=0.25)
     query = (
         table.read_stream(spark)
         .writeStream.format("memory")

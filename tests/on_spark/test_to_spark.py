@@ -14,7 +14,7 @@ from pipelines.programs import run_program
 from ray.util import list_named_actors
 
 from penstock import bridge
-from penstock.runtime import JobFailedError, NoRestart, PenstockError
+from penstock.runtime import PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,10 +99,3 @@ def test_released_results_are_named_as_such(spark: SparkSession) -> None:
 def test_no_rows_and_no_schema_is_an_error_that_says_what_to_give(spark: SparkSession) -> None:
     with bridge.SparkResults() as results, pytest.raises(PenstockError, match="give SparkResults a schema="):
         results.to_dataframe(spark)
-
-
-def test_rows_that_do_not_fit_the_schema_fail_the_job(spark: SparkSession, tmp_path: Path) -> None:
-    env = environment(tmp_path, parallelism=1, restart=NoRestart())
-    rows = env.from_collection("rows", [{"a": 1}, {"a": "one"}])
-    with pytest.raises(JobFailedError, match=r"operator 'to-spark'.*which does not fit the schema"):
-        bridge.to_spark(rows, spark, timeout=PATIENCE)

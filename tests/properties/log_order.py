@@ -1,4 +1,4 @@
-"""What no log of decisions may ever show, whoever wrote it and whenever they died."""
+"""What no decision log may ever show, whoever wrote it and whenever they died."""
 
 from __future__ import annotations
 

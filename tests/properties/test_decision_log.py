@@ -1,4 +1,4 @@
-"""The log of decisions under several writers, crashes between any two storage calls, and lost answers.
+"""The decision log under several writers, crashes between any two storage calls, and lost answers.
 
 Every writer runs in a thread of its own, but only one runs at a time: each storage call waits until the
 schedule, which hypothesis draws, lets it happen, fail, happen without an answer, happen much later, or be

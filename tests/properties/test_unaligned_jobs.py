@@ -1,10 +1,10 @@
 """Jobs with every kind of edge under unaligned checkpoints: nothing in flight is lost, or counts twice.
 
 Jobs of `test_random_jobs` have one line of operators. A job here has a middle with several inputs at once:
-forward, spread and broadcast edges. The barriers of some may overtake, those of others may not. There are dead
-letters on a side output, timestamps, Arrow batches. Its history is made of what checkpoints fear: a crash, an
-end of patience or a refusal of the storage a few moves after a checkpoint has begun. Both meanings of the end
-of a channel are tried.
+forward, spread and broadcast edges. The barriers of some may overtake, those of others may not. There are
+dead letters on a side output, timestamps, Arrow batches. Its history is made of what checkpoints fear: a
+crash, an end of patience or a refusal of the storage a few moves after a checkpoint has begun. Both meanings
+of the end of a channel are tried.
 """
 
 from __future__ import annotations

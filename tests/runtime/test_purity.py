@@ -24,9 +24,9 @@ ALLOWED = frozenset(
 #: Files that need more, each with its reason.
 ALSO_ALLOWED = {
     "runtime/graph/executor.py": {"importlib.metadata"},  # finds the installed executor
-    "runtime/lazy_names.py": {"importlib", "sys"},  # loads public names when they are asked for
     "runtime/misspelt_names.py": {"lazy_loader"},  # loads public names when they are asked for
     "runtime/operators/failure.py": {"traceback"},  # puts the user's traceback into the error
+    "runtime/execution/failure_causes.py": {"traceback"},  # an error becomes text, with its traceback
     "runtime/record/class_directory.py": {"importlib", "sys"},  # finds the user's class of a decoded value
     "runtime/record/pickle_fallback.py": {"io", "pickle"},  # the codec's last resort
     # finds calls of clocks and of randomness in the code of users' functions

@@ -15,11 +15,17 @@ from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCh
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import OperatorEventValve
+from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
+from penstock.runtime.execution.control_receiver import ControlReceiver
+from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.messages import SubtaskControl
+from penstock.runtime.execution.role_holder import CallFit, RoleHolder
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.restore import state_assignment
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
 
@@ -40,7 +46,7 @@ def count_a_barrier_twice(patch: pytest.MonkeyPatch) -> None:
 
     def settle_two(self: BarrierCount, channel: int) -> bool:
         settled = settle(self, channel)
-        for other in self.owing[:1]:
+        for other in sorted(self._owing)[:1]:
             settle(self, other)
         return settled
 
@@ -124,6 +130,46 @@ def forget_when_restored_windows_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WindowOperator, "open", forget)
 
 
+def let_no_lease_end(patch: pytest.MonkeyPatch) -> None:
+    def never(self: Lease, now: float) -> bool:
+        return False
+
+    patch.setattr(Lease, "is_over", never)
+
+
+def take_frames_of_other_attempts(patch: pytest.MonkeyPatch) -> None:
+    fit = RoleHolder.fit
+
+    def any_attempt(self: RoleHolder, token: str, attempt: int) -> CallFit:
+        held = self.role
+        return fit(self, token, attempt if held is None else held.attempt)
+
+    patch.setattr(RoleHolder, "fit", any_attempt)
+
+
+def send_events_past_triggers(patch: pytest.MonkeyPatch) -> None:
+    def put(
+        self: ControlLanes,
+        attempt: int,
+        subtask: SubtaskId,
+        message: SubtaskControl,
+        on_answer: OnAnswer = lambda arrived: None,
+    ) -> None:
+        self._send(attempt, subtask, message, on_answer)
+
+    patch.setattr(ControlLanes, "put", put)
+
+
+def take_events_twice(patch: pytest.MonkeyPatch) -> None:
+    receive = ControlReceiver.receive
+
+    def forgetful(self: ControlReceiver, message: SubtaskControl) -> None:
+        self._last_event = 0
+        receive(self, message)
+
+    patch.setattr(ControlReceiver, "receive", forgetful)
+
+
 #: Which seed has found each bug, of all from 0 on (docs/testing.md).
 FOUND_LAST: Final = {
     count_a_barrier_twice: 14,
@@ -136,6 +182,10 @@ FOUND_LAST: Final = {
     deal_key_groups_out_by_the_old_parallelism: 20,
     restore_hooks_as_if_there_were_no_state: 1,
     forget_when_restored_windows_end: 41,
+    let_no_lease_end: 17,
+    take_frames_of_other_attempts: 163,
+    send_events_past_triggers: 63,
+    take_events_twice: 20,
 }
 
 

@@ -38,6 +38,8 @@ LONG = "One two three four five six."
         (f"```text\n{LONG}\n```\nShort.\n", []),
         ("One two, e.g. Three four five.\n", [1]),
         ("# One two three four five six\n", []),
+        ("One * two three 4. four five six.\n", [1]),
+        ("one two   three four\nfive six   seven\n", []),
     ],
 )
 def test_sentences_of_documents_are_counted(text: str, lines: list[int], tmp_path: Path) -> None:

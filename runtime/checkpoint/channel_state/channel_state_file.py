@@ -1,10 +1,9 @@
 """The file of in-flight data: one for each subtask and checkpoint.
 
-It holds, for each channel, the encoded elements in order: the receiver's part and the sender's part. A
-channel is named by its exchange (the operators that it connects) and the numbers of its two subtasks, not by
-a number of the execution graph: so it means the same to a job with another parallelism or other chains.
-Elements stay apart, and a buffer of a keyed exchange decodes to records, so they can be dealt out by key
-group.
+It holds the encoded elements of each channel in order: the receiver's part and the sender's part. A channel
+is named by its exchange (the operators that it connects) and the indexes of its two subtasks. So the name
+means the same to a job with another parallelism or other chains. Elements stay apart, and a buffer of a keyed
+exchange decodes to records, so they can be redistributed by key group.
 """
 
 from __future__ import annotations

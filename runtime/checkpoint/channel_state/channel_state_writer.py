@@ -1,17 +1,16 @@
 """Writes in-flight data beside the task: one file for each subtask and checkpoint.
 
-Elements are collected in memory; they are held by the channels anyway, and nothing is copied. When the input
-part and the output part are complete they are encoded and written in the background, in one piece. Then
-whoever asked for the `result` is told, in the task's thread.
+Elements are collected in memory. The channels hold them anyway, and nothing is copied. When the input part
+and the output part are complete, they are encoded and written in the background, in one piece. The caller of
+`result` is then called back in the task's thread.
 
-A checkpoint ends here in exactly one way: its result is told, its failure is told, or it is aborted. An
-abort takes effect at once: nothing more is collected, whoever waits is told `ChannelStateAborted`, and a file
-that is being written meanwhile is removed by its writer, also when the task has been closed and hears no
-outcome any more. Calls for a checkpoint that has not been started, or has ended, do nothing: whoever captures
-need not know what happened elsewhere.
+A checkpoint ends here in exactly one way: with its result, with its failure, or aborted. An abort takes
+effect at once: nothing more is collected, and the caller of `result` gets `ChannelStateAborted`. A file that
+is being written meanwhile is removed by its writer, also after the task was closed. Calls for a checkpoint
+that was not started, or has ended, do nothing, so callers need not know what happened elsewhere.
 
-What it must never do: tell a result of which something is missing, or keep data of a checkpoint that ended.
-Only the newest checkpoints are of interest, so starting one forgets none: the task aborts what is subsumed.
+What it must never do: report a result from which something is missing, or keep data of a checkpoint that
+ended. Starting a checkpoint forgets no other one: the task aborts what is subsumed.
 
 The model is Flink's `ChannelStateWriterImpl`.
 """
@@ -140,7 +139,7 @@ class AsyncChannelStateWriter:
             self._write_if_complete(checkpoint_id, collected)
 
     def abort(self, checkpoint_id: int) -> None:
-        """Give a checkpoint up, also one that was not started; whoever waits for its result is told."""
+        """Give a checkpoint up, also one that was not started; the caller of `result` gets an error."""
         self._newest_id = max(self._newest_id, checkpoint_id)
         collected = self._collected.pop(checkpoint_id, None)
         if collected is None:
@@ -157,10 +156,9 @@ class AsyncChannelStateWriter:
         on_state: Callable[[ChannelStateHandle | None], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """Be told, once, when the in-flight data of a checkpoint is durable; may be told at once.
+        """Call back once, perhaps at once, when the in-flight data of a checkpoint is durable.
 
         Args:
-            checkpoint_id: The checkpoint.
             on_state: Told where the data is; `None` when nothing was in flight.
             on_error: Told that it could not be written, or that the checkpoint is not there (any more).
         """
@@ -173,7 +171,7 @@ class AsyncChannelStateWriter:
         self._tell_if_done(checkpoint_id, collected)
 
     def close(self) -> None:
-        """Give up everything; nobody is told."""
+        """Give up everything; no callback is called."""
         for collected in self._collected.values():
             self._abandon(collected)
         self._collected.clear()
@@ -232,13 +230,13 @@ class AsyncChannelStateWriter:
         self._runner.run(write, written, failed)
 
     def _abandon(self, collected: _Collected) -> None:
-        """Collect nothing more, and leave no file: whoever writes it now removes it."""
+        """Collect nothing more and leave no file: a write that is running removes its own."""
         collected.is_aborted = True
         if collected.is_written and collected.files is not None:
             self._remove(collected.files)
 
     def _remove(self, files: StateFiles) -> None:
-        """The file of a checkpoint that was given up is there, and nobody names it."""
+        """Remove the file of a checkpoint that was given up."""
 
         def failed(error: BaseException) -> None:
             self._orphans += 1

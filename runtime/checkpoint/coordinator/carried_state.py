@@ -1,11 +1,11 @@
-"""What finished subtasks kept, brought along into a checkpoint in which they take no part.
+"""The state of finished subtasks, carried into a checkpoint in which they take no part.
 
-Every checkpoint takes over what they kept from the snapshot before it. As a rule that names the same files
-once more. Three times the files must be copied, because they have another owner or must be in another place:
+Every checkpoint takes this state over from the snapshot before it. Usually it names the same files once more.
+In three cases the files must be copied, because they have another owner or belong in another place:
 
 * The snapshot before is the one that the job was started from: another job's, or a savepoint.
 * The snapshot before is a savepoint of the job itself: its files are the user's to move or delete.
-* What is taken is a savepoint: it is whole in its own folder.
+* A savepoint is taken: all its files are in its own folder.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ def bring_along(
     paths: SnapshotPaths,
     open_location: StorageOpener | None,
 ) -> CompletedCheckpoint:
-    """A checkpoint with the files of what it carries where its own files are; blocks.
+    """Copy the carried files that have to be copied; returns the checkpoint with the copies; blocks.
 
     Args:
-        checkpoint: What was acknowledged, and what is `carried`.
-        storage: Of the job's checkpoints.
-        paths: Of the job.
-        open_location: Opens places of snapshots that are not in `storage`.
+        checkpoint: Its `carried` says what to carry; `None` in the returned one.
+        open_location: Opens folders of snapshots outside `storage`.
 
     Raises:
         StorageError: A file could not be copied.
@@ -71,7 +69,7 @@ class _Copier:
         self._copies: dict[str, FileHandle] = {}
 
     def of(self, operator_id: str, subtask: int) -> Callable[[StateHandle], StateHandle]:
-        """What puts a copy in the place of a handle of one subtask, if it needs one."""
+        """A function that replaces a handle of one subtask by a copy, if it needs one."""
         numbers = count()
 
         def copied(handle: StateHandle) -> StateHandle:

@@ -1,6 +1,6 @@
 """`CheckpointCoordinator`: starts checkpoints, collects them, makes them count (Flink's class of that name).
 
-Four ways lead through this file. Each is told in the order of its methods.
+Four ways lead through this file. The methods of each are in the order of its steps.
 
 *A trigger.* A request waits in `CheckpointRequests` until the decider lets it start. Its place is prepared,
 and a `PendingCheckpoint` with a timeout is made. `MasterSnapshots` asks operator coordinators and master
@@ -15,7 +15,7 @@ it. `CheckpointFiles` takes it in and lets go of older ones. Then subtasks and o
 notified, so that sinks commit. Then the request is answered, and older pending checkpoints are subsumed.
 
 *An abort.* One decline, a timeout, a subtask that fails or leaves: the checkpoint fails as a whole. Its files
-are deleted, everybody who took part is notified, the request is answered, and the failure is counted, which
+are deleted, all participants are notified, the request is answered, and the failure is counted, which
 may fail the job. A start that was going on ends, so a hook that never answers costs one checkpoint and no
 more.
 
@@ -30,9 +30,12 @@ Why it is right. A subtask commits only what a written record covers. What arriv
 attempt changes nothing. A barrier names the newest completed checkpoint, and the files of that one stay until
 the checkpoint that builds on it has ended.
 
-What it must never do: notify a subtask that a checkpoint is complete before its record is written; delete a
-file that a completed checkpoint names; leave a checkpoint pending that can't complete; answer a request
-twice; start two checkpoints at a time.
+What it must never do:
+
+* notify a subtask that a checkpoint is complete before its record is written,
+* delete a file that a completed checkpoint names,
+* leave a checkpoint pending that can't complete,
+* answer a request twice, or start two checkpoints at a time.
 """
 
 from __future__ import annotations
@@ -96,21 +99,17 @@ class CheckpointCoordinator:
     """Takes the checkpoints of one job, over all its attempts. All calls come in one thread; none blocks.
 
     Args:
-        config: How checkpoints are taken.
         planner: Which subtasks take part; the job tells it which run.
         gateway: Reaches subtasks and the job.
         files: Keeps and deletes files.
         finalize: Makes a checkpoint exist; blocks, and runs in `runner`.
         clock: Wall-clock and monotonic time.
         timers: For the interval, the pause and the timeouts.
-        runner: Runs what blocks.
         failures: By default as `config` says.
-        hooks: By default none.
-        coordinators: By default none.
         initialize_location: By default there is nothing to prepare.
         coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
-        end_starts: An abort ends the start that is going on (Flink 1.11: the next answer of a hook or a
-            coordinator does, which may never come).
+        end_starts: An abort ends the start that is going on. In Flink 1.11 the next answer of a hook or a
+            coordinator does, which may never come.
     """
 
     def __init__(
@@ -174,7 +173,6 @@ class CheckpointCoordinator:
         """Serve a new attempt; nothing is triggered before `started`.
 
         Args:
-            attempt: Its number.
             store: The completed checkpoints, as recovered.
             highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
@@ -204,7 +202,7 @@ class CheckpointCoordinator:
         self._requests.start_periodic()
 
     def stop_periodic(self) -> None:
-        """Take no periodic checkpoints any more; abort all that run and refuse all that wait."""
+        """Stop periodic checkpoints; abort all that run and refuse all that wait."""
         self._requests.stop_periodic()
         self._end_all(Reason.CHECKPOINT_COORDINATOR_SUSPEND, "checkpointing was stopped")
 
@@ -285,7 +283,6 @@ class CheckpointCoordinator:
         """Ask for a checkpoint.
 
         Args:
-            kind: Checkpoint or savepoint.
             periodic: Ask as the periodic timer does.
             forced: Ignore limit and pause; by default savepoints do, unless checkpoints are unaligned:
                 barriers of both kinds at a time would abort the checkpoint.
@@ -399,7 +396,7 @@ class CheckpointCoordinator:
         self._start_ended(pending.request)
 
     def _forget_start(self) -> None:
-        """A new attempt begins: what was being started is not any more."""
+        """A new attempt begins: end the start that is going on."""
         request = self._requests.starting
         if request is None:
             return
@@ -532,7 +529,7 @@ class CheckpointCoordinator:
         reason: Reason = Reason.CHECKPOINT_DECLINED,
         detail: str = "",
     ) -> MessageOutcome:
-        """A subtask can't take part: the checkpoint is aborted, whoever says so (as in Flink)."""
+        """A subtask can't take part: abort the checkpoint, even if the subtask is unknown (as in Flink)."""
         if attempt != self._attempt:
             self._stale_messages += 1
             return MessageOutcome.STALE_ATTEMPT
@@ -563,7 +560,7 @@ class CheckpointCoordinator:
         self._aborted(pending, reason, detail)
 
     def _not_finalized(self, pending: PendingCheckpoint, error: BaseException) -> None:
-        """The record is not written, or nobody knows; then all files stay."""
+        """The record is not written, or that is unknown; in the second case all files stay."""
         reason = Reason.FINALIZE_CHECKPOINT_FAILURE
         files = pending.abort(reason)
         is_unknown = isinstance(error, (OutcomeUnknownError, CorruptSnapshotError))
@@ -572,7 +569,7 @@ class CheckpointCoordinator:
         self._aborted(pending, reason, f"its record could not be written: {type(error).__name__}: {error}")
 
     def _aborted(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
-        """Tell everybody of an abort, and let the next request start."""
+        """Notify all participants of an abort, and let the next request start."""
         checkpoint_id, request = pending.checkpoint_id, pending.request
         del self._pending[checkpoint_id]
         self._history.failed(checkpoint_id, reason, detail, self._duration(pending))

@@ -1,13 +1,13 @@
 """When failed checkpoints fail the job (Flink's `CheckpointFailureManager`).
 
-Only failures *in a row* count, each checkpoint once, and only for reasons that say something about the job's
-health: an expired checkpoint, one that a subtask could not take, one that could not be written. A checkpoint
-that was given up because the job restarts, or because a newer one overtook it, says nothing; nor does one
-that fails late, after a newer one has completed. Flink 1.11 counts the first two reasons only; its later
-versions added the rest, which is the default here.
+Only failures *in a row* count, and each checkpoint once. Only reasons count that say something about the
+job's health: the checkpoint expired, a subtask could not take it, or it could not be written. A checkpoint
+that was aborted because the job restarts, or because a newer one completed first, does not count. Nor does
+one that fails after a newer one has completed. Flink 1.11 counts the first two reasons only. Its later
+versions count all of them, and so does this class by default.
 
-A savepoint is the user's wish: it counts when a subtask could not take it, for then a restart may help, and
-not when the job itself could not (it expired, it could not be written): that is told to whoever asked.
+A savepoint that a subtask could not take counts, because a restart may help. A savepoint that expired or
+could not be written does not count: the answer to the request says so.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Final
 
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
-#: What Flink 1.11 counts.
+#: Reasons that Flink 1.11 counts.
 COUNTED_IN_FLINK_1_11: Final = frozenset({Reason.CHECKPOINT_DECLINED, Reason.CHECKPOINT_EXPIRED})
 
-#: What a job counts.
+#: Reasons that a job counts.
 COUNTED_REASONS: Final = COUNTED_IN_FLINK_1_11 | {
     Reason.TASK_CHECKPOINT_FAILURE,
     Reason.TRIGGER_CHECKPOINT_FAILURE,
     Reason.FINALIZE_CHECKPOINT_FAILURE,
 }
 
-#: Reasons that count for savepoints, too: a subtask has failed at it.
+#: Reasons that count for savepoints too: a subtask has failed.
 COUNTED_FOR_SAVEPOINTS: Final = frozenset({Reason.CHECKPOINT_DECLINED, Reason.TASK_CHECKPOINT_FAILURE})
 
-#: Reasons for which a request fails before any subtask has heard of the checkpoint.
+#: Reasons that fail a request before any subtask has heard of the checkpoint.
 BEFORE_THE_TASKS: Final = frozenset(
     {
         Reason.PERIODIC_SCHEDULER_SHUTDOWN,
@@ -42,8 +42,8 @@ BEFORE_THE_TASKS: Final = frozenset(
     }
 )
 
-#: Of so many failures in a row it is known which checkpoints they were, so none counts twice. A checkpoint
-#: fails within a few checkpoints of its start, and some jobs tolerate any number of failures.
+#: Number of failed checkpoints whose ids are remembered, so that none counts twice. A checkpoint fails within
+#: a few checkpoints of its start, and some jobs tolerate any number of failures.
 REMEMBERED_FAILURES: Final = 100
 
 
@@ -73,12 +73,10 @@ class CheckpointFailureManager:
         self._completed_id = -1
 
     def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
-        """A checkpoint failed; returns whether the job must fail, and then counts anew.
+        """A checkpoint failed. Returns whether the job must fail; if so, the count begins anew.
 
         Args:
-            reason: Why.
-            checkpoint_id: Which; -1 when it got no id.
-            is_savepoint: Whether it was a savepoint.
+            checkpoint_id: -1 when it got no id.
         """
         if not self._counts(reason, checkpoint_id, is_savepoint=is_savepoint):
             return False
@@ -94,15 +92,15 @@ class CheckpointFailureManager:
         """A synchronous savepoint failed; the job must fail if its subtasks may already wait for it.
 
         Args:
-            reason: Why; `None` for an error that is no checkpoint failure.
+            reason: `None` for an error that is no checkpoint failure.
         """
         return reason not in BEFORE_THE_TASKS
 
     def succeeded(self, checkpoint_id: int = -1) -> None:
-        """A checkpoint completed: count anew; failures of older ones say nothing any more.
+        """A checkpoint completed: the count begins anew, and failures of older ones do not count any more.
 
         Args:
-            checkpoint_id: Which; -1 when that is not known.
+            checkpoint_id: -1 when it is not known.
         """
         self._completed_id = max(self._completed_id, checkpoint_id)
         self._clear()

@@ -23,23 +23,21 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
-#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints: its barriers come
-#: in order, and a checkpoint whose acknowledgement is missing holds up the next ones until its timeout.
+#: Number of ended checkpoints that are remembered. A subtask is late by a few checkpoints only: a missing
+#: acknowledgement holds up the next checkpoints until its timeout.
 REMEMBERED_ENDS: Final = 1000
 
 
 class CheckpointFiles:
-    """Knows the completed checkpoints and the last ends of others, and deletes what nobody needs.
+    """Knows the completed checkpoints and the last ends of others, and deletes files.
 
     Args:
-        storage: Of the job's checkpoints.
         paths: Tells which checkpoint a file belongs to.
-        runner: Runs the deletions.
-        open_location: Opens the folders of savepoints outside `storage`.
+        open_location: Opens folders of savepoints outside `storage`.
 
     Attributes:
-        deleted: Files that were deleted.
-        failed_deletions: Deletions that failed.
+        deleted: Number of files that were deleted.
+        failed_deletions: Number of calls that failed; each may have been for several files.
     """
 
     def __init__(
@@ -116,7 +114,6 @@ class CheckpointFiles:
         """A checkpoint will never complete: delete its own files.
 
         Args:
-            checkpoint_id: Its id.
             files: What was acknowledged of it.
             location: URL of a savepoint's folder outside the job's storage.
         """

@@ -1,12 +1,12 @@
-"""The last step of a checkpoint: its record is written into the log of decisions.
+"""The last step of a checkpoint: its record is written into the decision log.
 
 The record decides whether a checkpoint exists. `finalize` first brings along what finished subtasks kept
-(`carried_state.py`), then writes the metadata, then claims the record. In this order: metadata without a
-record is a file that nobody looks at; a record without metadata would be a checkpoint that nobody can
-restore.
+(`carried_state.py`), then writes the metadata, then claims the record. The metadata comes first: without a
+record it is a file that is never read. A record without metadata would be a checkpoint that can't be
+restored.
 
 `CheckpointFinalizer` runs it in the background, for one checkpoint after the other. While a record is being
-written nobody knows whether it is in the log. So its checkpoint can neither be aborted nor overtaken, and a
+written it is unknown whether it is in the log. So its checkpoint can neither be aborted nor overtaken, and a
 new attempt waits until the outcome is known (`when_idle`). A checkpoint that waits for its turn can be
 withdrawn.
 """
@@ -61,7 +61,6 @@ class CheckpointFinalizer:
 
     Args:
         finalize: Writes the metadata and the record; blocks.
-        runner: Runs it.
     """
 
     def __init__(self, finalize: Finalize, runner: AsyncRunner) -> None:
@@ -86,7 +85,6 @@ class CheckpointFinalizer:
         """Finalize a checkpoint when its turn comes.
 
         Args:
-            checkpoint_id: Its id.
             begin: Called when its turn has come, in the caller's thread; returns what to write.
             on_outcome: Called with the outcome.
             on_error: Called with the error; whether the record is in the log depends on it.
@@ -100,7 +98,7 @@ class CheckpointFinalizer:
         self._call_if_idle()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call back as soon as nothing is being written: at once, or after the last outcome was told."""
+        """Call back as soon as nothing is being written: at once, or after the last outcome."""
         self._when_idle.append(callback)
         self._call_if_idle()
 
@@ -146,19 +144,16 @@ def finalize(
     """Make a checkpoint exist, unless a newer attempt owns the job; blocks.
 
     Args:
-        storage: Where snapshots are.
-        paths: Of the job.
-        log: Of the attempt that took the checkpoint.
-        checkpoint: What was acknowledged; its `metadata` and `size` are filled in here, and what is
-            `carried` is brought along.
-        retained: How many checkpoints the job keeps: the log lets go of the others in the same record, and
-            their files may be deleted after it. With `None` whoever calls this has to `drop` them.
-        open_location: Opens the place of a savepoint that is not in the job's storage.
+        log: Opened by the attempt that took the checkpoint.
+        checkpoint: Its `metadata` and `size` are filled in here, and `carried` files are copied.
+        retained: Number of checkpoints that the job keeps. The same record lets go of the others, and their
+            files may be deleted after it. With `None` the caller has to `drop` them.
+        open_location: Opens the folder of a savepoint outside `storage`.
 
     Raises:
-        StorageError: The metadata could not be written, or a file that is carried could not be copied: the
-            checkpoint does not exist.
-        OutcomeUnknownError: It may exist: none of its files may be deleted.
+        StorageError: The metadata could not be written, or a carried file could not be copied. The checkpoint
+            does not exist.
+        OutcomeUnknownError: It may exist, so none of its files may be deleted.
     """
     path = paths.metadata(checkpoint.kind, checkpoint.checkpoint_id, checkpoint.attempt)
     checkpoint = bring_along(checkpoint, storage, paths, open_location)
@@ -178,7 +173,7 @@ def finalize(
         record = replace(record, subsumes=tuple(c.checkpoint_id for c in gone if c is not record))
     outcome = log.complete(record)
     if isinstance(outcome, Fenced):
-        # The answer is known whether or not the file goes; one that stays is swept by a later attempt.
+        # The outcome is known whether or not the file is deleted; a later attempt sweeps one that stays.
         with suppress(StorageError):
             storage.delete([path])
             if sized.location is not None and open_location is not None:
@@ -188,14 +183,14 @@ def finalize(
 
 
 def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
-    """Complete a savepoint in its own folder, which is a storage of its own and can be moved; blocks.
+    """Complete a savepoint in its own folder, which can be moved; blocks.
 
     Args:
-        place: That folder; its files of state are there.
-        checkpoint: What was acknowledged, without metadata.
+        place: The folder as a storage; the files of state are there.
+        checkpoint: The savepoint, without metadata.
 
     Raises:
-        StorageError: Not all files can be seen here, or the metadata could not be written.
+        StorageError: A file can't be seen here, or the metadata could not be written.
     """
     own = replace(checkpoint, location=None)
     present = frozenset(place.list(""))

@@ -10,24 +10,27 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class CoordinatorGateway(Protocol):
-    """What the coordinator asks of the world. No call blocks and none calls the coordinator back at once."""
+    """The coordinator's calls to subtasks and the job.
+
+    No call blocks, and none calls the coordinator back before it returns.
+    """
 
     def trigger(self, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier) -> None:
-        """Tell these subtasks to start the checkpoint of `barrier`."""
+        """Tell these subtasks to begin the checkpoint of `barrier`."""
         ...
 
     def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Tell these subtasks that the checkpoint is complete: they may commit."""
+        """Tell these subtasks that the checkpoint completed: they may commit."""
         ...
 
     def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Tell these subtasks that the checkpoint was given up."""
+        """Tell these subtasks that the checkpoint was aborted."""
         ...
 
     def fail_job(self, cause: str) -> None:
-        """Too many checkpoints have failed: the job must fail for this reason."""
+        """Fail the job: too many checkpoints have failed."""
         ...
 
     def fenced(self) -> None:
-        """Another attempt has taken the log over: this coordinator is past and does nothing any more."""
+        """Another attempt owns the log: this coordinator does nothing any more."""
         ...

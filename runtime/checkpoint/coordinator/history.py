@@ -4,9 +4,9 @@ Another JobMaster goes on with the history. Two things are left of it. The job's
 every two seconds, has the last checkpoints, failed ones too; some of them still ran then. And the retained
 checkpoints have statistics in their metadata: those are certain, and sometimes newer than the job's record.
 
-What neither knows is gone: what each subtask measured of checkpoints that failed, and records of checkpoints
-that ended after the last record of the job and were let go before the JobMaster died. Those are counted all
-the same, because each retained checkpoint says how many there were.
+Two things are lost: the metrics of failed checkpoints, and records of checkpoints that ended after the last
+record of the job and are not retained. Those are counted all the same, because each retained checkpoint says
+how many there were.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ _Measured: TypeAlias = Mapping[SubtaskId, CheckpointMetrics] | CompletedCheckpoi
 
 
 class CheckpointHistory:
-    """The last checkpoints, each with how it stands, and counters over all of them.
+    """The last checkpoints with their status, and counters over all of them.
 
     Args:
-        capacity: How many are remembered one by one.
-        detailed: Of how many it is remembered what each subtask measured.
+        capacity: Number of checkpoints that are remembered.
+        detailed: Number of checkpoints whose metrics by subtask are remembered.
     """
 
     def __init__(self, capacity: int = 100, detailed: int = 20) -> None:
         self._records: deque[CheckpointRecord] = deque(maxlen=capacity)
-        #: By id and attempt: another JobMaster gives the id of one that did not complete out once more.
+        #: By id and attempt: another JobMaster may use the id of a checkpoint that did not complete again.
         self._measured: OrderedDict[tuple[int, int], _Measured] = OrderedDict()
         self._detailed = detailed
         self._counters = CoordinatorStatistics()
         self._is_recovered = False
 
     def recall(self, earlier: EarlierHistory) -> None:
-        """Go on with what is known of earlier JobMasters, until `recover` says what is certain."""
+        """Go on with the history of earlier JobMasters; `recover` corrects it when the log has been read."""
         self._records.extend(earlier.records)
         self._counters = earlier.counters
 
     def recover(self, retained: Sequence[CompletedCheckpoint], highest_id: int) -> None:
-        """The log has been read: bring what is known of earlier JobMasters in line; does so once.
+        """The log has been read: correct the history of earlier JobMasters. Only the first call does so.
 
         Args:
             retained: The completed checkpoints that the job can be restored from, oldest first.
-            highest_id: Of all that ever completed; -1 for none.
+            highest_id: Highest id of a checkpoint that ever completed; -1 for none.
         """
         if self._is_recovered:
             return
@@ -100,7 +100,7 @@ class CheckpointHistory:
     def completing(
         self, duration: float, metrics: Mapping[SubtaskId, CheckpointMetrics]
     ) -> CompletedCheckpointStatistics:
-        """What is written down with a checkpoint whose record is about to be written."""
+        """The statistics to write with a checkpoint that is about to complete."""
         known = self._counters
         return CompletedCheckpointStatistics.of(
             known.triggered, known.completed + 1, known.failed, duration, metrics
@@ -127,24 +127,24 @@ class CheckpointHistory:
     def failed(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str, duration: float
     ) -> None:
-        """A checkpoint failed or was given up."""
+        """A checkpoint failed or was aborted."""
         failed = CheckpointStatus.FAILED
         self._update(checkpoint_id, status=failed, failure=reason, detail=detail, duration=duration)
         self._counters = replace(self._counters, failed=self._counters.failed + 1)
 
     def counters(self) -> CoordinatorStatistics:
-        """What was counted; the coordinator adds what only it knows."""
+        """The counters of the history; those of the coordinator itself are 0."""
         return self._counters
 
     def records(self) -> tuple[CheckpointRecord, ...]:
-        """All that are remembered, oldest first."""
+        """The remembered checkpoints, oldest first."""
         return tuple(self._records)
 
     def details(self) -> tuple[CheckpointDetails, ...]:
-        """The same with what each subtask measured.
+        """The same with the metrics of each subtask.
 
         Raises:
-            CorruptSnapshotError: What another JobMaster has left of it can't be read.
+            CorruptSnapshotError: Statistics in the metadata of a retained checkpoint can't be read.
         """
         return tuple(CheckpointDetails(record, self._metrics_of(record)) for record in self._records)
 
@@ -166,10 +166,10 @@ class CheckpointHistory:
 
 
 def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
-    """A retained checkpoint as its metadata tells it.
+    """The record of a retained checkpoint, from its metadata.
 
-    Its duration ends with the last acknowledgement, as Flink's end-to-end duration does: metadata does not
-    know how long it took to be written.
+    Its duration ends with the last acknowledgement, as Flink's end-to-end duration does: it excludes writing
+    the metadata.
     """
     known = checkpoint.statistics
     subtasks = 0 if known is None else known.subtasks
@@ -191,12 +191,12 @@ def _recovered_record(checkpoint: CompletedCheckpoint) -> CheckpointRecord:
 def _recovered_records(
     records: Iterable[CheckpointRecord], retained: Iterable[CompletedCheckpoint], highest_id: int
 ) -> list[CheckpointRecord]:
-    """The records of earlier JobMasters, brought in line with what the log says, in the order of their start.
+    """The records of earlier JobMasters, corrected by the log, in the order of their start.
 
     Args:
-        records: The last that is known of them.
+        records: As the job's record has them.
         retained: The completed checkpoints that the job can be restored from.
-        highest_id: Of all that ever completed; -1 for none.
+        highest_id: Highest id of a checkpoint that ever completed; -1 for none.
     """
     certain = {(c.checkpoint_id, c.attempt): _recovered_record(c) for c in retained}
     found = []
@@ -213,17 +213,13 @@ def _recovered_records(
 def _recovered_counters(
     counters: CoordinatorStatistics, retained: Sequence[CompletedCheckpoint]
 ) -> CoordinatorStatistics:
-    """The counters of earlier JobMasters, brought in line likewise.
+    """The counters of earlier JobMasters, corrected likewise.
 
-    Nothing of theirs runs any more, so what was started and did not complete has failed.
-
-    Args:
-        counters: The last that is known of them.
-        retained: The completed checkpoints that the job can be restored from.
+    None of their checkpoints runs any more, so those that were started and did not complete have failed.
     """
-    told = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
-    completed = max(counters.completed, len(retained), *(each.completed for each in told))
-    triggered = max(counters.triggered, completed, *(each.triggered for each in told))
+    known = [checkpoint.statistics for checkpoint in retained if checkpoint.statistics is not None]
+    completed = max(counters.completed, len(retained), *(each.completed for each in known))
+    triggered = max(counters.triggered, completed, *(each.triggered for each in known))
     counters = replace(counters, triggered=triggered, completed=completed, failed=triggered - completed)
     newest = max(retained, key=lambda c: c.checkpoint_id, default=None)
     if newest is None or newest.checkpoint_id <= counters.latest_completed_id:
@@ -238,7 +234,7 @@ def _recovered_counters(
 
 
 def _outcome(record: CheckpointRecord, highest_id: int) -> CheckpointRecord | None:
-    """How a checkpoint ended that is not retained; `None` when nobody knows."""
+    """The record of a checkpoint that is not retained; `None` when its end is not known."""
     if record.status in (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED):
         return record
     if record.checkpoint_id <= highest_id:

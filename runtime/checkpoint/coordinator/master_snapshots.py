@@ -1,9 +1,10 @@
 """The part of a checkpoint that is taken in the JobMaster: operator coordinators and master hooks.
 
 Coordinators give their snapshots first, and the valve of each is shut behind it. Then the hooks do their
-part. Only when the last answer has come are the sources triggered and the valves opened again. Coordinators
-come before hooks (Flink since 1.11.2): a hook may make an externally induced source begin the checkpoint by
-itself, and a coordinator's snapshot must not be younger than any source's barrier.
+part. Only when the last answer has come are the sources triggered and the valves opened again.
+
+Coordinators come before hooks (Flink since 1.11.2). A hook may make an externally induced source begin the
+checkpoint by itself. A coordinator's snapshot must not be younger than any source's barrier.
 
 One checkpoint at a time. In between anything may happen: the timeout, the end of the attempt. `stop` ends the
 round: valves open, and an answer that comes later is ignored.
@@ -43,12 +44,11 @@ class MasterSnapshots:
     def take(
         self, pending: PendingCheckpoint, on_taken: Callable[[], None], on_failed: Callable[[str], None]
     ) -> None:
-        """Ask everybody; each answer is noted in `pending`.
+        """Ask all of them; each answer is noted in `pending`.
 
         Args:
-            pending: The checkpoint.
-            on_taken: Called once everybody has answered; `barriers_injected` is to follow.
-            on_failed: Called with the cause, in words, once somebody could not do its part; `stop` is to
+            on_taken: Called when the last answer has come; `barriers_injected` is to follow.
+            on_failed: Called with the cause, in words, when one of them could not do its part; `stop` is to
                 follow.
         """
         current = self._round = _Round(pending, on_taken, on_failed)
@@ -107,11 +107,11 @@ class MasterSnapshots:
         self._hooks.trigger(identifier, pending.checkpoint_id, pending.triggered_at, answered, failed)
 
     def _goes_on(self, current: _Round) -> bool:
-        """Whether an answer still counts; fails a round that is open although its checkpoint was given up."""
+        """Whether an answer still counts; fails a round that is open although its checkpoint was aborted."""
         if current is not self._round:
             return False
         if current.pending.is_disposed:
-            current.on_failed("it was given up meanwhile")
+            current.on_failed("it was aborted meanwhile")
             return False
         return True
 
@@ -130,8 +130,6 @@ def restore_masters(
     """Give master hooks and operator coordinators the state back that they gave for a checkpoint.
 
     Args:
-        hooks: The hooks.
-        coordinators: The coordinators.
         checkpoint: What the job starts from; `None` when it starts from nothing.
         allow_non_restored: Whether state of a hook or coordinator that is gone may be left behind.
 

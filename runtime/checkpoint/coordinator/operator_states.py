@@ -1,7 +1,7 @@
 """What a complete checkpoint holds: acknowledgements, turned into the states of operators.
 
-The last state of a finished subtask is carried from checkpoint to checkpoint: its empty list of splits and
-its last transactions must be found when the job restarts. Which subtasks have finished is written down as
+The last state of a finished subtask is carried from checkpoint to checkpoint. A restart needs
+its empty list of splits and its last transactions. Which subtasks have finished is written down as
 well (`finished_subtasks.py`). Nothing is read or written here; `carried_state.py` copies files that need it.
 """
 
@@ -35,7 +35,6 @@ def completed_checkpoint(
 
     Args:
         pending: What was acknowledged.
-        graph: The job.
         previous: The newest completed checkpoint, or the snapshot that the job began with.
         completed_at: Wall-clock seconds.
         statistics: Written with it.
@@ -67,7 +66,6 @@ def collect_states(
     """Turn snapshots of subtasks into the states of operators; finished subtasks keep their last one.
 
     Args:
-        graph: The job.
         snapshots: What the subtasks of the plan acknowledged.
         finished: The plan's finished subtasks.
         previous: The states of the snapshot before this one.

@@ -3,10 +3,10 @@
 It collects one acknowledgement from each subtask, operator coordinator and master hook that takes part. It is
 *collecting* until all have come in, then *finalizing* while its record is written, then completed. While it
 is collecting it can be aborted; while it is finalizing only the writer of the record can say that it failed.
-An abort hands back the files that came in: nobody owns them any more.
+An abort returns the files that came in: no checkpoint owns them now.
 
 It knows everything about itself: its barrier, its plan, the request behind it, and the attempt that took it.
-It knows nothing of other checkpoints, and tells nobody of its end; the coordinator does.
+It knows nothing of other checkpoints, and does not report its end; the coordinator does.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PendingStatistics:
 
     Attributes:
         acknowledged: Number of subtasks that have acknowledged.
-        missing: Everybody who has not, in words.
+        missing: Those that have not, in words; also operator coordinators and master hooks.
         written_bytes: New bytes written by the subtasks that have acknowledged.
         in_flight_bytes: The part of them that was data between subtasks.
         metrics: What each of these subtasks measured.
@@ -79,7 +79,6 @@ class PendingCheckpoint:
         barrier: Carries its id, kind, trigger time, base and location.
         plan: Its subtasks; at least one has to acknowledge.
         request: What it was asked for with.
-        attempt: The attempt that takes it.
         started_at: Monotonic seconds.
         coordinators: Operators whose coordinator has to acknowledge.
         masters: Identifiers of the master hooks that have to acknowledge.
@@ -143,7 +142,7 @@ class PendingCheckpoint:
 
     @property
     def can_be_subsumed(self) -> bool:
-        """Whether a newer completed checkpoint makes this one superfluous: nobody waits for it by itself."""
+        """Whether a newer completed checkpoint makes this one superfluous."""
         return not self.kind.is_savepoint and not self.request.forced
 
     # -- its subtasks are triggered -------------------------------------------------------------------------
@@ -233,7 +232,7 @@ class PendingCheckpoint:
 
     @property
     def is_fully_acknowledged(self) -> bool:
-        """Whether nobody is missing."""
+        """Whether all acknowledgements have come in."""
         return not (self._missing or self._missing_coordinators or self._missing_masters)
 
     @property
@@ -268,7 +267,7 @@ class PendingCheckpoint:
         return tuple(self._master_states.values())
 
     def missing_names(self) -> tuple[str, ...]:
-        """Everybody who is missing, in words."""
+        """Whose acknowledgements are missing, in words."""
         return (
             *map(str, sorted(self._missing)),
             *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
@@ -303,7 +302,7 @@ class PendingCheckpoint:
         """All have acknowledged and the record is being written: the timeout is over.
 
         Raises:
-            RuntimeError: Somebody is missing, or the checkpoint has ended.
+            RuntimeError: An acknowledgement is missing, or the checkpoint has ended.
         """
         self._check_complete()
         self.state = PendingState.FINALIZING
@@ -313,14 +312,14 @@ class PendingCheckpoint:
         """Its record is written.
 
         Raises:
-            RuntimeError: Somebody is missing, or the checkpoint has ended.
+            RuntimeError: An acknowledgement is missing, or the checkpoint has ended.
         """
         self._check_complete()
         self.state = PendingState.COMPLETED
         self._cancel_timeout()
 
     def abort(self, reason: CheckpointFailureReason) -> tuple[FileHandle, ...]:
-        """Give it up; returns the files that came in, which have no owner any more.
+        """Abort it; returns the files that came in, which no checkpoint owns now.
 
         Raises:
             RuntimeError: It has ended before. Or it was subsumed although it can't be: it is aborted all the
@@ -347,7 +346,7 @@ class PendingCheckpoint:
 
     def _check_complete(self) -> None:
         if not self.is_fully_acknowledged or self.is_disposed:
-            missing = ", ".join(self.missing_names()) or "nobody"
+            missing = ", ".join(self.missing_names()) or "nothing"
             msg = f"checkpoint {self.checkpoint_id} is {self.state.value} and waits for {missing}"
             raise RuntimeError(msg)
 

@@ -3,11 +3,11 @@
 While all subtasks run, sources are triggered, and every subtask acknowledges and is notified of the end. A
 finished subtask takes no part. A subtask whose senders have all finished gets no barrier, so it has to be
 triggered itself. Only the subtask knows when that is so. Therefore every subtask that has reported the end of
-its data is triggered, and begins by itself only when the ends of all its channels have been consumed and no
+its data is triggered. It begins by itself only when it has consumed the ends of all its channels and no
 barrier has come. A subtask that reports the end while a checkpoint runs is triggered then.
 
 A subtask that had finished when the restored checkpoint was taken only sends its ends and leaves. No
-checkpoint is taken until it has left: its ends are still on their way, and a receiver that begins a
+checkpoint is taken until it has left, because its ends are still on their way. A receiver that begins a
 checkpoint by itself must have everything that was sent to it.
 """
 
@@ -34,13 +34,13 @@ class SubtaskStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPlan:
-    """Who does what in one checkpoint.
+    """The subtasks of one checkpoint.
 
     Attributes:
-        trigger: Told to start it; those with input only if no barrier comes.
-        acknowledge: Must acknowledge it.
-        commit: Told of its end.
-        finished: Take no part; their last state is carried forward.
+        trigger: They are triggered; those with input begin only if no barrier comes.
+        acknowledge: They must acknowledge.
+        commit: They are notified of the end.
+        finished: They take no part; their last state is carried forward.
     """
 
     trigger: tuple[SubtaskId, ...]
@@ -68,7 +68,6 @@ class CheckpointPlanner:
     """Knows the subtasks of the current attempt and plans checkpoints.
 
     Args:
-        graph: The job.
         checkpoints_after_tasks_finish: Whether checkpoints go on when some subtasks have finished (Flink
             1.11: they do not).
     """
@@ -101,20 +100,20 @@ class CheckpointPlanner:
         return tuple(s for s, status in self._status.items() if status is not SubtaskStatus.FINISHED)
 
     def change_graph(self, graph: ExecutionGraph) -> None:
-        """The job has another parallelism from now on; nothing of it runs yet."""
+        """The job has another parallelism from now on; nothing runs yet."""
         self._graph = graph
         self._senders = {s.id: frozenset(channel.sender for channel in s.inputs) for s in graph.subtasks}
         self.reset()
 
     def reset(self) -> None:
-        """A new attempt: nothing runs yet."""
+        """A new attempt begins; nothing runs yet."""
         self._status = dict.fromkeys(self._senders, SubtaskStatus.CREATED)
         self._finished_count = 0
         self._data_ended.clear()
         self._leaving.clear()
 
     def leave_out(self, subtasks: Iterable[SubtaskId]) -> None:
-        """These have failed and are to start again; nothing is planned until they run."""
+        """These subtasks have failed and start again; no checkpoint is planned until they run."""
         for subtask in subtasks:
             self._finished_count -= self._status[subtask] is SubtaskStatus.FINISHED
             self._status[subtask] = SubtaskStatus.CREATED
@@ -124,16 +123,15 @@ class CheckpointPlanner:
     def restored(
         self, operators: Mapping[str, OperatorState], region: frozenset[SubtaskId] | None = None
     ) -> None:
-        """Subtasks start from these states: whoever has finished in them only leaves.
+        """Subtasks start from these states; a subtask that has finished in them only leaves.
 
         Args:
-            operators: The checkpoint's states.
-            region: Which subtasks; `None` for all.
+            region: The subtasks that start; `None` for all.
         """
         try:
             finished = finished_on_restore(self._graph, operators)
         except StateMismatchError:
-            return  # nothing will run: the deployment meets the same error and tells it
+            return  # nothing will run: the deployment meets the same error and reports it
         self._leaving |= finished if region is None else finished & region
 
     def started(self) -> None:
@@ -155,10 +153,10 @@ class CheckpointPlanner:
         self._data_ended.add(subtask)
 
     def plan(self, *, is_last: bool = False) -> CheckpointPlan | NotAllRunning:
-        """Who takes part in a checkpoint that starts now.
+        """The subtasks of a checkpoint that starts now.
 
         Args:
-            is_last: Whoever is left waits for it to be able to leave, so it is taken in any case.
+            is_last: The remaining subtasks wait for it to be able to leave, so it is taken in any case.
         """
         by_status: dict[SubtaskStatus, list[SubtaskId]] = {status: [] for status in SubtaskStatus}
         for subtask, status in self._status.items():

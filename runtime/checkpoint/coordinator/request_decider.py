@@ -1,12 +1,12 @@
 """Which waiting checkpoint request may start now (Flink's `CheckpointRequestDecider`).
 
-Requests queue up while a checkpoint is being started, while too many are running, or while the minimum pause
-after the last one is not over. The queue has a total order: savepoints first, then forced requests, then
-those that a person or the runtime itself asked for, then periodic ones; older before newer.
+Requests wait while a checkpoint is being started, while too many run, or during the minimum pause after the
+last one. The queue has a total order: savepoints, forced requests, other requests, periodic requests. Among
+equals the older one is first.
 
 Three rules keep it fair. A forced request ignores limit and pause. A periodic request that comes too early is
-dropped, not kept, and the periodic timer moves to the end of the pause. When the queue is full, its last
-request makes room, unless even the last one was asked for by hand: then the new one is refused.
+refused, and the periodic timer moves to the end of the pause. When the queue is full, the request
+at its end is refused if it is periodic; otherwise the new one is.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ PAUSE_RESOLUTION: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequest:
-    """Somebody wants a checkpoint.
+    """A request for a checkpoint.
 
     Attributes:
         number: Unique; requests are numbered as they come.
         kind: Checkpoint or savepoint.
-        periodic: The periodic timer asked.
-        forced: Neither the limit of concurrent checkpoints nor the pause holds it back.
-        urgent: The pause does not hold it back, the limit does.
-        timestamp: When it was asked for, in the unit of the decider's clock.
+        periodic: The periodic timer asks.
+        forced: Ignores the limit of concurrent checkpoints and the pause.
+        urgent: Ignores the pause but not the limit.
+        timestamp: Time of the request, in the unit of the decider's clock.
         aligned: No barrier may overtake data, whatever the job's setting is.
-        drain: Of a synchronous savepoint: event time goes to its end first.
+        drain: With a synchronous savepoint: event time is advanced to its end first.
         target: URL of the folder in which a savepoint gets its own; `None` for the job's checkpoint storage.
     """
 
@@ -62,13 +62,13 @@ class CheckpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the decider must know about the moment; times in any one unit.
+    """What the decider must know about the present; all times in one unit.
 
     Attributes:
-        is_triggering: A checkpoint is being started right now.
-        pending: How many checkpoints run.
+        is_triggering: A checkpoint is being started.
+        pending: Number of checkpoints that run.
         now: The time.
-        last_completion: When the last checkpoint completed.
+        last_completion: Time when the last checkpoint completed.
     """
 
     is_triggering: bool
@@ -79,12 +79,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """A request that will not be served.
-
-    Attributes:
-        request: The request.
-        reason: Why.
-    """
+    """A request that will not be served, and why."""
 
     request: CheckpointRequest
     reason: Reason
@@ -92,13 +87,13 @@ class RefusedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done now.
+    """What to do now.
 
     Attributes:
-        execute: Start this request.
-        refused: Answer these.
-        next_periodic_in: Move the periodic timer: fire it after this time.
-        ask_again_in: A request waits for the end of the pause: poll after this time.
+        execute: The request to start.
+        refused: Requests to refuse.
+        next_periodic_in: Time after which the periodic timer is to fire; `None` leaves it alone.
+        ask_again_in: Time after which to poll, because a request waits for the end of the pause.
     """
 
     execute: CheckpointRequest | None = None
@@ -111,9 +106,9 @@ class CheckpointRequestDecider:
     """Queues requests and says which one may start.
 
     Args:
-        max_concurrent: How many checkpoints may run at a time.
+        max_concurrent: Number of checkpoints that may run at a time.
         min_pause: Least time between the end of a checkpoint and the start of the next.
-        max_queued: How many requests may wait.
+        max_queued: Number of requests that may wait.
 
     Example:
         >>> decider = CheckpointRequestDecider(max_concurrent=1)

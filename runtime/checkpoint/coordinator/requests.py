@@ -1,8 +1,8 @@
 """Where requests for checkpoints come in, wait and get their answer.
 
-Joins the decider to its timers: the periodic one, the one for the end of a pause, and the one for requests
-that are served again. Knows the one request whose checkpoint is being started. Each request is answered
-exactly once, whatever happens to it.
+Joins the decider to three timers: for periodic requests, for the end of a pause, and for requests that are
+served again. Knows the one request whose checkpoint is being started. Each request is answered exactly once,
+whatever happens to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
-#: Seconds until a checkpoint is tried again that a finishing subtask broke: others finish at the same time.
+#: Seconds until a checkpoint is tried again that a finishing subtask aborted: others finish at the same time.
 RETRY_DELAY: Final = 0.1
 
 
@@ -32,7 +32,6 @@ class CheckpointSucceeded:
     """The answer to a request whose checkpoint completed.
 
     Attributes:
-        checkpoint: The completed checkpoint.
         still_needed: Why the job would still restart from this savepoint, in words; empty when it would not.
     """
 
@@ -45,7 +44,6 @@ class CheckpointFailed:
     """The answer to a request that was refused or whose checkpoint failed.
 
     Attributes:
-        reason: Why.
         detail: The cause in words.
         checkpoint_id: `None` when no checkpoint was started.
     """

@@ -1,11 +1,11 @@
-"""`BackgroundHook`: a master hook of calls that block.
+"""`BackgroundHook`: a master hook whose calls may block.
 
-What a user writes talks to a system outside and waits for it. So all its calls run in the background, one
-after the other: the next one begins when the one before it has come back, also across attempts of the job.
-Answers come back to the coordinator's thread. A restore is over later than its call, see `when_restored`.
+Users' hooks talk to systems outside and wait for them. So all calls run in the background, one after the
+other: the next one begins when the one before has returned, also across attempts of the job. Answers come
+back to the coordinator's thread. A restore ends later than its call; `when_restored` tells when.
 
-A call that never comes back holds the hook back and nothing else: of what waits behind it only the newest
-stays, because whoever asked for the older ones has given up by then.
+A call that never returns holds back this hook and nothing else. Of the calls that wait behind it only the
+newest is kept: the checkpoints of the older ones have been aborted by then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.runtime.ports import AsyncRunner
 
 
 class HookOvertakenError(PenstockError):
-    """A hook was not asked: an earlier call of it has not come back, and a newer one follows."""
+    """A call was dropped: an earlier call of the hook has not returned, and a newer one waits."""
 
 
 @dataclass(slots=True)
@@ -39,12 +39,12 @@ class _Restore:
 
     is_over: bool = False
     error: BaseException | None = None
-    told: list[Callable[[BaseException | None], None]] = field(default_factory=list)
+    waiting: list[Callable[[BaseException | None], None]] = field(default_factory=list)
 
     def end(self, error: BaseException | None) -> None:
         self.is_over, self.error = True, error
-        told, self.told = self.told, []
-        for tell in told:
+        waiting, self.waiting = self.waiting, []
+        for tell in waiting:
             tell(error)
 
 
@@ -53,7 +53,6 @@ class BackgroundHook:
 
     Args:
         hook: The user's.
-        runner: Runs its calls.
     """
 
     def __init__(self, hook: BlockingHook, runner: AsyncRunner) -> None:
@@ -69,7 +68,7 @@ class BackgroundHook:
         return self._hook.identifier
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
-        """Let the hook do its part; `answer` is given in the coordinator's thread."""
+        """Trigger the hook in the background; `answer` is called in the coordinator's thread."""
         self._put(
             _Call(
                 lambda: self._hook.trigger_checkpoint(checkpoint_id, timestamp), answer.complete, answer.fail
@@ -77,11 +76,11 @@ class BackgroundHook:
         )
 
     def restore_checkpoint(self, checkpoint_id: int, state: Any | None) -> None:
-        """Hand the state on; `when_restored` tells when the hook has it."""
+        """Restore the hook in the background; `when_restored` tells when it is done."""
         self._bring_back(lambda: self._hook.restore_checkpoint(checkpoint_id, state))
 
     def reset(self) -> None:
-        """Hand it on; `when_restored` tells when the hook has heard it."""
+        """Reset the hook in the background; `when_restored` tells when it is done."""
         self._bring_back(self._hook.reset)
 
     @property
@@ -90,17 +89,17 @@ class BackgroundHook:
         return self._restore.is_over
 
     def when_restored(self, tell: Callable[[BaseException | None], None]) -> None:
-        """Tell when the last restore or reset is over, at once if it is, and what it failed with.
+        """Call `tell` with the error or `None` when the last restore or reset is over; at once if it is.
 
-        A restore that another one has overtaken fails with `HookOvertakenError`.
+        A restore that a newer one has overtaken fails with `HookOvertakenError`.
         """
         if self._restore.is_over:
             tell(self._restore.error)
         else:
-            self._restore.told.append(tell)
+            self._restore.waiting.append(tell)
 
     def close(self) -> None:
-        """Let the hook close, when its last call has come back."""
+        """Close the hook after its last call has returned."""
         self._put(_Call(self._hook.close, lambda _: None, _raise))
 
     def _bring_back(self, work: Callable[[], None]) -> None:

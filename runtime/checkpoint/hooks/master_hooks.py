@@ -1,14 +1,14 @@
 """Hooks that take part in checkpoints beside the subtasks (Flink's `MasterTriggerRestoreHook`).
 
-A hook runs where the coordinator runs. When a checkpoint starts, and before any subtask is told of it, each
-hook is asked to do its part and may give a state, which is kept in the checkpoint's metadata. That serves
-systems outside that are to cut their data at the same moment: an *externally induced* source waits for a
-mark in its data, and its hook asks the system to write that mark.
+A hook runs where the coordinator runs. When a checkpoint starts, each hook is triggered before any subtask.
+It may return a state, which is written into the checkpoint's metadata. Hooks serve external systems that have
+to cut their data at the same moment. An *externally induced* source waits for a mark in its data, and its
+hook asks the system to write that mark.
 
-A restore gives every hook its state back. State of which no hook is known would be lost silently, so it is
-refused unless the user allowed it; that is found out before the first hook is touched.
+A restore gives every hook its state back. State without a hook would be lost silently. So such a restore is
+refused, before any hook is called, unless the user allowed it.
 
-All methods of a hook are called in the coordinator's thread and must not block; `trigger_checkpoint` may
+All methods of a hook are called in the coordinator's thread and must not block. `trigger_checkpoint` may
 answer later, in the same thread. `BackgroundHook` makes such a hook of one that blocks.
 """
 
@@ -21,7 +21,7 @@ from penstock.runtime.errors import PenstockError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import MasterState
 
-#: No state at all: the hook has none, or none was kept for it.
+#: The hook has no state, or the checkpoint has none for it.
 NO_STATE: Final = None
 
 
@@ -30,19 +30,19 @@ class UnmatchedMasterStateError(PenstockError):
 
 
 class HookAnswer(Protocol):
-    """How a hook answers, once; later answers are ignored."""
+    """Takes the answer of a hook; only the first one counts."""
 
     def complete(self, state: Any | None = None) -> None:
-        """The hook has done its part; `state` is any value that the codec carries, or `None` for none."""
+        """The hook has done its part; `state` is `None` or any value that the codec can encode."""
         ...
 
     def fail(self, error: BaseException) -> None:
-        """The hook can't do its part: the checkpoint is given up."""
+        """The hook can't do its part: the checkpoint is aborted."""
         ...
 
 
 class MasterTriggerRestoreHook(Protocol):
-    """What a hook does; see the module's text for the thread."""
+    """A hook; the module's text says which thread calls it."""
 
     @property
     def identifier(self) -> str:
@@ -50,12 +50,12 @@ class MasterTriggerRestoreHook(Protocol):
         ...
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
-        """Do the hook's part of a checkpoint that was triggered at `timestamp` (wall-clock seconds).
+        """Do the hook's part of a checkpoint.
 
         Args:
-            checkpoint_id: The checkpoint.
+            checkpoint_id: The checkpoint's id.
             timestamp: When it was triggered, wall-clock seconds.
-            answer: Takes the hook's state, now or later, or its failure.
+            answer: Takes the hook's state or its failure, now or later.
         """
         ...
 
@@ -92,11 +92,7 @@ class _Answer:
 
 
 class MasterHooks:
-    """The hooks of one job.
-
-    Args:
-        codec: Encodes their states.
-    """
+    """The hooks of one job."""
 
     def __init__(self, codec: ValueCodec | None = None) -> None:
         self._codec = codec or ValueCodec()
@@ -104,11 +100,11 @@ class MasterHooks:
 
     @property
     def identifiers(self) -> tuple[str, ...]:
-        """Their names, in the order in which they were added."""
+        """Identifiers in the order in which the hooks were added."""
         return tuple(self._hooks)
 
     def add(self, hook: MasterTriggerRestoreHook) -> bool:
-        """Take a hook in; `False` when one with its identifier is there already.
+        """Add a hook; `False` when one with its identifier is there already.
 
         Raises:
             TypeError: It is `None`.
@@ -134,14 +130,12 @@ class MasterHooks:
         on_state: Callable[[MasterState | None], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:
-        """Ask a hook for its part.
+        """Trigger a hook.
 
         Args:
-            identifier: Which hook.
-            checkpoint_id: Of which checkpoint.
-            timestamp: When it was triggered, wall-clock seconds.
-            on_state: Told its state, `None` if it has none.
-            on_failed: Told why it can't do its part.
+            timestamp: When the checkpoint was triggered, wall-clock seconds.
+            on_state: Called with its state, `None` if it has none.
+            on_failed: Called with the error when it can't do its part.
         """
 
         def answered(state: Any) -> None:
@@ -161,11 +155,10 @@ class MasterHooks:
     def restore(
         self, checkpoint_id: int, states: Iterable[MasterState], *, allow_non_restored: bool = False
     ) -> None:
-        """Give every hook what it gave for this checkpoint, or nothing.
+        """Give every hook the state back that it had in this checkpoint, or `None`.
 
         Args:
-            checkpoint_id: The checkpoint.
-            states: What the hooks gave for it.
+            states: The checkpoint's states of hooks.
             allow_non_restored: Whether state of a hook that is gone may be left behind.
 
         Raises:
@@ -188,7 +181,7 @@ class MasterHooks:
             hook.restore_checkpoint(checkpoint_id, value)
 
     def reset(self) -> None:
-        """The job starts from nothing: tell every hook."""
+        """Reset every hook: the job starts from nothing."""
         for hook in self._hooks.values():
             hook.reset()
 

@@ -1,4 +1,4 @@
-"""What a writer of the log of decisions is told, and what it counts."""
+"""Outcomes of writing to the decision log, and what its writer counts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from penstock.runtime.errors import StorageError
 
 
 class OutcomeUnknownError(StorageError):
-    """Nobody knows whether the record got into the log; whatever depends on it must be left as it is."""
+    """It is not known whether the record is in the log; what depends on it must stay as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The decision stands in the log.
+    """The decision is in the log.
 
     Attributes:
-        slot: Where.
+        slot: The slot of its record.
     """
 
     slot: int
@@ -25,10 +25,10 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The decision does not stand: a newer attempt owns the job, or the job has ended.
+    """The decision is not in the log: a newer attempt owns the job, or the job has ended.
 
     Attributes:
-        newer_attempt: Who made the decision that came first.
+        newer_attempt: The attempt whose decision came first.
     """
 
     newer_attempt: int
@@ -44,12 +44,12 @@ class DecisionLogStatistics:
     Attributes:
         attempt: The attempt it writes for; 0 before the first.
         next_slot: The slot it wants next.
-        records_since_compaction: How many records a replay has to read.
+        records_since_compaction: Number of records that a replay has to read.
         claimed: Records that got in.
         conflicts: Puts that found the slot taken.
         unanswered: Puts that failed otherwise.
         compactions: Compactions written.
-        compaction_error: Why the last compaction failed; empty when it did not. A later one makes it good.
+        compaction_error: Why the last compaction failed; empty when it did not. A later one makes up for it.
     """
 
     attempt: int

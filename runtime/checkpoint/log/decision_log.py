@@ -1,38 +1,43 @@
-"""`DecisionLog`: the numbered log in which all durable decisions of a job stand.
+"""`DecisionLog`: the numbered log that holds all durable decisions of a job.
 
 What it does. Each decision (an attempt began, a checkpoint completed, checkpoints were dropped, the job
-ended) is a file of its own, a *slot*: 0, 1, 2, ... A slot is claimed by put-if-absent, so of everybody who
-wants it exactly one gets it, and a decision is made at the moment its file appears. Old and new attempts
-contend for the same slots: a completion of the old one stands either in front of the new one's
-`AttemptBegun`, then the new attempt restores from it, or nowhere.
+ended) is a file of its own, a *slot*: 0, 1, 2, ... A slot is claimed by put-if-absent: exactly one of its
+contenders gets it, and a decision is made at the moment its file appears. Old and new attempts contend for
+the same slots. So a completion of the old attempt is in front of the new one's
+`AttemptBegun`, or nowhere. In the first case the new attempt restores from it.
 
 Why it is right.
 
 1. *No gaps.* A writer asks for slot n only when it has seen slots up to n - 1.
-2. *One writer an attempt.* An attempt begins only when the storage has *said* that the put succeeded. Whoever
-   gets no answer, or finds the slot taken (even by itself), begins once more with a larger number. So nobody
-   else has my number, and every record with it is mine.
-3. *Fencing.* A writer that has begun goes on from its own slot. The first record of anybody else behind it is
-   therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the slot, reads
+2. *One writer an attempt.* An attempt begins only when the storage has *answered* that the put succeeded. A
+   writer that gets no answer, or finds the slot taken (even by itself), begins once more with a larger
+   number. So no two writers have one number, and every record with the writer's number is its own.
+3. *Fencing.* A writer that has begun goes on from its own slot. The first record of another writer behind it
+   is therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the slot, reads
    it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that record.
 4. *Lost answers.* A put may have happened although it looks failed, or may happen later. The same bytes are
-   put again; a slot that turns out to hold my own record is claimed. If nothing helps, `OutcomeUnknownError`
-   says so, and the next record contends for the *same* slot, so the record in doubt gets in now or never.
+   put again; a slot that turns out to hold the writer's own record is claimed. If nothing helps,
+   `OutcomeUnknownError` is raised. The next record contends for the *same* slot, so the record in doubt gets
+   in now or never.
 5. *Compaction* writes all that matters as one record (`LogCompacted`), in a slot of its own, and then deletes
-   older slots. A replay reads backwards up to the newest compaction, so whatever lies in front of it does not
-   matter, deleted or not; a crash in between leaves files that the next compaction deletes. A deleted slot
-   can be put again by somebody who has slept, and that would look like success. So
-   a) the slots of `AttemptBegun` are never deleted. By 3 a writer of an old attempt wants just such a slot.
-   b) Somebody who is about to *begin* may want any deleted slot. After its put it looks for a compaction
+   older slots. A replay reads backwards up to the newest compaction, so older slots do not matter, deleted or
+   not. A crash in between leaves files that the next compaction deletes. But a writer that was paused can put
+   a deleted slot again, and that would look like success. Three rules prevent it:
+   a) The slots of `AttemptBegun` are never deleted. By 3 a writer of an old attempt wants just such a slot.
+   b) A writer that is about to *begin* may want any deleted slot. After its put it looks for a compaction
       behind its slot. If there is one, its record was put in vain or is past already: it begins once more. If
-      there is none, nothing at or behind its slot was ever deleted. The record in vain stays; it is in
-      front of a compaction, where nobody reads it.
-   c) Only slots in front of the *last but one* compaction are deleted. A listing may miss a file that
-      appears while it runs and one that vanishes; so one of two compactions is always seen, and
-      somebody who reads while another compacts still finds what it has listed.
+      there is none, nothing at or behind its slot was ever deleted. A record in vain stays; it is in front of
+      a compaction, where no replay reads.
+   c) Only slots in front of the *last but one* compaction are deleted. A listing may miss a file that appears
+      or vanishes while it runs. So one of two compactions is always seen, and a reader still finds what it
+      has listed while another writer compacts.
 
-What it must never do: say `Claimed` for a record that a replay does not find; say `Fenced` for one that it
-finds; delete the slot of an `AttemptBegun`; take silence of the storage for a refusal.
+What it must never do:
+
+* return `Claimed` for a record that a replay does not find, or `Fenced` for one that it finds,
+* delete the slot of an `AttemptBegun`,
+* take silence of the storage for a refusal.
+
 All methods block, and are called from one thread at a time.
 """
 
@@ -60,10 +65,10 @@ from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, Sto
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
-#: How often an attempt tries to begin; only a storage that answers nonsense needs so many.
+#: Number of tries to begin an attempt; only a storage that answers nonsense needs so many.
 BEGIN_TRIES: Final = 1000
 
-#: After so many records the log is compacted.
+#: Number of records after which the log is compacted.
 COMPACT_EVERY: Final = 200
 
 
@@ -71,9 +76,8 @@ class DecisionLog:
     """Reads and writes the log of one job.
 
     Args:
-        storage: Where it is; it must have an atomic put-if-absent.
-        paths: Of the job.
-        compact_every: After how many records the log is compacted; at least 2.
+        storage: It must have an atomic put-if-absent.
+        compact_every: Number of records after which the log is compacted; at least 2.
 
     Raises:
         ValueError: `compact_every` is less than 2.
@@ -109,7 +113,7 @@ class DecisionLog:
 
     @property
     def view(self) -> LogView:
-        """What this writer knows without asking the storage."""
+        """The log as this writer knows it without asking the storage."""
         return self._view
 
     def replay(self) -> LogView:
@@ -124,16 +128,16 @@ class DecisionLog:
     def begin_attempt(
         self, now: float, known_attempt: int = 0, parallelism: Parallelism | None = None
     ) -> AttemptBegun | JobEnded:
-        """Take the job over from whoever has it; gives how the job ended when it has.
+        """Take the job over; returns how the job ended if it has.
 
         Args:
             now: Wall-clock seconds.
-            known_attempt: An attempt that is known to have begun, whoever began it.
+            known_attempt: An attempt that is known to have begun.
             parallelism: What the job is rescaled to; `None` for what it was.
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing, or the log has been deleted.
-            StorageError: The storage does not answer; no attempt has begun that anybody would act for.
+            StorageError: The storage does not answer; no writer acts for an attempt that may have begun.
         """
         unanswered = 0
         for _ in range(BEGIN_TRIES):
@@ -178,7 +182,7 @@ class DecisionLog:
         return self._append(record)
 
     def drop(self, checkpoint_ids: tuple[int, ...], now: float) -> Claim:
-        """Let checkpoints go; their files may be deleted once this is claimed, never before.
+        """Drop checkpoints; their files may be deleted once this is claimed, never before.
 
         Raises:
             OutcomeUnknownError: Their files must stay.
@@ -235,7 +239,7 @@ class DecisionLog:
             self._follow(slot, found)
 
     def _known(self, record: LogRecord) -> Claim | None:
-        """The answer, if the log is known to have it: an earlier try got in without an answer."""
+        """The outcome, if the record is known to be in the log: an earlier try got in without an answer."""
         ended = self._view.ended
         if isinstance(record, JobEnded) and ended is not None and ended.state == record.state:
             return Claimed(self._view.next_slot - 1)
@@ -261,12 +265,12 @@ class DecisionLog:
             raise CorruptSnapshotError(msg)
 
     def _compact(self, now: float) -> None:
-        """Compact; a failure costs space only and is made good by a later compaction."""
+        """Compact; a failure costs space only, and a later compaction makes up for it."""
         record, slot = self._view.compacted(now), self._view.next_slot
         try:
             found = self._slots.claim(slot, encode_record(record))
             if found is not None and found != record:
-                # It must hold all that is in front of its own slot: in any other slot it would be wrong.
+                # It holds all that is in front of its own slot: in any other slot it would be wrong.
                 self._follow(slot, found)
                 return
             self._view = self._view.after(record)

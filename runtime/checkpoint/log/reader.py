@@ -1,4 +1,4 @@
-"""Reads the log of decisions: backwards to the newest compaction, then forwards from there."""
+"""Reads the decision log: backwards to the newest compaction, then forwards from there."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ from penstock.runtime.errors import CorruptSnapshotError, ObjectNotFoundError
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
-#: How often a replay is made because a slot was not there: somebody may have compacted meanwhile.
+#: Number of replays when a slot is missing: another writer may have compacted meanwhile.
 REPLAY_TRIES: Final = 5
 
 
 class DecisionLogReader:
-    """Reads one job's log; every call blocks.
-
-    Args:
-        storage: Where it is.
-        paths: Of the job.
-    """
+    """Reads one job's log; every call blocks."""
 
     def __init__(self, storage: SnapshotStorage, paths: SnapshotPaths) -> None:
         self._storage = storage
         self._paths = paths
 
     def replay(self) -> LogView:
-        """What all records come to.
+        """The state of the job after all records.
 
         Raises:
             CorruptSnapshotError: A record is damaged or missing.
@@ -41,15 +36,15 @@ class DecisionLogReader:
                 return found
             absent = found
         msg = (
-            f"{self._storage.url}/{self._paths.log_slot(absent)} is missing from the log of decisions; "
+            f"{self._storage.url}/{self._paths.log_slot(absent)} is missing from the decision log; "
             "put it back, and see that nothing but Penstock deletes files there"
         )
         raise CorruptSnapshotError(msg)
 
     def require_no_loss(self, found: LogView, known: LogView, known_attempt: int) -> None:
-        """See that a log still holds what is known of it.
+        """Check that a log still holds what is known of it.
 
-        A log that was deleted looks like that of a new job. To begin such a job again from nothing would
+        A log that was deleted looks like that of a new job. Such a job would begin again from nothing and
         write everything a second time.
 
         Raises:
@@ -92,7 +87,7 @@ class DecisionLogReader:
         return sorted(slot for slot in found if slot is not None)
 
     def _try_replay(self) -> LogView | int:
-        """The view, or the slot that was not there."""
+        """The view, or the slot that is missing."""
         slots = self._slots()
         if not slots:
             return LogView()

@@ -1,4 +1,4 @@
-"""The records of the log of decisions, and their form in storage."""
+"""The records of the decision log, and their form in storage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Parallelism: TypeAlias = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class AttemptBegun:
-    """A new attempt owns the job; older ones decide nothing any more.
+    """A new attempt owns the job; older ones can't decide anything any more.
 
     Attributes:
         attempt: Its number, larger than every earlier one; gaps are normal.
@@ -35,12 +35,9 @@ class CheckpointCompleted:
     """A checkpoint or savepoint exists from now on.
 
     Attributes:
-        checkpoint_id: Its id.
         attempt: The attempt that took it.
-        kind: Checkpoint or savepoint.
-        metadata: Where it is described.
         at: Wall-clock seconds.
-        subsumes: Checkpoints that the job lets go in the same step.
+        subsumes: Checkpoints that are dropped in the same step.
     """
 
     checkpoint_id: int
@@ -53,10 +50,9 @@ class CheckpointCompleted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDropped:
-    """The job is not restored from these checkpoints any more; their files may go.
+    """The job is not restored from these checkpoints any more; their files may be deleted.
 
     Attributes:
-        checkpoint_ids: Which.
         attempt: The attempt that decided it.
         at: Wall-clock seconds.
     """
@@ -85,12 +81,12 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class LogCompacted:
-    """All that the records in front of this one come to; most of them may go.
+    """Stands for all records in front of it; most of them may be deleted.
 
     Attributes:
         attempt: The attempt that compacted; the newest one.
         completed: Completed checkpoints that are kept, by id.
-        highest_checkpoint_id: Of all that ever completed; -1 for none.
+        highest_checkpoint_id: Highest id of a checkpoint that ever completed; -1 for none.
         begun_slots: Slots of all `AttemptBegun` records; these are never deleted.
         previous: Slot of the compaction before this one; `None` for the first.
         at: Wall-clock seconds.
@@ -110,7 +106,7 @@ LogRecord: TypeAlias = AttemptBegun | CheckpointCompleted | CheckpointsDropped |
 
 _MAGIC: Final = b"PENSTKLG"
 _VERSION: Final = 1
-_WHAT: Final = "a record of the log of decisions"
+_WHAT: Final = "a record of the decision log"
 
 
 def encode_record(record: LogRecord) -> bytes:
@@ -142,7 +138,6 @@ def decode_record(data: bytes, path: str) -> LogRecord:
     """The record in a file.
 
     Args:
-        data: The file's content.
         path: Its path, for messages.
 
     Raises:

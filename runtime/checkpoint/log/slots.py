@@ -1,7 +1,7 @@
-"""`LogSlots`: claims slots of the log of decisions, each by put-if-absent, asked until there is an answer.
+"""`LogSlots`: claims slots of the decision log, each by put-if-absent, asked until there is an answer.
 
-A put may have happened although it looks failed, or may happen later. So the same bytes are put again, and a
-slot that is taken then is read: what is in it may be one's own.
+A put may have happened although it looks failed, or may happen later. So the same bytes are put again. A slot
+that is taken then is read: its record may be the writer's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, Sto
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
-#: How often a put without an answer is made before the outcome counts as unknown.
+#: Number of puts without an answer after which the outcome counts as unknown.
 PUT_TRIES: Final = 3
 
 
@@ -23,8 +23,7 @@ class LogSlots:
     """Puts records into the slots of one job's log; every call blocks.
 
     Args:
-        storage: Where it is; it must have an atomic put-if-absent.
-        paths: Of the job.
+        storage: It must have an atomic put-if-absent.
         reader: Reads slots that are taken.
 
     Attributes:
@@ -43,7 +42,7 @@ class LogSlots:
 
         Raises:
             ObjectExistsError: It is taken.
-            StorageError: There was no answer: it may be taken by this.
+            StorageError: There was no answer; the put may have taken it.
         """
         try:
             self._storage.put(self._paths.log_slot(slot), data, create=True)
@@ -55,11 +54,11 @@ class LogSlots:
             raise
 
     def claim(self, slot: int, data: bytes) -> LogRecord | None:
-        """Claim a slot; `None` when that worked, otherwise what is in it.
+        """Claim a slot; `None` when that worked, otherwise the record in it.
 
         Raises:
-            OutcomeUnknownError: There was no answer, however often it was asked.
-            CorruptSnapshotError: What is in it is damaged.
+            OutcomeUnknownError: There was no answer to any try.
+            CorruptSnapshotError: The record in it is damaged.
         """
         for _ in range(PUT_TRIES):
             try:
@@ -71,7 +70,7 @@ class LogSlots:
             else:
                 return None
         msg = (
-            "nobody knows whether a record got into "
+            "it is unknown whether a record was written to "
             f"{self._storage.url}/{self._paths.log_slot(slot)}: {silence}"
         )
         raise OutcomeUnknownError(msg) from silence
@@ -82,5 +81,5 @@ class LogSlots:
         except CorruptSnapshotError:
             raise
         except StorageError as error:
-            msg = f"nobody knows what slot {slot} of {self._storage.url}/{self._paths.log} holds: {error}"
+            msg = f"it is unknown what slot {slot} of {self._storage.url}/{self._paths.log} holds: {error}"
             raise OutcomeUnknownError(msg) from error

@@ -1,4 +1,4 @@
-"""`LogView`: what the records of the log of decisions come to."""
+"""`LogView`: the state of a job after the records of its decision log."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class LogView:
         last_attempt: The attempt that owns the job; 0 before the first.
         completed: Completed checkpoints and savepoints that are kept, by id; the last one is the newest.
         ended: How the job ended; `None` while it lives.
-        next_slot: The first slot that is free as far as is known.
-        highest_checkpoint_id: Of all that ever completed, dropped ones too; -1 for none.
+        next_slot: The first slot that is not known to be taken.
+        highest_checkpoint_id: Highest id of a checkpoint that ever completed, dropped or not; -1 for none.
         begun_slots: Slots of all `AttemptBegun` records.
         compacted_at: Slot of the newest compaction; `None` before the first.
         parallelism: Vertices of another parallelism than the job was submitted with.
@@ -52,11 +52,11 @@ class LogView:
 
     @property
     def records_since_compaction(self) -> int:
-        """How many records a replay has to read."""
+        """Number of records that a replay has to read."""
         return self.next_slot - (self.compacted_at or 0)
 
     def after(self, record: LogRecord) -> LogView:
-        """The view when `record` stands in `next_slot`."""
+        """The view when `record` is in `next_slot`."""
         slot = self.next_slot
         view = replace(self, next_slot=slot + 1, last_attempt=max(self.last_attempt, record.attempt))
         match record:
@@ -78,7 +78,7 @@ class LogView:
                 return replace(view, compacted_at=slot)
 
     def compacted(self, at: float) -> LogCompacted:
-        """The record that stands for all of this."""
+        """The record that stands for this view."""
         return LogCompacted(
             self.last_attempt,
             self.completed,
@@ -91,7 +91,7 @@ class LogView:
 
     @staticmethod
     def at_compaction(record: LogCompacted, slot: int) -> LogView:
-        """The view after a compaction that stands in `slot`."""
+        """The view after a compaction in `slot`."""
         return LogView(
             record.attempt,
             record.completed,

@@ -1,9 +1,9 @@
 """`OperatorCoordinatorHolder`: one operator coordinator with its valve (Flink's class).
 
-It makes the coordinator's snapshot and the valve one thing. The snapshot counts only when the valve could be
-shut for it, and, as Flink's later versions do, only when every event that was sent before has been answered:
-a split that is in the snapshot of nobody because it is still on its way would be lost with the reader that
-it never reached. From then on events wait until the barriers are injected.
+It keeps the coordinator's snapshot and the valve together. The snapshot counts only when the valve could be
+shut for it. As in Flink's later versions it also waits until every event that was sent before has been
+answered: a split on its way is in no snapshot, and would be lost with the reader that it never reached. From
+then on events wait until the barriers are injected.
 """
 
 from __future__ import annotations
@@ -47,12 +47,9 @@ class OperatorCoordinatorHolder:
     """Holds one operator coordinator; see the module's text. It is the coordinator's context.
 
     Args:
-        operator_id: Of which operator.
         parallelism: How many subtasks it has.
-        make: Makes the coordinator.
         sender: Carries events to subtasks.
-        runner: Runs what blocks.
-        fail_job: Told when the coordinator can't go on.
+        fail_job: Called with the cause when the coordinator can't go on.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class OperatorCoordinatorHolder:
 
     @property
     def operator_id(self) -> str:
-        """Of which operator."""
+        """Id of the operator."""
         return self._operator_id
 
     @property
@@ -100,7 +97,7 @@ class OperatorCoordinatorHolder:
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run what blocks; nothing is told after the next reset."""
+        """Run blocking work; no callback comes after the next reset."""
         epoch = self._epoch
 
         def result(outcome: T) -> None:
@@ -168,9 +165,8 @@ class OperatorCoordinatorHolder:
         """Take a snapshot of the coordinator.
 
         Args:
-            checkpoint_id: For which checkpoint.
-            on_state: Told the state when the valve is shut behind it and nothing is on its way.
-            on_error: Told why there is none.
+            on_state: Called with the state when the valve is shut behind it and no event is on its way.
+            on_error: Called with the error.
         """
         snapshot = _Snapshot(checkpoint_id, on_state, on_error)
         try:
@@ -189,16 +185,16 @@ class OperatorCoordinatorHolder:
         self._valve.open_and_unmark()
 
     def abort_current_triggering(self) -> None:
-        """The start of a checkpoint was given up: events go on."""
+        """The start of a checkpoint was aborted: events go on."""
         self._snapshot = None
         self._valve.open_and_unmark()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete."""
+        """A checkpoint completed."""
         self._coordinator.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up."""
+        """A checkpoint was aborted."""
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     def statistics(self) -> ValveStatistics:
@@ -283,7 +279,7 @@ class _InFlight:
         self._sender.send(subtask, event, callbacks)
 
     def forget(self) -> None:
-        """Nobody is told any more what becomes of them."""
+        """Ignore the answers of all events."""
         self._open.clear()
 
     def forget_subtask(self, subtask: int) -> None:

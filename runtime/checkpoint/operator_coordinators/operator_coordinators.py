@@ -39,10 +39,8 @@ class OperatorCoordinators:
         """Ask a coordinator for its snapshot.
 
         Args:
-            operator_id: Whose.
-            checkpoint_id: For which checkpoint.
-            on_state: Told its state, `None` if it has none.
-            on_failed: Told why there is none.
+            on_state: Called with its state, `None` if it has none.
+            on_failed: Called with the error.
         """
         self._holders[operator_id].checkpoint(
             checkpoint_id, lambda data: on_state(None if data is None else InlineHandle(data)), on_failed
@@ -54,7 +52,7 @@ class OperatorCoordinators:
             holder.after_barrier_injection(checkpoint_id)
 
     def abort_current_triggering(self) -> None:
-        """The start of a checkpoint was given up."""
+        """The start of a checkpoint was aborted."""
         for holder in self._holders.values():
             holder.abort_current_triggering()
 
@@ -75,7 +73,6 @@ class OperatorCoordinators:
 
         Args:
             checkpoint_id: The checkpoint; `None` for none.
-            operators: Its states.
             allow_non_restored: Whether the state of a coordinator that is gone may be left behind.
 
         Raises:
@@ -126,12 +123,12 @@ class OperatorCoordinators:
             holder.subtask_reset(subtask, checkpoint_id)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete."""
+        """A checkpoint completed."""
         for holder in self._holders.values():
             holder.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up."""
+        """A checkpoint was aborted."""
         for holder in self._holders.values():
             holder.notify_checkpoint_aborted(checkpoint_id)
 

@@ -1,17 +1,25 @@
 """`OperatorEventValve`: holds an operator coordinator's events back around a checkpoint (Flink's class).
 
 A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
-both snapshots or in neither: a split that a coordinator hands out after its own snapshot, and that reaches
-its reader before the barrier, would be read by the reader and handed out again after a restore. So the valve
-is shut from the coordinator's snapshot until the sources have their barriers. What is sent in between waits
-and goes out behind the barriers, in the order in which it was sent.
+both snapshots or in neither. For example, a coordinator hands out a split after its own snapshot, and the
+split reaches its reader before the barrier. Then the reader would read the split, and after a restore it
+would be handed out again. So the valve is shut from the coordinator's snapshot until the sources have their
+barriers. Events that are sent in between wait. They go out behind the barriers, in the order in which they
+were sent.
 
-Its life in one checkpoint: it is *marked* for the checkpoint when the coordinator is asked for its snapshot,
-*shut* when the coordinator has given it, and *opened* when the barriers are injected or the start was given
-up. A mark that is older than the last one, or a snapshot for another mark, is a bug and refused.
+In one checkpoint the valve is
 
-What it must never do: send an event while it is shut, change the order of two events of one subtask, or send
-an event that was held for a subtask that is gone.
+* *marked* when the coordinator is asked for its snapshot,
+* *shut* when the coordinator has given it,
+* *opened* when the barriers are injected or the start was aborted.
+
+A mark that is older than the last one, or a snapshot for another mark, is a bug and refused.
+
+What it must never do:
+
+* send an event while it is shut,
+* change the order of two events of one subtask,
+* send an event that was held for a subtask that is gone.
 """
 
 from __future__ import annotations
@@ -34,12 +42,10 @@ class EventSender(Protocol):
     """The port that carries events to the subtasks of one operator, those of one subtask in order."""
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event; `answer` is told at once or later, in the coordinator's thread.
+        """Send an event; `answer` is called at once or later, in the coordinator's thread.
 
         Args:
-            subtask: Index of the receiver.
-            event: The event.
-            answer: Told what became of it.
+            answer: Called with the outcome.
         """
         ...
 
@@ -49,8 +55,7 @@ class HeldEvent:
     """An event that waits behind the valve.
 
     Attributes:
-        event: The event.
-        answer: Told what becomes of it.
+        answer: Called with the outcome.
     """
 
     event: Any
@@ -98,8 +103,7 @@ class OperatorEventValve:
 
         Args:
             subtask: Index of the subtask, from 0.
-            event: What to send.
-            answer: Told what became of it.
+            answer: Called with the outcome.
         """
         if self._is_shut:
             self._held.setdefault(subtask, []).append(HeldEvent(event, answer))
@@ -134,7 +138,7 @@ class OperatorEventValve:
         self._is_shut = True
 
     def open_and_unmark(self) -> None:
-        """The barriers are injected, or the start was given up: send what waits."""
+        """The barriers are injected, or the start was aborted: send what waits."""
         self._marked = _NONE
         if not self._is_shut:
             return
@@ -173,7 +177,7 @@ class EventCallbacks:
 
     Attributes:
         on_sent: The subtask has the event.
-        on_failed: It was not sent, or nobody knows.
+        on_failed: It was not sent, or that is unknown.
     """
 
     on_sent: Callable[[], None]
@@ -184,5 +188,5 @@ class EventCallbacks:
         self.on_sent()
 
     def failed(self, error: BaseException) -> None:
-        """It was not sent, or nobody knows whether it arrived."""
+        """It was not sent, or it is unknown whether it arrived."""
         self.on_failed(error)

@@ -1,20 +1,20 @@
 """`CompletedCheckpointStore`: what a job can be restored from, and what may be deleted.
 
-What it does. It holds the newest checkpoints. One that does not fit any more is *let go*: the job is never
-restored from it again. Its files are another matter: newer checkpoints name some of them, and a checkpoint
-that still runs may be about to. So a file is given back for deletion when
+What it does. It holds the newest checkpoints. One beyond their number is *let go*: the job is never restored
+from it again. But newer checkpoints name some of its files, and a checkpoint that still runs may be about to.
+So a file is returned for deletion when
 
 * no checkpoint in the store names it,
-* no checkpoint that was let go and is still *held* names it: a running checkpoint was triggered when that one
-  was the newest, and names whatever it likes of its files in its acknowledgement,
+* no checkpoint that was let go and is still *held* names it,
 * no savepoint names it (savepoints have another owner and may live longer than the job), and
 * it belongs to this job at all (`may_delete`).
 
-Why it is right. A running checkpoint takes over files only of the checkpoint that its barrier confirms (its
-base). While the smallest base of all running ones is b, everything from b on is held; what is older has
-nobody left who could name it. A running checkpoint that completes is counted before anything is released.
+Why it is right. A running checkpoint may name any file of the checkpoint that its barrier confirms (its
+base), but no other older file. While the smallest base of all running ones is b, everything from b on is
+held. No running checkpoint can name files of an older one. A running checkpoint that completes is counted
+before anything is released.
 
-What it must never do: give back a file that anything above still names, or give one back twice.
+What it must never do: return a file that anything above still names, or return one twice.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class SharedFiles:
         self._pinned: set[str] = set()
 
     def retain(self, files: Iterable[FileHandle]) -> None:
-        """A checkpoint names these files; how often does not matter."""
+        """A checkpoint names these files; a file that it names twice counts once."""
         self._holders.update({handle.path for handle in files})
 
     def release(self, files: Iterable[FileHandle]) -> list[FileHandle]:
-        """A checkpoint does not name these files any more; those that nobody names now, by path.
+        """A checkpoint does not name these files any more; returns those that nothing names now, by path.
 
         Raises:
-            KeyError: Nobody named one of them (a bug).
+            KeyError: Nothing named one of them (a bug).
         """
         free = []
         for path, handle in sorted({handle.path: handle for handle in files}.items()):
@@ -68,7 +68,7 @@ class SharedFiles:
         return free
 
     def pin(self, paths: Iterable[str]) -> None:
-        """Never give these files back: savepoints, which the job does not own, name them."""
+        """Never return these files: savepoints name them, and the job does not own those."""
         self._pinned.update(paths)
 
     def __contains__(self, path: str) -> bool:
@@ -82,7 +82,7 @@ class CompletedCheckpointStore:
     """Keeps the newest completed checkpoints of one job.
 
     Args:
-        retained: How many checkpoints are kept.
+        retained: Number of checkpoints that are kept.
         may_delete: Whether a file belongs to this job's checkpoints (`SnapshotPaths.may_delete`); by
             default all do.
         savepoints_count: Keep a savepoint like a checkpoint, in the order of completion, as Flink 1.11
@@ -141,16 +141,16 @@ class CompletedCheckpointStore:
         oldest_pending_base: int | None = None,
         keep_after: KeepAfter | None = None,
     ) -> tuple[FileHandle, ...]:
-        """Take a checkpoint in, and let go of what does not fit any more.
+        """Take a checkpoint in, and let go of those beyond the number that is kept.
 
         Args:
             checkpoint: Its record stands in the log.
-            oldest_pending_base: Smallest confirmed id of the checkpoints that still run, without this one;
-                `None` when none runs. One that builds on nothing (-1) may be left out.
-            keep_after: After which end of the job this checkpoint stays; `None` for what `shutdown` is told.
+            oldest_pending_base: Smallest base of the checkpoints that still run, without this one; `None`
+                when none runs. One that builds on nothing (-1) may be left out.
+            keep_after: Ends of the job after which this checkpoint stays; `None` for those of `shutdown`.
 
         Returns:
-            Files that nobody needs any more.
+            Files that may be deleted.
 
         Raises:
             ValueError: A checkpoint with this id is there already.
@@ -167,13 +167,13 @@ class CompletedCheckpointStore:
         return self.release(oldest_pending_base)
 
     def release(self, oldest_pending_base: int | None = None) -> tuple[FileHandle, ...]:
-        """A running checkpoint has ended: the files that nobody needs any more."""
+        """A running checkpoint has ended: returns the files that may be deleted."""
         free = [c for c in self._held if oldest_pending_base is None or c.checkpoint_id < oldest_pending_base]
         self._held = [c for c in self._held if c not in free]
         return self._released(free)
 
     def unreferenced(self, files: Iterable[FileHandle]) -> tuple[FileHandle, ...]:
-        """Those of an abandoned checkpoint's files that may be deleted: nothing in here names them."""
+        """Of an aborted checkpoint's files, those that may be deleted because nothing in here names them."""
         return tuple(handle for handle in files if handle.path not in self._files and self._is_ours(handle))
 
     def names(self, path: str) -> bool:
@@ -181,9 +181,9 @@ class CompletedCheckpointStore:
         return path in self._files
 
     def pin(self, files: Iterable[FileHandle]) -> None:
-        """Never give these files back: a savepoint names them.
+        """Never return these files: a savepoint names them.
 
-        Those that this store would not give back anyway need no pin: a job may take savepoints for years.
+        Files that this store would not return anyway need no pin: a job may take savepoints for years.
         """
         self._files.pin(handle.path for handle in files if self._is_ours(handle))
 
@@ -193,7 +193,6 @@ class CompletedCheckpointStore:
         """Fill the empty store from the log.
 
         Args:
-            view: The log.
             read: Reads one checkpoint; blocks.
 
         Returns:
@@ -212,7 +211,7 @@ class CompletedCheckpointStore:
 
         Args:
             job_state: `finished`, `failed`, `cancelled` or `suspended`.
-            keep_after: After which end checkpoints stay that were added without a rule of their own.
+            keep_after: Ends after which checkpoints stay that were added without a rule of their own.
         """
         stays = {rule: is_kept_after(job_state, rule) for rule in KeepAfter}
         gone = [c for c in self._completed if not stays[self._keep_after.get(c.checkpoint_id, keep_after)]]

@@ -5,9 +5,9 @@
     .../<job>/chk-<id>-<attempt>           a checkpoint: its files are named from the storage's root
     .../<job>                              the newest checkpoint or savepoint of a job
 
-The path of a `metadata` file may be given for that of its folder. A savepoint is found under whatever name
-its folder has now. A checkpoint shares files with others of its job, so it is read where it was written, and
-only the whole storage can be moved.
+The path of a `metadata` file stands for its folder. A savepoint is found under any name that its folder has
+now. A checkpoint shares files with others of its job, so it is read where it was written: only the whole
+storage can be moved.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class OpenedSnapshot:
     """A snapshot that was found.
 
     Attributes:
-        checkpoint: Its metadata; its `location` is the storage that its files are named from.
-        storage: That storage.
+        checkpoint: Its `location` is the URL of `storage`.
+        storage: Paths of its files are relative to it.
     """
 
     checkpoint: CompletedCheckpoint
@@ -50,14 +50,14 @@ class OpenedSnapshot:
 
 
 def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
-    """Find a snapshot, read its metadata, and see that all its files are there; blocks.
+    """Find a snapshot, read its metadata, and check that all its files are there; blocks.
 
     Args:
-        url: Where it is; see the module's text.
-        open_location: Opens storages.
+        url: In one of the forms of the module's text.
 
     Raises:
-        RestoreError: There is none, or a part of it is missing or damaged; says what to do.
+        RestoreError: There is no snapshot, or a part of it is missing or damaged; the message says what to
+            do.
         StorageError: The storage could not be read.
     """
     place = url.rstrip("/").removesuffix(f"/{METADATA}").rstrip("/")

@@ -1,7 +1,7 @@
 """What a new attempt starts from: the newest checkpoint, the store of those kept, and what can be swept.
 
-A damaged newest checkpoint is an error with its file's name. Starting from the one before is a decision of
-the user, because sinks have committed since and may do so again.
+A damaged newest checkpoint is an error that names the file. Only the user can decide to start from the one
+before, because sinks have committed since and may commit the same again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 
 @dataclass(frozen=True, slots=True)
 class LoadedCheckpoint:
-    """What a job starts from.
+    """The checkpoint that a job starts from.
 
     Attributes:
-        checkpoint: The checkpoint.
         damaged: Ids of newer ones that are damaged; drop them from the log.
-        warning: What the user has to be told; `None` when the newest one was in order.
+        warning: For the user; `None` when the newest one was in order.
     """
 
     checkpoint: CompletedCheckpoint
@@ -42,7 +41,7 @@ class RebuiltStore:
     Attributes:
         store: Filled from the log.
         damaged: Ids that could not be read and are not in the store.
-        orphans: Files that attempts which are past have left behind and nothing names; they may be deleted.
+        orphans: Files of earlier attempts that nothing names; they may be deleted.
     """
 
     store: CompletedCheckpointStore
@@ -60,13 +59,12 @@ def load_latest(
 ) -> LoadedCheckpoint | None:
     """The checkpoint that a job restarts from; `None` when it has none; blocks.
 
-    Metadata is read and all files are looked up; what is in them is checked when they are read.
+    Metadata is read, and all files are looked up; their contents are checked when they are read.
 
     Args:
-        storage: Where snapshots are.
-        view: The log.
-        allow_older: Whether an older checkpoint will do when the newest one is damaged.
-        open_location: Opens the place of a savepoint that is elsewhere; without it that is not looked at.
+        allow_older: Whether to take an older checkpoint when the newest one is damaged.
+        open_location: Opens the folder of a savepoint outside `storage`; without it such files are not looked
+            up.
         known_damage: Damage that showed when a checkpoint was restored, by its id.
 
     Raises:
@@ -95,7 +93,7 @@ def load_latest(
 
 
 def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:
-    """See that every file of a checkpoint is there; blocks.
+    """Check that every file of a checkpoint is there; blocks.
 
     Raises:
         CorruptSnapshotError: One is missing; names it.
@@ -113,14 +111,11 @@ def check_files(storage: SnapshotStorage, checkpoint: CompletedCheckpoint) -> No
 def rebuild_store(
     storage: SnapshotStorage, paths: SnapshotPaths, view: LogView, *, attempt: int, retained: int
 ) -> RebuiltStore:
-    """Fill a store from the log, and find what can be swept; blocks.
+    """Fill a store from the log, and find files that can be deleted; blocks.
 
     Args:
-        storage: Where snapshots are.
-        paths: Of the job.
         view: The log behind the record that began the attempt.
-        attempt: The attempt that begins.
-        retained: How many checkpoints the job keeps.
+        retained: Number of checkpoints that the job keeps.
 
     Raises:
         StorageError: The storage could not be read.
@@ -129,7 +124,7 @@ def rebuild_store(
     damaged = store.recover(view, lambda record: read_metadata(storage, record.metadata))
     present = storage.list(f"{paths.job_id}/")
     _pin_savepoints(storage, store, paths.savepoint_metadata(present))
-    # Which files a damaged checkpoint names is not known, and somebody may want to repair it.
+    # The files that a damaged checkpoint names are not known, and the user may want to repair it.
     orphans = () if damaged else _orphans(paths, store, present, attempt)
     return RebuiltStore(store, tuple(record.checkpoint_id for record in damaged), orphans)
 
@@ -137,7 +132,7 @@ def rebuild_store(
 def _orphans(
     paths: SnapshotPaths, store: CompletedCheckpointStore, present: Iterable[str], attempt: int
 ) -> tuple[str, ...]:
-    """Files of older attempts that nothing names: those attempts can't complete a checkpoint any more."""
+    """Files of earlier attempts that nothing names: those attempts can't complete a checkpoint any more."""
     return tuple(
         path
         for path in present
@@ -148,7 +143,7 @@ def _orphans(
 def _pin_savepoints(
     storage: SnapshotStorage, store: CompletedCheckpointStore, metadata: Iterable[str]
 ) -> None:
-    """Keep what savepoints name, also those that the job has forgotten. One that is damaged names nothing."""
+    """Keep the files of all savepoints, also of forgotten ones. A damaged savepoint names nothing."""
     for path in metadata:
         try:
             savepoint = read_metadata(storage, path)

@@ -1,6 +1,6 @@
 """Which completed checkpoints a job keeps, while it runs and when it has ended.
 
-One rule serves the log of decisions and the store in memory, so that both let go of the same checkpoints.
+The decision log and the store in memory use the same rule, so that both let go of the same checkpoints.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.runtime.record.elements import SnapshotKind
 
 
 class Retained(Protocol):
-    """A checkpoint as far as the rule is concerned."""
+    """What the rule needs of a checkpoint."""
 
     @property
     def checkpoint_id(self) -> int:
@@ -30,11 +30,11 @@ C = TypeVar("C", bound=Retained)
 
 
 def split_retained(completed: Sequence[C], retained: int) -> tuple[list[C], list[C]]:
-    """Those that are kept and those that are let go, both by id.
+    """Split into checkpoints that are kept and those that are let go, both by id.
 
-    The newest `retained` checkpoints are kept. Savepoints don't count and are not deleted; the job goes on
-    naming one only while it is newer than every checkpoint that is let go, because a restart may have to
-    begin with it, and names at most `retained` of them.
+    The newest `retained` checkpoints are kept. Savepoints don't count and are never deleted. The job keeps a
+    savepoint only while it is newer than the oldest kept checkpoint, because a restart may have to begin with
+    it. It keeps at most `retained` of them.
 
     Example:
         >>> from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint

@@ -1,4 +1,9 @@
-"""A subtask's side of a checkpoint: the `SubtaskCheckpointCoordinator` and the snapshot of its operators.
+"""A subtask's side of a checkpoint.
 
-The synchronous half runs in the task's thread, the asynchronous half beside it. Imports `channel_state`.
+* `subtask_checkpoint_coordinator`: the steps of one checkpoint, in the task's thread.
+* `ports`: the state and the outputs that it drives, and where its answers go.
+* `operator_snapshot`: the two halves of a snapshot; the second one runs beside the task.
+* `statistics`: its counters.
+
+Imports `channel_state` and what lies below.
 """

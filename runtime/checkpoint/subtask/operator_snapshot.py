@@ -1,8 +1,8 @@
-"""The two halves of a subtask's snapshot: what stops the task, and what runs beside it.
+"""The two halves of a subtask's snapshot: one stops the task, the other runs beside it.
 
-The synchronous half has happened when a `SubtaskSnapshotTask` exists: list states are encoded, the changes of
-keyed state are encoded. `run` is the asynchronous half; it touches nothing that belongs to the task, so it
-may run in any thread. `apply` is called back in the task.
+The synchronous half has happened when a `SubtaskSnapshotTask` exists: list states and the changes of keyed
+state are encoded. `run` is the asynchronous half. It touches nothing that belongs to the task, so it may run
+in any thread. `apply` is called back in the task's thread.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ class SubtaskSnapshotTask:
     """The asynchronous half of one snapshot of one subtask.
 
     Args:
-        checkpoint_id: The checkpoint.
         operators: What the synchronous half left, by operator id.
         backends: Keyed state by operator id, told in `apply` what was written.
         files: Makes the place for the files of one operator.

@@ -10,7 +10,7 @@ class SubtaskCheckpointStatistics:
     """Counters of a subtask's checkpoints.
 
     Attributes:
-        taken: Checkpoints of which the synchronous half was done.
+        taken: Checkpoints whose synchronous half was done.
         acknowledged: Checkpoints that were acknowledged.
         declined: Checkpoints that were declined.
         running: Asynchronous halves that run now.

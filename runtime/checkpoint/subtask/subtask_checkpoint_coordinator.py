@@ -3,21 +3,21 @@
 The steps, in this order and for these reasons:
 
 0. An id that is not newer than the last one is out of order and is not taken. If it was never dealt with
-   (messages to sources may overtake each other) it is declined, for nobody else would end it before its time.
-1. An id that was aborted before its barrier came is not taken: a cancellation marker goes downstream so that
-   nobody waits for a barrier that will not come.
-2. Work that must be done in front of the barrier is done (it may still emit).
+   (messages to sources may overtake each other), it is declined: otherwise it would wait for its timeout.
+1. An id that was aborted before its barrier came is not taken. A cancellation marker goes downstream, so that
+   receivers don't wait for its barrier.
+2. Work that must be done in front of the barrier is done. It may still emit.
 3. The barrier goes out on all channels in one step, before the state is taken: downstream can align
    meanwhile. An unaligned one overtakes what waits in the outputs, which is captured.
-4. What is in flight in the inputs is captured, if the checkpoint is unaligned.
+4. The rest of a batch that was taken from the input is captured, if the checkpoint is unaligned.
 5. The state is taken: a short synchronous half here, the rest beside the task. A task whose operators are
-   closed already has none to give and declines.
-6. The coordinator is told: acknowledged when state and in-flight data are durable, or declined with the
-   reason.
+   closed has none to give and declines.
+6. The job is told: acknowledged when state and in-flight data are durable, or declined with the reason.
 
-It must never acknowledge what is not durable, never take one id twice, and never leave a receiver waiting.
-In-flight data of a checkpoint that is refused, aborted or fails is given up with it, so whoever captures need
-not know.
+In-flight data of a checkpoint that is refused, aborted or fails is given up with it, so whatever captures it
+need not know.
+
+It must never acknowledge what is not durable, take one id twice, or leave a receiver waiting.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ class SubtaskCheckpointCoordinator:
         """Take a checkpoint; whether it was taken (not old, not aborted).
 
         Args:
-            barrier: As it goes out.
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
             alignment_duration: Seconds from the first barrier to the last.
             is_input_empty: No barrier handler finishes the input part: nothing is in flight there.
@@ -149,7 +148,7 @@ class SubtaskCheckpointCoordinator:
             self._in_flight.sender.barriers_may_have_left()
 
     def abort_on_barrier(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
-        """The input gave a checkpoint up: decline it and let nobody downstream wait for it."""
+        """The input gave a checkpoint up: decline it and cancel it downstream."""
         self._dealt_with.append(checkpoint_id)
         self._last_id = max(self._last_id, checkpoint_id)
         for known in [i for i in self._aborted if i < self._last_id]:
@@ -162,7 +161,6 @@ class SubtaskCheckpointCoordinator:
         """A checkpoint is complete: operators commit, and its files may be named again.
 
         Args:
-            checkpoint_id: Which.
             is_running: Whether the task runs; if not, its operators are not told.
 
         Raises:
@@ -176,7 +174,6 @@ class SubtaskCheckpointCoordinator:
         """The job gave a checkpoint up: stop its asynchronous half, or remember not to take it.
 
         Args:
-            checkpoint_id: Which.
             is_running: Whether the task runs; if not, nothing of it can come any more.
 
         Raises:

@@ -47,7 +47,6 @@ def need_object(call: str, value: object, kind: type, hint: str = "") -> None:
 
     Args:
         call: The method that was called.
-        value: What it was given.
         kind: The class.
         hint: What to do instead, where it is something else.
 

@@ -46,8 +46,8 @@ _plain = checked_call()
 class DataStream(Generic[T_co]):
     """A stream of records of type `T_co`.
 
-    Streams are values: each method returns a new one and leaves this one as it was, so a stream may be used
-    several times and every use gets all of its records. Nothing runs before the environment's `run` or
+    Streams are values: each method returns a new one and leaves this one as it was. So a stream may be used
+    several times, and every use gets all of its records. Nothing runs before the environment's `run` or
     `submit`. A stream that nothing reads is fine as long as the graph has a sink somewhere.
 
     All methods raise `GraphError`, which names the user's line, for arguments that can't be meant. Their
@@ -122,8 +122,8 @@ class DataStream(Generic[T_co]):
         """Replace whole batches: the fast way to numpy, pandas, models and Arrow.
 
         How many records come together depends on the load, so the result must not depend on it. Event time
-        stays only if the function returns one batch that is as long as its input, the i-th record made of the
-        i-th: so keep their order, or assign timestamps behind it.
+        stays only if the function returns one batch that is as long as its input, with the i-th record made
+        of the i-th. So keep the order, or assign timestamps behind it.
 
         Args:
             function: Takes the records of a batch and returns any number of records in the same format, or

@@ -123,7 +123,7 @@ def process_operator(
 ) -> KeyedProcessOperator:
     """Make the operator with a function object of its own.
 
-    Subtasks of a simulation live in one process; what one keeps in its function must not be seen by others,
-    just as if it had been pickled for each.
+    Subtasks of a simulation live in one process. The function object of one must not be seen by others, just
+    as if it had been pickled for each.
     """
     return KeyedProcessOperator(key_selector, copy.deepcopy(function))

@@ -39,8 +39,8 @@ class StreamEnvironment(NearestMembers):
         max_parallelism: Number of key groups, the most subtasks that a keyed operator can ever have. By
             default 128, more for operators with over 85 subtasks; it can't change once a job has saved state.
         checkpointing: How often and where to take checkpoints; none by default.
-        restart: What to do when the job fails. By default it is restarted with growing delays when it takes
-            checkpoints, and fails for good when it doesn't: without them a restart begins from nothing.
+        restart: What to do when the job fails. By default a job with checkpoints is restarted with growing
+            delays. A job without them fails for good, because a restart would begin from nothing.
         buffer_timeout: The longest that a record waits for others before it is sent on: a `timedelta` or
             seconds, 0.1 by default. Where the receiver keeps up none waits longer than a tenth of it.
         allow_pickle: Whether values without a codec of their own may be pickled; true by default.
@@ -195,7 +195,7 @@ class StreamEnvironment(NearestMembers):
 
         Args:
             name: Another name for the job than the environment's.
-            restore_from: Path or URL of the snapshot to start from: a savepoint's folder, a retained
+            restore_from: Path or URL of the snapshot to start from. A savepoint's folder, a retained
                 checkpoint (`<storage>/<job>/chk-...`), or `<storage>/<job>` for the newest one of a job.
                 State is found again by operator id, at any parallelism.
             allow_non_restored_state: Leave out the state of operators that this job does not have, instead

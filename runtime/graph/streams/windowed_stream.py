@@ -40,8 +40,8 @@ class WindowedStream(Generic[T, K]):
     """Records of type `T` grouped by keys of type `K` and by windows; made by `KeyedStream.window`.
 
     Each key's window emits once, when event time has passed it; what it emits has the window's last
-    microsecond as timestamp. A record that comes later goes to the side output `late_records` of the stream
-    that the method returns; it is counted, and dropped if nothing reads that.
+    microsecond as timestamp. A record that comes later goes to the side output `late_records` of the returned
+    stream. It is counted, and dropped if nothing reads that output.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class WindowedStream(Generic[T, K]):
 
         Args:
             id: The operator's id; its state is found again under it.
-            function: Takes the result so far and the next record, returns the new result: a new value, or one
-                of the two as it is, since a record may be in several windows.
+            function: Takes the result so far and the next record, returns the new result. That is a new
+                value, or one of the two unchanged, since a record may be in several windows.
             **options: See `OperatorOptions`.
         """
         need_function("reduce", function)
@@ -101,8 +101,8 @@ class WindowedStream(Generic[T, K]):
 
         Args:
             id: The operator's id; its state is found again under it.
-            function: Takes the key, the window and its records in the order of their coming; returns the
-                records to emit: a list, a generator, or `None` for none. Windows that overlap share their
+            function: Takes the key, the window and its records in order of arrival. Returns the records to
+                emit: a list, a generator, or `None` for none. Windows that overlap share their
                 records: make new ones, and leave these as they are.
             **options: See `OperatorOptions`.
         """

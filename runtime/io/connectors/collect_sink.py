@@ -34,7 +34,6 @@ class CollectedRows:
 
     Attributes:
         key: Names it.
-        rows: Its rows.
     """
 
     key: CollectKey
@@ -95,7 +94,6 @@ class CollectWriter:
 
     Args:
         target: Takes the rows of committed transactions.
-        context: Where it runs.
     """
 
     def __init__(self, target: Collector, context: ConnectorContext) -> None:

@@ -1,8 +1,8 @@
 """`GeneratorSource`: makes records from their numbers; for examples, tests and load.
 
-Record `i` is `function(i)`, so a position is one number and a restore is exact as long as the function is a
-function of its argument. The rate is kept by saying when to poll again, never by sleeping. A source that fell
-behind (back pressure, a long pause) makes up at most one second of it.
+Record `i` is `function(i)`, so a position is one number. A restore is exact as long as the function depends
+on nothing but its argument. The rate is kept by saying when to poll again, never by sleeping. A source that
+fell behind (back pressure, a long pause) makes up at most one second of it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class GeneratorReader(Generic[T]):
     Args:
         function: The user's function, from an index to its record.
         rate: Records a second of the whole source; `None` for no limit.
-        clock: Time.
         splits: Index ranges, fresh or restored.
     """
 

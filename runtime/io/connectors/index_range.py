@@ -10,7 +10,6 @@ class IndexRange:
     """Indices that are still to be read.
 
     Attributes:
-        next: The next index.
         end: First index that does not exist; `None` when there is no end.
         step: Distance between indices, the number of splits that the source was cut into.
     """

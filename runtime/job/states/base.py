@@ -1,4 +1,4 @@
-"""`State`: what every state of a job has in common."""
+"""`State`: the base of all states of a job."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ if TYPE_CHECKING:
 
 
 class State:
-    """One state of a job; reacts to events by changing the job or by letting it enter another state.
+    """One state of a job; reacts to events by changing the job, or by entering another state.
 
-    An event that a state does not know is ignored (`False`) and counted: messages cross each other on the
-    way. Events have been checked to belong to the current attempt before they come here.
-
-    Args:
-        job: The job whose state it is.
+    Each event returns whether the state has used it. An unused one is counted: messages cross each other on
+    the way. The scheduler has checked that events are of the current attempt.
     """
 
     name: ClassVar[JobState]
@@ -31,29 +28,29 @@ class State:
         self.job = job
 
     def enter(self) -> None:
-        """The job has just come into this state."""
+        """The job has entered this state."""
 
     def leave(self) -> None:
-        """The job is about to go into another state: call timers off."""
+        """The job is about to enter another state: cancel timers."""
 
     def start(self) -> bool:
-        """The job is to run."""
+        """Start the job."""
         return False
 
     def cancel(self) -> bool:
-        """The job is to end."""
+        """Cancel the job."""
         return False
 
     def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
-        """The job is to be stopped with a savepoint; `on_answer` is told only if this gives `True`."""
+        """Stop the job with a savepoint; `on_answer` is called only if this returns `True`."""
         return False
 
     def rescale(self, request: RescaleRequest) -> bool:
-        """The job is to have another parallelism; the request is answered only if this gives `True`."""
+        """Change the parallelism of the job; the request is answered only if this returns `True`."""
         return False
 
     def deployed(self) -> bool:
-        """Every subtask is placed."""
+        """Every subtask is deployed."""
         return False
 
     def started(self) -> bool:
@@ -61,15 +58,15 @@ class State:
         return False
 
     def all_stopped(self) -> bool:
-        """No subtask of the attempt is left."""
+        """No subtask of the attempt runs any more."""
         return False
 
     def region_stopped(self) -> bool:
-        """No subtask of the region that is restarted is left."""
+        """No subtask of the region that restarts runs any more."""
         return False
 
     def failed(self, cause: FailureCause) -> bool:
-        """Something has failed: a subtask, the deployment, too many checkpoints."""
+        """A subtask, the deployment, or too many checkpoints have failed."""
         return False
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
@@ -77,5 +74,5 @@ class State:
         return False
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """A subtask has left."""
+        """A subtask has finished."""
         return False

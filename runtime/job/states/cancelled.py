@@ -1,4 +1,4 @@
-"""The user ended the job."""
+"""`Cancelled`: the last state of a job that its user has cancelled."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from penstock.runtime.job.states.terminal import Terminal
 
 
 class Cancelled(Terminal):
-    """The user ended the job."""
+    """The user has cancelled the job."""
 
     name = JobState.CANCELLED

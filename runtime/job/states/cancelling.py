@@ -1,4 +1,4 @@
-"""The job is being ended by its user."""
+"""`Cancelling`: the user cancels the job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Cancelling(State):
 
     Args:
         job: The job.
-        stopped: No subtask is left.
-        stopping: They were told to stop before.
+        stopped: No subtask runs any more.
+        stopping: The subtasks were told to stop before.
     """
 
     name = JobState.CANCELLING
@@ -28,7 +28,7 @@ class Cancelling(State):
         self._recording = False
 
     def enter(self) -> None:
-        """Stop everything."""
+        """Stop all subtasks."""
         job = self.job
         job.end_checkpoints("the job is cancelled")
         if not self._stopped and not self._stopping:
@@ -36,15 +36,15 @@ class Cancelling(State):
         job.when_log_is_known(self._on_log_known)
 
     def cancel(self) -> bool:
-        """It is being done."""
+        """Do nothing: it is being cancelled."""
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """What fails while it is being stopped does no harm."""
+        """Ignore a failure while the subtasks stop."""
         return True
 
     def all_stopped(self) -> bool:
-        """Nothing is left of the attempt."""
+        """Record the end."""
         self._stopped = True
         self._record()
         return True

@@ -1,4 +1,4 @@
-"""The job is known and nothing was done yet."""
+"""`Created`: the first state of a scheduler."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An attempt is written into the log of decisions, then its subtasks are placed.
+"""`Deploying`: writes an attempt into the decision log, then deploys its subtasks.
 
-The record comes first: from then on nothing that an older attempt does can count. While it is being written
-the outcome is unknown, so a cancellation waits for it. A JobMaster that has come back several times in a row
+The record comes first: from then on nothing counts that an older attempt does. While it is being written, the
+outcome is unknown, so a cancellation waits for it. A JobMaster that has come back several times in a row
 waits before it deploys, as after any other failure.
 """
 
@@ -23,11 +23,7 @@ from penstock.runtime.ports import Cancellable
 
 
 class Deploying(State):
-    """Begins an attempt and deploys it.
-
-    Args:
-        job: The job.
-    """
+    """Begins an attempt and deploys it."""
 
     name = JobState.DEPLOYING
 
@@ -47,7 +43,7 @@ class Deploying(State):
         )
 
     def leave(self) -> None:
-        """Wait no longer."""
+        """Cancel what is awaited."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -66,7 +62,7 @@ class Deploying(State):
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """The deployment failed, or a subtask did in its midst; before, it can only be the last attempt's."""
+        """The deployment has failed, or a subtask meanwhile; an earlier failure is of the last attempt."""
         if not self._deploying:
             return False
         self.job.enter(Failing(self.job, cause), str(cause))
@@ -93,13 +89,13 @@ class Deploying(State):
                     self._deploy(outcome)
 
     def _deploy(self, start: AttemptStart) -> None:
-        """Restore what runs in the JobMaster, which has a deadline, too, then deploy."""
+        """Restore coordinators and hooks, within the deadline, then deploy."""
         self._deploying = True
         job = self.job
         self._timer = job.timers.call_later(job.deployment_timeout, self._not_restored)
         try:
             job.restore_operators(start.restore, lambda error: self._restored(start, error))
-        except Exception as error:  # whatever a coordinator raised, too
+        except Exception as error:  # a coordinator may raise anything
             self._restored(start, error)
 
     def _restored(self, start: AttemptStart, error: BaseException | None) -> None:
@@ -112,7 +108,7 @@ class Deploying(State):
             self.failed(FailureCause(text, recoverable=not isinstance(error, PenstockError)))
             return
         job.start_operators()
-        if job.state is self:  # no coordinator failed as it began
+        if job.state is self:  # no coordinator has failed at its start
             job.gateway.deploy(start.attempt, start.restore)
 
     def _not_restored(self) -> None:

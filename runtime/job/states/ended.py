@@ -1,4 +1,4 @@
-"""The terminal state that a finished record in the log stands for."""
+"""The terminal state that a log's last record names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job failed and may not restart."""
+"""`Failed`: the last state of a job that has failed for good."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from penstock.runtime.job.states.terminal import Terminal
 
 
 class Failed(Terminal):
-    """The job failed and may not restart."""
+    """The job has failed and may not restart."""
 
     name = JobState.FAILED

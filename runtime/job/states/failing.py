@@ -1,7 +1,7 @@
-"""An attempt has failed: its subtasks are stopped, then it is decided whether there is another one.
+"""`Failing`: an attempt has failed; its subtasks are stopped, then the restart strategy decides.
 
-The decision waits for two things: no subtask of the attempt is left, and no record of a checkpoint is being
-written (it may be the one to restart from).
+The decision waits until no subtask of the attempt runs any more, and until no record of a checkpoint is being
+written, which may be the one to restart from.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Failing(State):
     Args:
         job: The job.
         cause: The root cause.
-        stopped: Nothing was deployed, so nothing needs to be stopped.
-        given_up: It was decided before that there is no other attempt; the failure is remembered already.
+        stopped: No subtask was deployed, so none needs to be stopped.
+        given_up: Whether no attempt follows; then the failure is remembered already.
     """
 
     name = JobState.FAILING
@@ -44,7 +44,7 @@ class Failing(State):
         self._decided = False
 
     def enter(self) -> None:
-        """Remember the cause and stop everything."""
+        """Remember the cause and stop all subtasks."""
         job = self.job
         if self._given_up is None:
             job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
@@ -54,18 +54,18 @@ class Failing(State):
         job.when_log_is_known(self._on_log_known)
 
     def failed(self, cause: FailureCause) -> bool:
-        """One failure brings others about; they are secondary."""
+        """Remember a failure that followed from the first one."""
         self.job.failures.also_failed(cause)
         return True
 
     def all_stopped(self) -> bool:
-        """Nothing is left of the attempt."""
+        """Decide, as soon as no record is being written."""
         self._stopped = True
         self._decide()
         return True
 
     def cancel(self) -> bool:
-        """End the job instead of restarting it; too late when its failure is being recorded."""
+        """Cancel the job instead of restarting it, unless its failure is being recorded."""
         if self._decided:
             return False
         self.job.enter(Cancelling(self.job, stopped=self._stopped, stopping=True), "cancelled")

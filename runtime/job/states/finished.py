@@ -1,4 +1,4 @@
-"""Every subtask has finished and every sink has committed."""
+"""`Finished`: the last state of a job that has done everything."""
 
 from __future__ import annotations
 

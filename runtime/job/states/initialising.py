@@ -1,4 +1,4 @@
-"""The subtasks are placed and restore their state."""
+"""`Initialising`: the subtasks are deployed and begin to run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class Initialising(State):
-    """Waits until every subtask runs; a quick one may even have finished by then.
-
-    Args:
-        job: The job.
-    """
+    """Waits until every subtask runs; a quick one may have finished by then."""
 
     name = JobState.INITIALISING
 
@@ -26,31 +22,31 @@ class Initialising(State):
         self._reported: list[SubtaskId] = []
 
     def enter(self) -> None:
-        """Let them restore and begin."""
+        """Start the subtasks."""
         self.job.gateway.start(self.job.attempt)
         self.job.were_started([subtask.id for subtask in self.job.graph.subtasks])
 
     def started(self) -> bool:
-        """All of them run."""
+        """Every subtask runs."""
         self.job.enter(Running(self.job, self._reported))
         return True
 
     def cancel(self) -> bool:
-        """Stop them."""
+        """Stop the subtasks."""
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """One of them could not restore, or failed soon after."""
+        """A subtask has failed."""
         self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remembered until everything runs."""
+        """Remember the report until every subtask runs."""
         self._reported.append(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Remembered: it runs no more."""
+        """Remember that the subtask has finished."""
         self.job.subtask_finished(subtask)
         return True

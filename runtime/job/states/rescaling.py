@@ -1,12 +1,12 @@
-"""The job is being brought to another parallelism.
+"""`Rescaling`: the job gets another parallelism.
 
-A checkpoint is taken while the job works on. When it is complete the subtasks are stopped, and the next
-attempt begins from it with the new graph; its record in the log of decisions holds the parallelism, so a
-JobMaster that comes back later deploys the same. What was read since the checkpoint is read again, as after a
-failure, but nothing has failed: the restart strategy does not hear of it.
+A checkpoint is taken while the job goes on. When it is complete, the subtasks are stopped, and the next
+attempt begins from it with the new graph. The record of that attempt in the decision log holds the
+parallelism, so a JobMaster that comes back later deploys the same. Records that were read since the
+checkpoint are read again, as after a failure. But nothing has failed, so the restart strategy is not told.
 
-Whatever goes wrong before the subtasks are stopped leaves the job as it was. A failure meanwhile restarts it
-at the old parallelism.
+If the checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job restarts at the old
+parallelism.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class Rescaling(State):
         wanted, job = self._request.parallelism, self.job
         before = {vertex: job.graph.job.vertex(vertex).parallelism for vertex in wanted}
         job.rescales.begin(RescaleRecord(job.clock.now(), job.attempt, before, dict(wanted)))
-        # None but this one: in-flight data of an unaligned checkpoint fits only the old parallelism.
+        # Only this one counts: in-flight data of an unaligned checkpoint fits only the old parallelism.
         coordinator.stop_periodic()
         coordinator.trigger(urgent=True, aligned=True, on_answer=self._on_checkpoint)
 
     def leave(self) -> None:
-        """Whoever asked must hear something, also when the job went another way."""
+        """Answer the request, even if the job went another way."""
         self._answer(RescaleRefused("the job was cancelled, or failed and restarts as it was"))
 
     def cancel(self) -> bool:
@@ -71,25 +71,25 @@ class Rescaling(State):
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """End the attempt; what fails while it is being stopped does no harm any more."""
+        """End the attempt, unless its subtasks are being stopped already."""
         if not self._stopping:
             self.job.enter(Failing(self.job, cause), str(cause))
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remembered, should the job go on as it was."""
+        """Remember the report, for a job that stays as it was."""
         self._reported.append(subtask)
         if self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Remembered: it runs no more."""
+        """Remember that the subtask has finished."""
         self.job.subtask_finished(subtask)
         return True
 
     def all_stopped(self) -> bool:
-        """Nothing is left of the attempt."""
+        """Begin the next attempt."""
         self._stopped = True
         self._deploy()
         return True

@@ -1,4 +1,4 @@
-"""A failed job waits before its next attempt."""
+"""`Restarting`: a failed job waits before its next attempt."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Restarting(State):
         self._timer = self.job.timers.call_later(self._delay, self._again)
 
     def leave(self) -> None:
-        """Wait no longer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
     def cancel(self) -> bool:
-        """There will be no other attempt; nothing runs."""
+        """End the job: no attempt follows, and no subtask runs."""
         self.job.enter(Cancelling(self.job, stopped=True), "cancelled")
         return True
 

@@ -1,22 +1,21 @@
-"""One region of the job has failed and is restarted; the others go on (Flink's region failover).
+"""`RestartingRegion`: one region has failed and restarts; the others go on (Flink's region failover).
 
-The steps, in this order and for these reasons:
+The steps, in this order:
 
-1. Every checkpoint that runs is given up, because the region can't take part any more, and none is begun
-   until the region runs again. Subtasks elsewhere only hear that it was given up.
-2. The region's subtasks are stopped. What they say from now on is at most a secondary failure.
-3. A record of a checkpoint that is being written is awaited: it may be the one to restart from. It may be
-   complete for the others as well, so they are told once more of the restored one.
-4. A new attempt is written into the log, as for a whole restart. That keeps numbers of attempts unique over
-   all JobMasters, and another JobMaster that took the job over is found out here.
-5. The region alone is deployed under the new number. The other subtasks keep theirs: every message is checked
-   against the number of the subtask that it comes from.
+1. Every checkpoint under way is given up, because the region can't take part any more, and none is begun
+until the region runs again. Subtasks elsewhere are only told that the checkpoint was given up. 2. The
+region's subtasks are stopped. A failure of theirs is a secondary one from now on. 3. If the record of a
+checkpoint is being written, its outcome is awaited: it may be the one to restart from. It may be complete for
+the others as well, so they are told once more of the restored one. 4. A new attempt is written into the log,
+as for a whole restart. So attempt numbers stay unique over all JobMasters, and this is where the job learns
+that another JobMaster has taken it over. 5. Only the region is deployed under the new number. The other
+subtasks keep theirs: every message is checked against the attempt of its subtask.
 
 Regions share nothing, so the region may fall back to the last checkpoint while the others are beyond it. The
 next checkpoint is consistent again, because no record goes from one region to another.
 
-Anything else that fails meanwhile fails the whole attempt: rare, and simple to get right. A write to the log
-is never left alone, since two may not be under way at once: what comes in meanwhile waits for its outcome.
+Any other failure meanwhile fails the whole attempt, which is rare and simple. Only one write to the log may
+be under way at a time: events that would begin another one wait for its outcome.
 """
 
 from __future__ import annotations
@@ -79,18 +78,18 @@ class RestartingRegion(State):
         job.when_log_is_known(self._on_log_known)
 
     def leave(self) -> None:
-        """Wait no longer."""
+        """Cancel what is awaited."""
         if self._timer is not None:
             self._timer.cancel()
 
     def region_stopped(self) -> bool:
-        """Nothing is left of the region."""
+        """Begin the new attempt, as soon as no record is being written."""
         self._stopped = True
         self._decide()
         return True
 
     def deployed(self) -> bool:
-        """Let the region go."""
+        """Start the region."""
         if not self._deploying:
             return False
         self._starting = True
@@ -99,14 +98,14 @@ class RestartingRegion(State):
         return True
 
     def started(self) -> bool:
-        """Everything runs again."""
+        """Every subtask runs again."""
         if not self._starting:
             return False
         self.job.enter(self._running(frozenset(self._reported)), "the region runs again")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """What fails in the region while it is stopped is secondary; anything else fails the attempt."""
+        """A failure of the region while it stops is secondary; any other one fails the attempt."""
         if cause.subtask in self._region and not self._deploying:
             self.job.failures.also_failed(cause)
             return True
@@ -114,12 +113,12 @@ class RestartingRegion(State):
         return True
 
     def cancel(self) -> bool:
-        """Stop everything."""
+        """Stop all subtasks."""
         self._then(lambda: self.job.enter(Cancelling(self.job), "cancelled"))
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remembered; what the stopped subtasks report does not hold any more."""
+        """Remember the report of a subtask outside of the region."""
         if subtask in self._region and not self._starting:
             return False
         self._reported.add(subtask)
@@ -133,7 +132,7 @@ class RestartingRegion(State):
         return True
 
     def _then(self, step: Callable[[], None]) -> None:
-        """Leave this state, as soon as nothing is being written into the log."""
+        """Enter another state, as soon as nothing is being written into the log."""
         if not self._writing:
             step()
         elif self._instead is None:
@@ -164,7 +163,7 @@ class RestartingRegion(State):
         job = self.job
         self._writing = False
         if not isinstance(outcome, AttemptStart):
-            job.fence()  # somebody else has begun an attempt, or even ended the job
+            job.fence()  # another JobMaster has begun an attempt, or ended the job
             return
         job.begin_attempt_of(self._region, outcome)
         if self._instead is not None:

@@ -1,8 +1,7 @@
-"""The job does its work.
+"""`Running`: every subtask runs.
 
-Checkpoints are taken, failures end the attempt (or restart the region that they happened in), and the end of
-a bounded job is brought about: when every subtask has processed the end of its input a last checkpoint is
-taken, after which the subtasks leave by themselves.
+Checkpoints are taken. A failure ends the attempt, or restarts its region. When every subtask of a bounded job
+has processed the end of its input, a last checkpoint is taken, after which the subtasks finish by themselves.
 """
 
 from __future__ import annotations
@@ -56,33 +55,33 @@ class Running(State):
         self._finish_if_all_have()
 
     def leave(self) -> None:
-        """Ask for no more checkpoints."""
+        """Trigger no more checkpoints."""
         if self._final is not None:
             self._final.stop()
 
     def cancel(self) -> bool:
-        """Stop the subtasks; too late when all have finished."""
+        """Cancel the job, unless all subtasks have finished."""
         if self._ending:
             return False
         self.job.enter(Cancelling(self.job), "cancelled")
         return True
 
     def stop(self, request: StopRequest, on_answer: OnAnswer) -> bool:
-        """Stop with a savepoint; too late when all have finished."""
+        """Stop with a savepoint, unless all subtasks have finished."""
         if self._ending or self.job.coordinator is None:
             return False
         self.job.enter(Stopping(self.job, request, on_answer, self._reported), "stop with a savepoint")
         return True
 
     def rescale(self, request: RescaleRequest) -> bool:
-        """Save the state and begin again at another parallelism; too late when all have finished."""
+        """Change the parallelism, unless all subtasks have finished."""
         if self._ending or self.job.coordinator is None:
             return False
         self.job.enter(Rescaling(self.job, request, self._reported), "rescale")
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """End the attempt; what comes after everything has finished does no harm any more."""
+        """Restart the region or the job, unless all subtasks have finished."""
         if self._ending:
             return False
         job = self.job
@@ -95,14 +94,14 @@ class Running(State):
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Bring the end about once all have reported."""
+        """Take the last checkpoint when all subtasks have reported."""
         if self._final is not None and self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
             self._final.end_of_data(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Perhaps the last one."""
+        """Record the end of the job if it was the last one."""
         self.job.subtask_finished(subtask)
         if self._final is not None:
             self._final.check()

@@ -1,14 +1,13 @@
-"""The job is being stopped with a savepoint (Flink: stop-with-savepoint, FLIP-34; `StopWithSavepoint`).
+"""`Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34).
 
-In this order: no other checkpoint is taken any more; the sources end their data (with `drain` event time goes
-to its end and what waits for it fires, without it nothing does) and put the savepoint's barrier behind that;
-the savepoint completes, which is a record in the log; the sinks commit what it covers; the subtasks leave;
-the job is finished.
+The steps: no other checkpoint is taken any more. The sources end their data and send the savepoint's barrier
+after it; with `drain`, event time advances to its end first, and timers and windows fire. The savepoint
+completes with a record in the log. The sinks commit what it covers, the subtasks finish, and so does the job.
 
-Why nothing is lost or done twice. Behind the barrier of a source comes nothing, so all that the job has ever
-done is in the savepoint. If it fails, sources have ended that must go on, so the attempt fails and the next
-one begins from the last checkpoint. Once it is complete the job never reads a record again: an attempt that
-begins from it (after a failure in the last moment) commits what it covers and ends (`Suspended`).
+Nothing is lost or done twice. A source sends nothing after the barrier, so the savepoint holds everything
+that the job has done. If the savepoint fails, sources have ended that must go on, so the attempt fails and
+the next one begins from the last checkpoint. Once the savepoint is complete, the job reads no more records:
+an attempt that begins from it, after a late failure, commits what it covers and ends (`Suspended`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Stopping(State):
     Args:
         job: The job.
         request: What the user wants.
-        on_answer: Told once how the savepoint went.
+        on_answer: Called once with the outcome of the savepoint.
         reported: Subtasks that had reported the end of their data.
     """
 
@@ -67,7 +66,7 @@ class Stopping(State):
         )
 
     def cancel(self) -> bool:
-        """End the job at once; too late when every subtask has left."""
+        """Cancel the job, unless all subtasks have finished."""
         if self._ending:
             return False
         self.job.enter(Cancelling(self.job), "cancelled")
@@ -81,14 +80,14 @@ class Stopping(State):
         return True
 
     def end_of_data(self, subtask: SubtaskId) -> bool:
-        """Remembered, should the savepoint be refused and the job go on."""
+        """Remember the report, for a job that goes on because its savepoint was refused."""
         self._reported.append(subtask)
         if self.job.coordinator is not None:
             self.job.coordinator.data_ended(subtask)
         return True
 
     def subtask_finished(self, subtask: SubtaskId) -> bool:
-        """Perhaps the last one."""
+        """Record the end of the job if it was the last one."""
         self.job.subtask_finished(subtask)
         self._finish_if_all_have()
         return True
@@ -102,7 +101,7 @@ class Stopping(State):
             job.stopped_with = answer.checkpoint
             self._finish_if_all_have()
         elif answer.checkpoint_id is None:
-            # No subtask has heard of it. If one had, the coordinator fails the attempt after this call.
+            # No subtask was told of it. Otherwise the coordinator fails the attempt after this call.
             job.enter(job.running(self._reported), f"it was not stopped: {_why(answer)}")
 
     def _finish_if_all_have(self) -> None:

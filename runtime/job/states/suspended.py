@@ -1,4 +1,4 @@
-"""The job was stopped with a savepoint, and something died before it had ended: the attempt that ends it."""
+"""`Suspended`: the last attempt of a job that was stopped with a savepoint and failed before its end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from penstock.runtime.job.states.finished import Finished
 
 
 class Suspended(State):
-    """An attempt began from the savepoint that the job was stopped with: nothing is left but to end.
+    """Ends an attempt that has begun from the savepoint that the job was stopped with.
 
     All operators are open with the state of the savepoint, so the sinks have committed what it covers.
-
-    Args:
-        job: The job.
     """
 
     name = JobState.STOPPING
@@ -25,7 +22,7 @@ class Suspended(State):
         self._recording = False
 
     def enter(self) -> None:
-        """Stop the subtasks; none of them has read anything."""
+        """Stop the subtasks, which have read nothing."""
         self.job.end_checkpoints("the job was stopped with a savepoint")
         self.job.gateway.stop_all(self.job.attempt)
 
@@ -41,5 +38,5 @@ class Suspended(State):
         return True
 
     def failed(self, cause: FailureCause) -> bool:
-        """What fails while it is being stopped does no harm any more."""
+        """Ignore a failure while the subtasks stop."""
         return True

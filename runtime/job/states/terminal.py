@@ -1,4 +1,4 @@
-"""What the three ends have in common: the world is told, once, and nothing follows."""
+"""`Terminal`: the base of the three last states of a job."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from penstock.runtime.job.states.base import State
 
 
 class Terminal(State):
-    """The end of a job.
+    """The end of a job: tells the gateway once.
 
     Args:
         job: The job.
-        cause: Why, for people; the root cause of a failure.
+        cause: Explains the end to people; the root cause of a failure.
     """
 
     def __init__(self, job: JobContext, cause: str = "") -> None:
@@ -19,5 +19,5 @@ class Terminal(State):
         self._cause = cause
 
     def enter(self) -> None:
-        """Tell the world."""
+        """Tell the gateway."""
         self.job.gateway.job_ended(self.name, self._cause)

@@ -5,7 +5,7 @@ faults, what the user asks for, and the order of every single happening. The sam
 every machine. After the run an oracle that knows only the input says what is wrong, if anything is.
 
 What is real: the scheduler of the job with its states, the checkpoint coordinator, coordinators of sources
-behind their valves, the log of decisions, the subtasks with their gates, barrier handlers, operators, state
+behind their valves, the decision log, the subtasks with their gates, barrier handlers, operators, state
 backends and codecs. What is simulated: time, processes, the network between them, the storage, background
 work, and the outside world of sinks and of master hooks.
 

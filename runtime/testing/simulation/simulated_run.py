@@ -86,6 +86,23 @@ class SimulatedRun:
             self.step()
         return end
 
+    def let_processes_end(self) -> None:
+        """Go on until no process of any job lives: what nobody needs any more gives up by itself.
+
+        Raises:
+            StandstillError: One does not.
+            Exception: Something failed that was not injected: a bug.
+        """
+        if not self.world.is_calm:
+            self.world.calm_down()
+        longest = 3 * max(control.job.config.lease_timeout for control in self._controls)
+        until = self.world.clock.monotonic() + longest
+        while left := [process for control in self._controls for process in control.alive]:
+            if self.world.clock.monotonic() > until or not self.move():
+                names = ", ".join(map(str, left))
+                msg = f"processes live {longest:g} s after the end of their job: {names}"
+                raise StandstillError(msg)
+
     def step(self) -> None:
         """Make one move, with the faults that are due before it.
 

@@ -109,6 +109,7 @@ class Simulation:
         if job is not None:
             self._run.go_on_with(job)
             state, cause = self._run.run_to_end()
+        self._run.let_processes_end()
         return self._result(self._check(state, cause), state)
 
     def _check(self, state: JobState, cause: str) -> list[str]:

@@ -23,7 +23,7 @@ def test_an_address_is_tried_before_ray_is_asked_to_join_it(monkeypatch: pytest.
         cluster.join_existing()
 
 
-def test_among_several_clusters_of_a_machine_none_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_clusters_on_a_machine_are_not_guessed_among(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster.services, "find_bootstrap_address", lambda _: None)
     monkeypatch.setattr(cluster.services, "find_gcs_addresses", lambda: frozenset({"h:1", "h:2"}))
@@ -31,7 +31,7 @@ def test_among_several_clusters_of_a_machine_none_is_guessed(monkeypatch: pytest
         cluster.join_existing()
 
 
-def test_a_machine_without_a_cluster_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_cluster_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(cluster.services, "find_bootstrap_address", lambda _: None)
     monkeypatch.setattr(cluster.services, "find_gcs_addresses", frozenset)

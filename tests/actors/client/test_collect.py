@@ -14,7 +14,7 @@ def key(
     return job, operator, subtask, attempt, number
 
 
-def test_a_transaction_that_comes_again_is_ignored() -> None:
+def test_a_repeated_transaction_is_ignored() -> None:
     actor = CollectorActor()
     actor.add(key(0), b"first")
     actor.add(key(0), b"again")
@@ -31,7 +31,7 @@ def test_transactions_of_other_subtasks_attempts_sinks_and_jobs_are_their_own(ot
     assert actor.rows(0) == [b"one", b"two"]
 
 
-def test_only_what_is_new_is_handed_out() -> None:
+def test_only_new_transactions_are_returned() -> None:
     actor = CollectorActor()
     for number in range(3):
         actor.add(key(number), bytes([number]))

@@ -53,7 +53,10 @@ def test_several_that_run_are_not_guessed_among() -> None:
 
 @pytest.mark.parametrize("text", ["nothing", "ords-1a", ""])
 def test_an_unknown_job_is_answered_with_those_that_are_known(text: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"no job '{text}'; its jobs: words-1a, wordsmith-9"):
+    with pytest.raises(
+        ConfigurationError,
+        match=f"knows no job '{text}'.*; known jobs: words-1a, wordsmith-9",
+    ):
         choose(text, [WORDS_1, OTHER])
 
 

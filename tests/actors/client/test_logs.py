@@ -16,12 +16,13 @@ import pytest
 from penstock.actors.client.logs import FilePart, LogLine, LogReader, read_files
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
 from penstock.actors.shared.output_capture import (
-    OutputFile,
+    LogFile,
+    OutputCapture,
     _Tee,
     capture_job_master,
     capture_subtask,
-    redirect,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 JOB = "words-1"
 HEADER = {"job_id": JOB, "vertex": "count", "index": 0, "incarnation": "1", "node_id": "n", "pid": 1}
@@ -32,8 +33,8 @@ def path_of(folder: Path, vertex: str = "count", index: int | None = 0, incarnat
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[OutputFile]:
-    file = OutputFile(path_of(tmp_path), HEADER)
+def file(tmp_path: Path) -> Iterator[LogFile]:
+    file = LogFile(path_of(tmp_path), HEADER)
     yield file
     file.close()
 
@@ -56,7 +57,7 @@ def texts(lines: list[LogLine]) -> list[str]:
 # -- writing ------------------------------------------------------------------------------------------------
 
 
-def test_a_line_is_in_the_file_as_soon_as_it_ends(tmp_path: Path, file: OutputFile) -> None:
+def test_a_line_is_in_the_file_as_soon_as_it_ends(tmp_path: Path, file: LogFile) -> None:
     file.add("out", "hel")
     assert texts(HereReader(tmp_path).read()) == []
     file.add("out", "lo\nwor")
@@ -65,7 +66,7 @@ def test_a_line_is_in_the_file_as_soon_as_it_ends(tmp_path: Path, file: OutputFi
     assert texts(HereReader(tmp_path).read()) == ["hello", "wor"]
 
 
-def test_lines_carry_time_subtask_and_the_way_they_came(tmp_path: Path, file: OutputFile) -> None:
+def test_lines_have_time_subtask_and_stream(tmp_path: Path, file: LogFile) -> None:
     file.add("out", "a\n")
     file.add("err", "b\n")
     first, second = HereReader(tmp_path).read()
@@ -75,7 +76,7 @@ def test_lines_carry_time_subtask_and_the_way_they_came(tmp_path: Path, file: Ou
     assert str(first).endswith("count[0] | a")
 
 
-def test_pieces_of_lines_of_several_threads_do_not_mix(tmp_path: Path, file: OutputFile) -> None:
+def test_pieces_of_lines_of_several_threads_do_not_mix(tmp_path: Path, file: LogFile) -> None:
     started = threading.Barrier(4)
 
     def print_slowly(name: str) -> None:
@@ -96,7 +97,7 @@ def test_pieces_of_lines_of_several_threads_do_not_mix(tmp_path: Path, file: Out
 
 
 def test_a_job_that_prints_without_end_fills_two_files_and_no_more(tmp_path: Path) -> None:
-    file = OutputFile(path_of(tmp_path), HEADER, max_bytes=5_000)
+    file = LogFile(path_of(tmp_path), HEADER, max_bytes=5_000)
     for i in range(2_000):
         file.add("out", f"line {i}\n")
     file.close()
@@ -109,7 +110,7 @@ def test_a_job_that_prints_without_end_fills_two_files_and_no_more(tmp_path: Pat
     assert len(found) > 50
 
 
-def test_a_line_without_end_is_written_in_pieces(tmp_path: Path, file: OutputFile) -> None:
+def test_a_line_without_end_is_written_in_pieces(tmp_path: Path, file: LogFile) -> None:
     for _ in range(30):
         file.add("out", "x" * 10_000)
     assert texts(HereReader(tmp_path).read())
@@ -119,14 +120,14 @@ def test_a_line_without_end_is_written_in_pieces(tmp_path: Path, file: OutputFil
 
 def test_an_actor_that_comes_back_goes_on_in_its_file(tmp_path: Path) -> None:
     for text in ("one\n", "two\n"):
-        file = OutputFile(path_of(tmp_path), HEADER)
+        file = LogFile(path_of(tmp_path), HEADER)
         file.add("out", text)
         file.close()
     assert texts(HereReader(tmp_path).read()) == ["one", "two"]
 
 
 @contextmanager
-def redirected(file: OutputFile) -> Iterator[tuple[io.StringIO, io.StringIO]]:
+def redirected(file: LogFile) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     """This process as an actor's: what Ray gets on its two streams."""
     out, err = io.StringIO(), io.StringIO()
     root = logging.getLogger()
@@ -134,7 +135,7 @@ def redirected(file: OutputFile) -> Iterator[tuple[io.StringIO, io.StringIO]]:
     root.handlers[:] = []
     root.setLevel(logging.WARNING)
     sys.stdout, sys.stderr = out, err
-    redirect(file)
+    OutputCapture(file)
     try:
         yield out, err
     finally:
@@ -143,7 +144,7 @@ def redirected(file: OutputFile) -> Iterator[tuple[io.StringIO, io.StringIO]]:
         root.setLevel(level)
 
 
-def test_prints_and_logs_reach_the_file_and_ray(tmp_path: Path, file: OutputFile) -> None:
+def test_prints_and_logs_reach_the_file_and_ray(tmp_path: Path, file: LogFile) -> None:
     with redirected(file) as (out, err):
         print("printed")
         print("complained", file=sys.stderr)
@@ -159,7 +160,7 @@ def test_prints_and_logs_reach_the_file_and_ray(tmp_path: Path, file: OutputFile
     assert err.getvalue() == "complained\nINFO users.own: informed of 7\n"
 
 
-def test_rays_own_loggers_keep_to_their_own_files(tmp_path: Path, file: OutputFile) -> None:
+def test_rays_own_loggers_keep_to_their_own_files(tmp_path: Path, file: LogFile) -> None:
     ray_logger = logging.getLogger("ray")
     before = ray_logger.propagate
     with redirected(file):
@@ -169,14 +170,14 @@ def test_rays_own_loggers_keep_to_their_own_files(tmp_path: Path, file: OutputFi
     assert HereReader(tmp_path).read() == []
 
 
-def test_a_user_who_sets_logging_up_anew_is_still_heard(tmp_path: Path, file: OutputFile) -> None:
+def test_logging_that_a_user_sets_up_again_is_still_captured(tmp_path: Path, file: LogFile) -> None:
     with redirected(file):
         logging.basicConfig(force=True, format="mine %(message)s", level=logging.DEBUG)
         logging.getLogger("users.own").debug("detail")
     assert texts(HereReader(tmp_path).read()) == ["mine detail"]
 
 
-def test_a_disk_that_refuses_the_file_does_not_stop_the_users_print(file: OutputFile) -> None:
+def test_a_disk_that_refuses_the_file_does_not_stop_the_users_print(file: LogFile) -> None:
     file.close()
     with redirected(file) as (out, _):
         print("first")
@@ -186,8 +187,22 @@ def test_a_disk_that_refuses_the_file_does_not_stop_the_users_print(file: Output
     assert out.getvalue().count("penstock logs gets no more of this output") == 1
 
 
+def test_output_after_the_release_is_in_no_file(tmp_path: Path, file: LogFile) -> None:
+    out, streams = io.StringIO(), (sys.stdout, sys.stderr)
+    sys.stdout = out
+    try:
+        capture = OutputCapture(file)
+        print("mine")
+        capture.release()
+        print("another's")
+    finally:
+        sys.stdout, sys.stderr = streams
+    assert texts(HereReader(tmp_path).read()) == ["mine"]
+    assert out.getvalue() == "mine\nanother's\n"
+
+
 def test_nothing_is_captured_outside_of_an_actor() -> None:
-    assert capture_subtask(JOB) is None
+    assert capture_subtask(JOB, SubtaskId("count", 0)) is None
     assert capture_job_master(JOB) is None
     assert not isinstance(sys.stdout, _Tee)
 
@@ -195,7 +210,7 @@ def test_nothing_is_captured_outside_of_an_actor() -> None:
 # -- reading ------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_gives_each_line_once(tmp_path: Path, file: OutputFile) -> None:
+def test_a_reader_gives_each_line_once(tmp_path: Path, file: LogFile) -> None:
     reader = HereReader(tmp_path)
     file.add("out", "one\n")
     assert texts(reader.read()) == ["one"]
@@ -204,8 +219,8 @@ def test_a_reader_gives_each_line_once(tmp_path: Path, file: OutputFile) -> None
     assert texts(reader.read()) == ["two"]
 
 
-def test_a_reader_goes_on_in_the_file_that_follows(tmp_path: Path) -> None:
-    file = OutputFile(path_of(tmp_path), HEADER, max_bytes=2_000)
+def test_a_reader_goes_on_in_the_next_file(tmp_path: Path) -> None:
+    file = LogFile(path_of(tmp_path), HEADER, max_bytes=2_000)
     reader = HereReader(tmp_path)
     file.add("out", "x" * 1_500 + "\n")
     reader.read()
@@ -214,8 +229,8 @@ def test_a_reader_goes_on_in_the_file_that_follows(tmp_path: Path) -> None:
     assert texts(reader.read())[0] == "after"
 
 
-def test_lines_of_all_subtasks_stand_in_the_order_of_their_times(tmp_path: Path) -> None:
-    files = [OutputFile(path_of(tmp_path, index=i), {**HEADER, "index": i}) for i in range(3)]
+def test_lines_of_all_subtasks_are_sorted_by_time(tmp_path: Path) -> None:
+    files = [LogFile(path_of(tmp_path, index=i), {**HEADER, "index": i}) for i in range(3)]
     for i in range(9):
         files[i % 3].add("out", f"{i}\n")
     for file in files:
@@ -223,12 +238,12 @@ def test_lines_of_all_subtasks_stand_in_the_order_of_their_times(tmp_path: Path)
     assert texts(HereReader(tmp_path).read()) == [str(i) for i in range(9)]
 
 
-def test_only_the_lines_that_were_asked_for_come(tmp_path: Path) -> None:
+def test_only_requested_lines_are_read(tmp_path: Path) -> None:
     for vertex, index in (("count", 0), ("count", 1), ("lines", 0)):
-        file = OutputFile(path_of(tmp_path, vertex, index), {**HEADER, "vertex": vertex, "index": index})
+        file = LogFile(path_of(tmp_path, vertex, index), {**HEADER, "vertex": vertex, "index": index})
         file.add("out", f"{vertex}{index}\n")
         file.close()
-    master = OutputFile(path_of(tmp_path, JOB_MASTER, None), {**HEADER, "vertex": JOB_MASTER, "index": None})
+    master = LogFile(path_of(tmp_path, JOB_MASTER, None), {**HEADER, "vertex": JOB_MASTER, "index": None})
     master.add("out", "master\n")
     master.close()
     assert texts(HereReader(tmp_path, ["count"]).read()) == ["count0", "count1"]
@@ -238,7 +253,7 @@ def test_only_the_lines_that_were_asked_for_come(tmp_path: Path) -> None:
     assert len(HereReader(tmp_path).read()) == 4
 
 
-def test_a_vertex_named_like_the_job_master_is_told_from_it() -> None:
+def test_a_vertex_named_like_the_job_master_is_not_confused_with_it() -> None:
     assert log_file_name(JOB, JOB_MASTER, 0, "1") != log_file_name(JOB, JOB_MASTER, None, "1")
 
 
@@ -256,7 +271,7 @@ def test_files_of_other_jobs_are_not_touched(tmp_path: Path) -> None:
     assert read_files(log_file_pattern(JOB), {}, tmp_path) == []
 
 
-def test_bytes_that_are_no_text_do_not_stop_the_reader(tmp_path: Path) -> None:
+def test_invalid_utf_8_does_not_stop_the_reader(tmp_path: Path) -> None:
     path = path_of(tmp_path)
     path.write_bytes(json.dumps(HEADER).encode() + b"\n2026-01-01T00:00:00.000000Z out \xff\xfe\n")
     assert len(HereReader(tmp_path).read()) == 1

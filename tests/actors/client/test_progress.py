@@ -17,8 +17,9 @@ from penstock.actors.client.progress import (
     TerminalDisplay,
     find_display,
 )
-from penstock.actors.shared.job_report import JobReport, OperatorInfo
+from penstock.actors.shared.job_report import JobReport
 from penstock.runtime import JobStatus
+from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CoordinatorStatistics
@@ -48,16 +49,19 @@ def report(
         duration,
         statistics,
         storage=storage,
-        operators=(
-            OperatorInfo("in", "source", "in", 1, is_source=True),
-            OperatorInfo("count", "reduce", "count", 1),
-            OperatorInfo("out", "sink", "out", 1, is_sink=True),
+        graph=GraphInfo(
+            "words",
+            (
+                VertexInfo("in", 1, 128, (OperatorInfo("in", "source", "in", 1, is_source=True),)),
+                VertexInfo("count", 1, 128, (OperatorInfo("count", "reduce", "count", 1),)),
+                VertexInfo("out", 1, 128, (OperatorInfo("out", "sink", "out", 1, is_sink=True),)),
+            ),
         ),
         checkpoints=CoordinatorStatistics(latest_completed_id=checkpoint or -1, latest_completed_at=1_007.0),
     )
 
 
-def test_the_line_tells_what_sources_read_and_sinks_took() -> None:
+def test_the_line_shows_what_sources_read_and_sinks_took() -> None:
     line = ProgressText().line(report(12_345, 678, checkpoint=4), 0.0)
     assert line == (
         "words: running | in 12,345 (-/s) | out 678 (-/s) | checkpoint 4 (3 s ago) | restarts 0 | 10 s"
@@ -74,7 +78,7 @@ def test_rates_are_those_of_the_last_seconds() -> None:
     assert "out 190 (8/s)" in line
 
 
-def test_a_rate_begins_anew_with_an_attempt() -> None:
+def test_a_rate_restarts_with_an_attempt() -> None:
     text = ProgressText()
     text.line(report(1_000), 0.0)
     text.line(report(2_000), 1.0)
@@ -94,7 +98,7 @@ def test_a_rate_begins_anew_with_an_attempt() -> None:
         (report(duration=3 * 3600 + 240), "3 h 04 min"),
     ],
 )
-def test_checkpoints_and_times_are_told_in_words(given: JobReport, expected: str) -> None:
+def test_the_line_shows_checkpoints_and_times(given: JobReport, expected: str) -> None:
     assert expected in ProgressText().line(given, 0.0)
 
 
@@ -109,7 +113,7 @@ def test_plain_lines_come_every_two_seconds() -> None:
     assert lines[:2] == ["0", "20"]
 
 
-def test_a_change_of_the_state_is_told_at_once() -> None:
+def test_a_change_of_the_state_is_printed_at_once() -> None:
     lines: list[str] = []
     display = PlainDisplay(lines.append, lambda: 0.0)
     for status in (JobStatus.DEPLOYING, JobStatus.RUNNING, JobStatus.RUNNING, JobStatus.FINISHED):
@@ -117,7 +121,7 @@ def test_a_change_of_the_state_is_told_at_once() -> None:
     assert lines == ["deploying", "running", "finished"]
 
 
-def test_where_the_output_is_no_terminal_plain_lines_go_to_standard_error(
+def test_without_a_terminal_plain_lines_go_to_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Progress(find_display()) as progress:
@@ -128,7 +132,7 @@ def test_where_the_output_is_no_terminal_plain_lines_go_to_standard_error(
     assert captured.err.startswith("words: running | in 5 ")
 
 
-def test_a_terminal_shows_one_line_that_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_redraws_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     display = TerminalDisplay(Console(file=screen, force_terminal=True, width=120))
@@ -173,6 +177,6 @@ def test_prints_on_a_terminal_stand_above_the_line(monkeypatch: pytest.MonkeyPat
     assert sys.stdout is screen, "given back"
 
 
-def test_a_record_of_a_job_that_ended_gives_a_line_too() -> None:
-    ended = JobReport.from_record(report(9, 8, status=JobStatus.FAILED).to_record())
+def test_a_report_read_from_json_gives_a_line_too() -> None:
+    ended = JobReport.from_dict(report(9, 8, status=JobStatus.FAILED).to_dict())
     assert ProgressText().line(replace(ended), 0.0).startswith("words: failed | in 9 ")

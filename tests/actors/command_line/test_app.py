@@ -15,9 +15,13 @@ from rich.console import Console, RenderableType
 
 from penstock.actors.client.jobs import KnownJob
 from penstock.actors.command_line.views import jobs_table, operators_table, snapshot_view, status_view
-from penstock.actors.shared.job_report import JobReport, OperatorInfo
+from penstock.actors.shared.job_report import JobReport, Takeover
 from penstock.runtime import JobStatus
+from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
@@ -37,6 +41,26 @@ def text(parts: Iterable[RenderableType], width: int = 160) -> str:
     return screen.getvalue()
 
 
+GRAPH = GraphInfo(
+    "words",
+    (
+        VertexInfo(
+            "lines",
+            2,
+            128,
+            (
+                OperatorInfo("lines", "source(FileSource)", "lines", 2, is_source=True),
+                OperatorInfo("pick", "map(lambda [bold])", "lines", 2),
+            ),
+        ),
+        VertexInfo("out", 2, 128, (OperatorInfo("out", "sink(FileSink)", "out", 2, is_sink=True),)),
+    ),
+)
+FAILURE = FailureRecord(
+    2, 14_401.0, FailureCause("operator 'out' (subtask 1 of 2) broke", SubtaskId("out", 0), "Traceback ...")
+)
+
+
 def report(status: JobStatus = JobStatus.FAILED) -> JobReport:
     return JobReport(
         "words-1",
@@ -53,15 +77,20 @@ def report(status: JobStatus = JobStatus.FAILED) -> JobReport:
             7,
             {"lines": OperatorStatistics(0, 1_234_567, 2, 1), "out": OperatorStatistics(1_000)},
         ),
-        failure="operator 'out' (subtask 1 of 2) broke\nTraceback ...",
-        history=("04:00:00.000 created -> deploying", "04:00:01.000 running -> failing: out[0]: broke"),
+        graph=GRAPH,
+        failure=FAILURE,
+        history=(
+            Transition(JobState.CREATED, JobState.DEPLOYING, 14_400.0),
+            Takeover(14_400.5),
+            Transition(JobState.RUNNING, JobState.FAILING, 14_401.0, "out[0]: broke"),
+        ),
+        failures=(FAILURE,),
+        rescales=(
+            RescaleRecord(14_402.0, 1, {"out": 1}, {"out": 2}, 14_403.5, 4),
+            RescaleRecord(14_404.0, 2, {"out": 2}, {"out": 3}, 14_405.0, None, "its checkpoint failed"),
+        ),
         storage="/checkpoints",
         warnings=("take care",),
-        operators=(
-            OperatorInfo("lines", "source(FileSource)", "lines", 2, is_source=True),
-            OperatorInfo("pick", "map(lambda [bold])", "lines", 2),
-            OperatorInfo("out", "sink(FileSink)", "out", 2, is_sink=True),
-        ),
         checkpoint_history=(
             CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 1.0, 4, 4, 0.25, 999),
             CheckpointRecord(
@@ -77,7 +106,7 @@ def report(status: JobStatus = JobStatus.FAILED) -> JobReport:
     )
 
 
-def test_the_list_has_one_line_a_job_with_what_one_looks_for_first() -> None:
+def test_the_list_has_one_line_for_each_job() -> None:
     lost = KnownJob(report(JobStatus.RUNNING), has_master=False)
     table = text([jobs_table([KnownJob(report(), has_master=False), lost])])
     first, second, third = table.splitlines()
@@ -87,7 +116,7 @@ def test_the_list_has_one_line_a_job_with_what_one_looks_for_first() -> None:
     assert third.split()[2] == "lost"
 
 
-def test_the_status_tells_state_cause_way_operators_and_checkpoints() -> None:
+def test_the_status_shows_state_cause_history_operators_and_checkpoints() -> None:
     shown = text(status_view(report()))
     for expected in (
         "words-1",
@@ -95,7 +124,11 @@ def test_the_status_tells_state_cause_way_operators_and_checkpoints() -> None:
         "1,234,567 in, 1,000 out",
         "warning: take care",
         "failed because of\n  operator 'out' (subtask 1 of 2) broke\n  Traceback ...",
-        "running -> failing: out[0]: broke",
+        "history (UTC)\n  04:00:00.000 created -> deploying",
+        "04:00:00.500 the JobMaster died, another process took over",
+        "04:00:01.000 running -> failing: out[0]: broke",
+        "04:00:02.000 out 1 -> 2: deployed anew after 1.5 s",
+        "04:00:04.000 out 2 -> 3: not done, its checkpoint failed",
         "5 completed, 1 failed, last completed: 7",
         "in /checkpoints",
         "0.25 s",
@@ -104,7 +137,7 @@ def test_the_status_tells_state_cause_way_operators_and_checkpoints() -> None:
         assert expected in shown
 
 
-def test_an_operator_without_counters_yet_has_none_instead_of_zeros() -> None:
+def test_an_operator_without_counters_shows_dashes_instead_of_zeros() -> None:
     lines = text([operators_table(report())]).splitlines()
     assert lines[2].split()[-4:] == ["-"] * 4
     assert "map(lambda [bold])" in lines[2], "no markup in the users' names"
@@ -144,7 +177,7 @@ def closed_port() -> int:
 
 
 @pytest.mark.parametrize("by", ["option", "environment"])
-def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path: Path, by: str) -> None:
+def test_a_missing_cluster_is_an_error_of_one_line(tmp_path: Path, by: str) -> None:
     address = f"127.0.0.1:{closed_port()}"
     done = (
         run(tmp_path, "list", "--address", address)
@@ -157,7 +190,7 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path: Path, by: str) 
     assert f"no Ray cluster answers at '{address}'" in line
 
 
-def test_an_address_that_is_none_is_one_clear_line_too(tmp_path: Path) -> None:
+def test_an_invalid_address_is_an_error_of_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, "status", "words", "--address", "not an address")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1

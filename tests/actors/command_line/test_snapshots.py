@@ -19,8 +19,8 @@ from penstock.runtime.errors import ConfigurationError, RestoreError, StorageErr
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
-from penstock.runtime.io.connectors.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
@@ -59,7 +59,7 @@ def run(*arguments: object) -> str:
     return done.stdout
 
 
-def test_a_savepoint_is_looked_into_without_a_cluster(saved: Path) -> None:
+def test_a_savepoint_is_inspected_without_a_cluster(saved: Path) -> None:
     shown = run("inspect", saved)
     for expected in (f"named from  {saved}", "positions of numbers", "IndexRange("):
         assert expected in shown
@@ -73,7 +73,7 @@ def test_a_savepoint_is_looked_into_without_a_cluster(saved: Path) -> None:
     assert operators["numbers"]["parallelism"] == 2
 
 
-def test_coordinators_and_master_hooks_are_shown_and_nothing_of_them_is_unpickled(tmp_path: Path) -> None:
+def test_coordinators_and_master_hooks_are_shown_without_unpickling_them(tmp_path: Path) -> None:
     codec = ValueCodec()
     splits = InlineHandle(codec.dumps((True, [FileSplit("a.txt", 9, 0, 9), FileSplit("b.txt", 5, 0, 5)])))
     pickled = InlineHandle(codec.dumps((True, [Random(1)])))
@@ -112,7 +112,7 @@ def test_coordinators_and_master_hooks_are_shown_and_nothing_of_them_is_unpickle
         ("", RestoreError, "there is no snapshot at .*name the folder of a savepoint"),
     ],
 )
-def test_a_place_without_a_snapshot_is_named(
+def test_an_error_names_the_place_without_a_snapshot(
     saved: Path, place: str, error: type[Exception], message: str
 ) -> None:
     for command in (["inspect"], ["restore"]):
@@ -121,7 +121,7 @@ def test_a_place_without_a_snapshot_is_named(
             run(*command, saved.parent / place, *more)
 
 
-def test_a_program_is_run_with_the_snapshot_that_its_job_is_to_start_from(
+def test_a_program_gets_the_snapshot_of_its_job_in_its_environment(
     saved: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command = ["restore", "--allow-non-restored-state", str(saved), sys.executable, "-c", SHOWS_ENVIRONMENT]
@@ -130,7 +130,7 @@ def test_a_program_is_run_with_the_snapshot_that_its_job_is_to_start_from(
     assert capfd.readouterr().out == f"{saved} 1 --input x\n"
 
 
-def test_a_program_that_is_not_there_is_named(saved: Path) -> None:
+def test_an_error_names_a_missing_program(saved: Path) -> None:
     with pytest.raises(ConfigurationError, match="'no-such-program' can't be run"):
         run("restore", saved, "no-such-program")
 

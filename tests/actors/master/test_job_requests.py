@@ -104,7 +104,7 @@ def in_a_loop(scenario: Callable[[StoppingJob], Coroutine[Any, Any, None]]) -> N
     asyncio.run(run())
 
 
-def test_whoever_stops_a_job_that_is_being_stopped_is_refused_likewise_when_it_goes_on() -> None:
+def test_a_second_stop_is_refused_when_the_first_is_refused() -> None:
     async def scenario(job: StoppingJob) -> None:
         first, second, on_answer = await job.both()
         job.scheduler.state = JobState.RUNNING
@@ -119,7 +119,7 @@ def test_whoever_stops_a_job_that_is_being_stopped_is_refused_likewise_when_it_g
     in_a_loop(scenario)
 
 
-def test_whoever_stops_a_job_that_is_being_stopped_waits_for_the_same_end() -> None:
+def test_a_second_stop_waits_for_the_same_end() -> None:
     async def scenario(job: StoppingJob) -> None:
         first, second, on_answer = await job.both()
         on_answer(CheckpointSucceeded(SAVED))
@@ -130,7 +130,7 @@ def test_whoever_stops_a_job_that_is_being_stopped_waits_for_the_same_end() -> N
     in_a_loop(scenario)
 
 
-def test_a_job_that_is_being_stopped_can_not_be_stopped_in_another_way(tmp_path: Path) -> None:
+def test_a_second_stop_with_another_target_or_drain_is_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "saved")
 
     async def scenario(job: StoppingJob) -> None:
@@ -147,7 +147,7 @@ def test_a_job_that_is_being_stopped_can_not_be_stopped_in_another_way(tmp_path:
     in_a_loop(scenario)
 
 
-def test_a_job_that_an_earlier_job_master_has_stopped_is_waited_for() -> None:
+def test_a_stop_that_an_earlier_job_master_began_is_waited_for() -> None:
     async def scenario(job: StoppingJob) -> None:
         job.scheduler.state = JobState.STOPPING
         waiting = job.stop(drain=True)
@@ -180,7 +180,7 @@ def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> 
     return asyncio.run(scenario())
 
 
-def test_a_checkpoint_that_is_asked_for_is_answered_with_nothing_or_with_why_there_is_none() -> None:
+def test_a_requested_checkpoint_returns_none_or_why_it_failed() -> None:
     assert asked_for_a_checkpoint(CheckpointSucceeded(cast("Any", None))) is None
     assert asked_for_a_checkpoint(REFUSED) == "too late (not_all_required_tasks_running)"
     assert asked_for_a_checkpoint(REFUSED, ended=True) == "the job has ended: finished"

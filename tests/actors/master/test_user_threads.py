@@ -15,7 +15,7 @@ UserThreads("user-code").submit(threading.Event().wait)
 """
 
 
-def test_calls_that_hang_hold_no_other_call_back() -> None:
+def test_a_call_that_hangs_does_not_delay_others() -> None:
     threads, release, done = UserThreads("user-code"), threading.Event(), threading.Event()
     for _ in range(50):
         threads.submit(lambda: release.wait(30))
@@ -24,5 +24,5 @@ def test_calls_that_hang_hold_no_other_call_back() -> None:
     release.set()
 
 
-def test_a_process_ends_although_a_call_hangs() -> None:
+def test_a_process_ends_while_a_call_hangs() -> None:
     assert subprocess.run([sys.executable, "-c", HANGS], timeout=300, check=False).returncode == 0

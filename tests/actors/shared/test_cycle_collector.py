@@ -26,7 +26,7 @@ def _collector_as_before() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_exists_is_not_looked_at_again_and_later_cycles_are_found() -> None:
+def test_existing_objects_are_not_walked_and_later_cycles_are_collected() -> None:
     old = Node()
     spare_long_lived_objects()
     new = weakref.ref(Node())
@@ -37,7 +37,7 @@ def test_what_exists_is_not_looked_at_again_and_later_cycles_are_found() -> None
     assert new() is None
 
 
-def test_cycles_of_an_attempt_that_is_over_go_when_the_next_one_is_deployed() -> None:
+def test_cycles_of_an_old_attempt_are_collected_when_the_next_is_deployed() -> None:
     spare_long_lived_objects()
     node = Node()
     over = weakref.ref(node)
@@ -48,7 +48,16 @@ def test_cycles_of_an_attempt_that_is_over_go_when_the_next_one_is_deployed() ->
     assert over() is None
 
 
-def test_a_batch_of_some_thousand_containers_brings_about_no_collection() -> None:
+def test_a_new_process_does_not_walk_what_it_has_loaded() -> None:
+    gc.unfreeze()
+    before = gc.get_stats()[2]["collections"]
+
+    spare_long_lived_objects()
+
+    assert gc.get_stats()[2]["collections"] == before
+
+
+def test_a_batch_of_some_thousand_containers_causes_no_collection() -> None:
     spare_long_lived_objects()
     before = gc.get_stats()[0]["collections"]
     for _ in range(20):

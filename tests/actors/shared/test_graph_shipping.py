@@ -31,7 +31,7 @@ def test_a_job_arrives_as_it_was_sent() -> None:
     assert job.vertices[0].operators[1].factory is not None
 
 
-def test_no_chunk_is_so_large_that_ray_would_keep_it_with_the_driver() -> None:
+def test_every_chunk_is_small_enough_for_ray_to_inline_it() -> None:
     text = "x" * 1_000_000
     chunks = pack_job(graph(lambda n: len(text) + n), JobConfig())
     assert len(chunks) > 10
@@ -53,19 +53,19 @@ def test_a_function_that_holds_a_lock_is_named_with_its_operator_and_line() -> N
     assert "lock" in message
 
 
-def test_a_key_function_that_can_not_travel_is_named_by_what_it_keys() -> None:
+def test_an_error_of_a_key_function_names_the_keyed_operator() -> None:
     lock = threading.Lock()
     with pytest.raises(GraphError, match=r"operator 'sum'.*lock"):
         pack_job(graph(key=lambda n: (lock, n)[1]), JobConfig())
 
 
-def test_a_job_that_carries_data_along_is_refused_and_told_what_to_do() -> None:
+def test_a_job_that_carries_data_is_refused_with_advice() -> None:
     data = bytes(20_000_000)
     with pytest.raises(GraphError, match=r"20\.\d MB when pickled.*Read the data in the source"):
         pack_job(graph(lambda n: data[n]), JobConfig())
 
 
-def test_a_collector_of_this_process_is_refused_and_the_right_one_is_named() -> None:
+def test_a_collector_of_this_process_is_refused_with_the_right_one() -> None:
     with pytest.raises(GraphError, match=r"operator 'out'.*RayCollector"):
         pack_job(graph(sink=CollectSink(InMemoryCollector())), JobConfig())
 
@@ -79,7 +79,7 @@ def test_a_module_that_the_cluster_does_not_have_is_named() -> None:
         unpack_job((missing,))
 
 
-def test_classes_travel_in_one_pickle_with_the_functions_that_use_them(
+def test_classes_are_pickled_together_with_the_functions_that_use_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     namespace: dict[str, object] = {"__name__": "__main__"}

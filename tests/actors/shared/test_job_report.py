@@ -1,10 +1,27 @@
+"""The report of a job as plain values."""
+
 from __future__ import annotations
 
 import json
 
-from penstock.actors.shared.job_report import JobReport, OperatorInfo, operators_of
-from penstock.runtime import DiscardSink, JobStatus, StreamEnvironment
+import pytest
+
+from penstock.actors.shared.job_report import (
+    JobMasterProcess,
+    JobReport,
+    SubtaskInfo,
+    SubtaskProcess,
+    Takeover,
+)
+from penstock.runtime import JobStatus
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.graph.graph_info import EdgeInfo, GraphInfo, OperatorInfo, VertexInfo
 from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
@@ -13,6 +30,17 @@ from penstock.runtime.snapshot.checkpoint_record import (
     CoordinatorStatistics,
 )
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+OUT = SubtaskId("out", 1)
+COUNTED = SubtaskCheckpointStatistics(1, 1, 0, 0, 0)
+FAILURE = FailureRecord(
+    2,
+    1_700_000_011.0,
+    FailureCause("operator 'out' broke", OUT, "Traceback ..."),
+    (FailureCause("its process died", SubtaskId("in", 0)),),
+)
 
 
 def full_report() -> JobReport:
@@ -31,16 +59,46 @@ def full_report() -> JobReport:
             7,
             {"in": OperatorStatistics(0, 10, 1, 2, {"files": 3}), "out": OperatorStatistics(9)},
         ),
-        "in -> out",
-        "operator 'out' broke\nTraceback ...",
-        ("12:00 created -> deploying",),
-        "/checkpoints",
-        warnings=("take care",),
-        failures=("its process died", "operator 'out' broke"),
-        operators=(
-            OperatorInfo("in", "source", "in", 2, is_source=True),
-            OperatorInfo("out", "sink", "in", 2, is_sink=True),
+        GraphInfo(
+            "words",
+            (
+                VertexInfo("in", 2, 128, (OperatorInfo("in", "source", "in", 2, is_source=True),), 1.0),
+                VertexInfo("out", 2, 128, (OperatorInfo("out", "sink", "out", 2, is_sink=True),)),
+            ),
+            (EdgeInfo("in", "out", "key_group", "word", "in"),),
         ),
+        FAILURE,
+        history=(
+            Transition(JobState.CREATED, JobState.DEPLOYING, 1_700_000_001.0),
+            Takeover(1_700_000_005.0, JobMasterProcess(7, "node")),
+            Transition(JobState.RUNNING, JobState.FAILING, 1_700_000_011.0, "out[1]: broke"),
+        ),
+        failures=(FAILURE,),
+        rescales=(RescaleRecord(1_700_000_002.0, 1, {"out": 1}, {"out": 2}, 1_700_000_003.0, 4),),
+        subtasks=(
+            SubtaskInfo(SubtaskId("in", 0), 2, SubtaskStatus.CREATED),
+            SubtaskInfo(
+                OUT,
+                2,
+                SubtaskStatus.RUNNING,
+                SubtaskProcess(OUT, 12, "node"),
+                SubtaskStatistics(
+                    9,
+                    0,
+                    0,
+                    0,
+                    0.5,
+                    0.1,
+                    0,
+                    0,
+                    {"out": OperatorStatistics(9)},
+                    SubtaskCheckpointStatistics(1, 1, 0, 0, 0),
+                ),
+            ),
+        ),
+        storage="/checkpoints",
+        master=JobMasterProcess(8, "node"),
+        warnings=("take care",),
         checkpoints=CoordinatorStatistics(triggered=4, completed=3, latest_completed_id=7),
         checkpoint_history=(
             CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 1.0, 2, 2, 0.1, 5),
@@ -54,20 +112,18 @@ def full_report() -> JobReport:
                 detail="why",
             ),
         ),
+        savepoint="/checkpoints/words-1/savepoint-9",
     )
 
 
-def test_a_report_comes_back_whole_from_the_json_that_is_kept_of_it() -> None:
+def test_a_report_comes_back_whole_from_json() -> None:
     report = full_report()
-    assert JobReport.from_record(json.loads(json.dumps(report.to_record()))) == report
+    assert JobReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
 
 
-def test_a_record_of_before_there_were_operators_in_it_is_still_read() -> None:
-    record = full_report().to_record()
-    for name in ("operators", "checkpoints", "checkpoint_history"):
-        del record[name]
-    report = JobReport.from_record(record)
-    assert (report.operators, report.records_in, report.status) == ((), 0, JobStatus.FAILED)
+def test_every_field_of_a_report_is_in_its_json() -> None:
+    fields = set(JobReport.__slots__)
+    assert fields <= set(full_report().to_dict())
 
 
 def test_records_come_in_at_sources_and_go_out_at_sinks() -> None:
@@ -75,11 +131,17 @@ def test_records_come_in_at_sources_and_go_out_at_sinks() -> None:
     assert (report.records_in, report.records_out) == (10, 9)
 
 
-def test_the_operators_of_a_graph_know_their_chain_and_their_ends() -> None:
-    env = StreamEnvironment(parallelism=2)
-    stream = env.from_collection("numbers", [1]).map(abs)
-    stream.key_by(abs).reduce("sum", max).sink("out", DiscardSink())
-    found = {info.id: info for info in operators_of(env.build())}
-    assert [i.id for i in found.values() if i.is_source] == ["numbers"]
-    assert [i.id for i in found.values() if i.is_sink] == ["out"]
-    assert (found["out"].vertex, found["out"].parallelism) == ("sum", 2)
+def test_the_processes_are_those_of_the_subtasks_that_have_one() -> None:
+    assert full_report().processes == (SubtaskProcess(OUT, 12, "node"),)
+
+
+def test_the_transitions_leave_out_changes_of_the_job_master() -> None:
+    assert [step.target for step in full_report().transitions] == [JobState.DEPLOYING, JobState.FAILING]
+
+
+def test_a_misspelt_operator_is_answered_with_the_nearest() -> None:
+    assert full_report().vertex_of("out") == "out"
+    with pytest.raises(
+        ConfigurationError, match=r"no operator 'otu'; it has: in, out, .*; did you mean 'out'\?"
+    ):
+        full_report().vertex_of("otu")

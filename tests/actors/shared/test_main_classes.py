@@ -55,7 +55,7 @@ def main() -> Iterator[ModuleType]:
         sys.modules["__main__"] = before
 
 
-def test_records_and_enums_of_the_script_travel_nested_ones_too(main: ModuleType) -> None:
+def test_record_classes_and_enums_of_the_script_travel_with_nested_ones(main: ModuleType) -> None:
     names = [cls.__qualname__ for cls in main_classes()]
     assert sorted(names) == ["Colour", "Point", "Shape", "Shape.Kind"]
 
@@ -64,7 +64,7 @@ def test_a_class_that_is_imported_is_left_to_its_module(main: ModuleType) -> Non
     assert fractions.Fraction not in classes_of(main)
 
 
-def test_classes_that_can_not_travel_are_left_out_without_a_word(main: ModuleType) -> None:
+def test_classes_that_can_not_be_pickled_are_left_out_silently(main: ModuleType) -> None:
     defined = {cls.__qualname__ for cls in classes_of(main)}
     assert {"HoldsALock", "HoldsMuch"} <= defined
     assert len(main.HoldsMuch.data) > LARGEST_CLASS
@@ -86,6 +86,6 @@ def test_classes_that_name_each_other_are_found_once() -> None:
     assert classes_of(module) == [A, B]
 
 
-def test_this_module_has_what_it_imports_from_elsewhere() -> None:
+def test_an_imported_class_is_not_one_of_this_module() -> None:
     own = classes_of(sys.modules[__name__])
     assert not {ModuleType, dataclasses.Field, enum.Enum, threading.Thread, NamedTuple} & set(own)

@@ -3,28 +3,16 @@ from __future__ import annotations
 import pytest
 
 from penstock.actors.shared.log_names import JOB_MASTER, log_file_name, log_file_pattern
-from penstock.actors.shared.names import (
-    job_of_master,
-    master_name,
-    parse_subtask_name,
-    subtask_name,
-    subtask_prefix,
-)
+from penstock.actors.shared.names import job_of_master, master_name, process_name, process_of, process_prefix
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
-@pytest.mark.parametrize("vertex", ["count", "a:b:0", "Zähler / 1", ":", "subtask:j:0:1"])
-def test_a_subtasks_name_is_read_back_whatever_its_vertex_is_called(vertex: str) -> None:
-    name = subtask_name("job-1", SubtaskId(vertex, 7), 12)
-    assert parse_subtask_name("job-1", name) == (SubtaskId(vertex, 7), 12)
-
-
-def test_names_of_other_jobs_and_of_other_actors_are_not_taken_for_ones_own() -> None:
-    name = subtask_name("job-11", SubtaskId("count", 0), 1)
-    assert parse_subtask_name("job-1", name) is None
-    assert not name.startswith(subtask_prefix("job-1"))
-    assert parse_subtask_name("job-1", master_name("job-1")) is None
+def test_names_of_other_jobs_and_other_actors_are_not_matched() -> None:
+    name = process_name("job-11", "9f04")
+    assert process_of("job-11", name) == "9f04"
+    assert process_of("job-1", name) is None
+    assert not name.startswith(process_prefix("job-1"))
+    assert process_of("job-1", master_name("job-1")) is None
     assert job_of_master(name) is None
 
 
@@ -45,6 +33,6 @@ def test_every_subtask_has_a_log_file_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("job_id", ["../../etc", "*", "", "a/b"])
-def test_a_pattern_is_made_for_ids_of_jobs_only(job_id: str) -> None:
+def test_a_pattern_needs_the_id_of_a_job(job_id: str) -> None:
     with pytest.raises(ConfigurationError):
         log_file_pattern(job_id)

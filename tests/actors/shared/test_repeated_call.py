@@ -47,7 +47,7 @@ def test_a_call_is_made_again_after_a_pause_and_not_before() -> None:
     assert call.result() == 1, "the first two have not arrived"
 
 
-def test_an_actor_that_stays_away_is_named_at_last() -> None:
+def test_an_actor_that_stays_away_is_named_in_the_error() -> None:
     clock, handle = Clock(), Unsteady(Counter(), {"ask": 1_000})
     call = RepeatedCall[int](handle.ask.remote, "the depot", while_unavailable(10.0), clock)
     while not call.is_done():
@@ -78,7 +78,7 @@ def test_an_event_loop_waits_for_the_answer_of_an_actor_that_comes_back() -> Non
     assert len(handle.calls) == 3
 
 
-def test_an_actor_that_is_not_found_is_no_absence_unless_its_caller_says_so() -> None:
+def test_an_actor_that_is_not_found_counts_as_absent_only_if_the_caller_says_so() -> None:
     found = iter([ValueError("no such actor")])
 
     def make() -> Any:
@@ -92,7 +92,7 @@ def test_an_actor_that_is_not_found_is_no_absence_unless_its_caller_says_so() ->
     assert RepeatedCall[int](make, "it", lambda error: 5.0).answer() == 1
 
 
-def test_errors_that_count_as_an_absence_end_it_when_the_patience_does() -> None:
+def test_errors_that_count_as_absence_end_with_the_patience() -> None:
     clock, handle = Clock(), Unsteady(Counter(), {"ask": 1_000}, error=DEAD)
     call = RepeatedCall[int](handle.ask.remote, "it", lambda error: 3.0, clock)
     while not call.is_done():

@@ -20,12 +20,12 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 SAVED = CompletedCheckpoint(7, 1, SnapshotKind.SAVEPOINT, {}, 0.0, 0.0, location="/saved/savepoint-j-7-1")
 
 
-def test_a_savepoint_that_the_job_needs_no_more_is_its_url_and_nothing_else() -> None:
+def test_a_savepoint_that_the_job_does_not_need_gives_its_url_without_a_warning() -> None:
     with warnings.catch_warnings(action="error"):
         assert path_of(savepoint_answer(CheckpointSucceeded(SAVED), "/jobs"), "j") == SAVED.location
 
 
-def test_a_savepoint_that_the_job_still_builds_on_is_its_url_with_a_warning_that_says_so() -> None:
+def test_a_savepoint_that_the_job_still_needs_gives_its_url_with_a_warning() -> None:
     answer = savepoint_answer(CheckpointSucceeded(SAVED, still_needed="disk full"), "/jobs")
     assert isinstance(answer, SavepointTaken)
     with pytest.warns(SavepointStillNeededWarning, match="job j still builds on it: disk full") as warned:
@@ -35,6 +35,6 @@ def test_a_savepoint_that_the_job_still_builds_on_is_its_url_with_a_warning_that
     assert warning.path == SAVED.location
 
 
-def test_no_savepoint_is_an_error_that_says_why() -> None:
+def test_a_refused_savepoint_raises_why() -> None:
     with pytest.raises(SavepointError, match="no savepoint of job j: disk full"):
         path_of(SavepointRefused("disk full"), "j")

@@ -6,14 +6,20 @@ import asyncio
 import threading
 from typing import Any, cast
 
-from penstock.actors.shared.messages import NotifyComplete, SubtaskFailed, SubtaskStopped
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.deliveries import DeliveryAnswer
+from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, SubtaskStopped
+from penstock.runtime.execution.processes import Counters, Needs, Place, Stale
+from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
 NO_MASTER = cast("Any", None)
+ROLE = Role("job", SubtaskId("numbers", 0), 0, "token")
+OTHER = Role("other-job", SubtaskId("count", 1), 0, "other")
 
 
 def descriptor(attempt: int, function: Any = abs) -> TaskDescriptor:
@@ -26,9 +32,16 @@ def descriptor(attempt: int, function: Any = abs) -> TaskDescriptor:
     return TaskDescriptor("job", "job", attempt, subtask, JobConfig(), splits=tuple(source.splits(1)))
 
 
+async def an_actor() -> SubtaskActor:
+    """An actor that holds `ROLE`."""
+    actor = SubtaskActor("job", 60.0, Needs(0.0, 0.0, 0))
+    assert isinstance(await actor.take(ROLE), Place)
+    return actor
+
+
 def attempt_of(actor: SubtaskActor) -> int:
     assert actor._attempt is not None
-    return actor._attempt.descriptor.attempt
+    return actor._attempt.role.attempt
 
 
 def run(scenario: Any) -> None:
@@ -37,17 +50,17 @@ def run(scenario: Any) -> None:
 
 def test_a_deployment_of_an_older_attempt_is_refused_and_the_newer_one_goes_on() -> None:
     async def scenario() -> None:
-        actor = SubtaskActor("job", 60.0)
-        assert await actor.deploy(descriptor(3), NO_MASTER) is None
-        running = asyncio.create_task(actor.run(3, {}))
+        actor = await an_actor()
+        assert await actor.deploy(ROLE.at(3), descriptor(3), NO_MASTER) is None
+        running = asyncio.create_task(actor.run(ROLE.at(3), {}))
 
-        late = await actor.deploy(descriptor(2), NO_MASTER)
+        late = await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER)
 
         assert isinstance(late, SubtaskFailed)
         assert "attempt 2" in late.error
         assert attempt_of(actor) == 3
         assert not running.done()
-        await actor.stop(3)
+        await actor.stop(ROLE.at(3))
         assert await running == SubtaskStopped()
 
     run(scenario)
@@ -55,15 +68,15 @@ def test_a_deployment_of_an_older_attempt_is_refused_and_the_newer_one_goes_on()
 
 def test_a_stop_of_an_older_attempt_leaves_the_newer_one_alone() -> None:
     async def scenario() -> None:
-        actor = SubtaskActor("job", 60.0)
-        await actor.deploy(descriptor(2), NO_MASTER)
-        running = asyncio.create_task(actor.run(2, {}))
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER)
+        running = asyncio.create_task(actor.run(ROLE.at(2), {}))
 
-        await actor.stop(1)
+        await actor.stop(ROLE.at(1))
 
         await asyncio.sleep(0)
         assert not running.done()
-        await actor.stop(2)
+        await actor.stop(ROLE.at(2))
         assert await running == SubtaskStopped()
 
     run(scenario)
@@ -71,13 +84,13 @@ def test_a_stop_of_an_older_attempt_leaves_the_newer_one_alone() -> None:
 
 def test_a_deployment_that_a_stop_has_overtaken_is_refused() -> None:
     async def scenario() -> None:
-        actor = SubtaskActor("job", 60.0)
+        actor = await an_actor()
 
-        await actor.stop(2)
+        await actor.stop(ROLE.at(2))
 
-        assert isinstance(await actor.deploy(descriptor(2), NO_MASTER), SubtaskFailed)
-        assert await actor.deploy(descriptor(3), NO_MASTER) is None
-        await actor.stop(3)
+        assert isinstance(await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER), SubtaskFailed)
+        assert await actor.deploy(ROLE.at(3), descriptor(3), NO_MASTER) is None
+        await actor.stop(ROLE.at(3))
 
     run(scenario)
 
@@ -91,13 +104,13 @@ def test_of_two_deployments_that_wait_for_a_stuck_attempt_only_the_newest_goes_o
         return value
 
     async def scenario() -> None:
-        actor = SubtaskActor("job", 60.0)
-        await actor.deploy(descriptor(1, stuck), NO_MASTER)
-        first = asyncio.create_task(actor.run(1, {}))
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(1), descriptor(1, stuck), NO_MASTER)
+        first = asyncio.create_task(actor.run(ROLE.at(1), {}))
         await asyncio.to_thread(entered.wait, 15)
-        newest = asyncio.create_task(actor.deploy(descriptor(3), NO_MASTER))
+        newest = asyncio.create_task(actor.deploy(ROLE.at(3), descriptor(3), NO_MASTER))
         await asyncio.sleep(0)
-        older = asyncio.create_task(actor.deploy(descriptor(2), NO_MASTER))
+        older = asyncio.create_task(actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER))
         await asyncio.sleep(0)
 
         release.set()
@@ -106,25 +119,25 @@ def test_of_two_deployments_that_wait_for_a_stuck_attempt_only_the_newest_goes_o
         assert await newest is None
         assert isinstance(await older, SubtaskFailed)
         assert attempt_of(actor) == 3
-        await actor.stop(3)
+        await actor.stop(ROLE.at(3))
 
     run(scenario)
 
 
 def test_a_run_of_an_attempt_that_is_not_deployed_says_that_it_was_stopped() -> None:
     async def scenario() -> None:
-        actor = SubtaskActor("job", 60.0)
-        await actor.deploy(descriptor(2), NO_MASTER)
-        assert await actor.run(1, {}) == SubtaskStopped()
-        await actor.stop(2)
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER)
+        assert await actor.run(ROLE.at(1), {}) == SubtaskStopped()
+        await actor.stop(ROLE.at(2))
 
     run(scenario)
 
 
-def test_what_arrives_before_the_run_waits_until_the_subtask_knows_whom_it_sends_to() -> None:
+def test_frames_that_arrive_before_the_run_wait_until_receivers_are_known() -> None:
     async def scenario() -> None:
-        actor = SubtaskActor("job", 60.0)
-        await actor.deploy(descriptor(1), NO_MASTER)
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
         attempt = actor._attempt
         assert attempt is not None
         knows: list[bool] = []
@@ -136,10 +149,10 @@ def test_what_arrives_before_the_run_waits_until_the_subtask_knows_whom_it_sends
 
         attempt._runner.post(frame)
         await asyncio.to_thread(threading.active_count)  # the task thread has its chance
-        running = asyncio.create_task(actor.run(1, {}))
+        running = asyncio.create_task(actor.run(ROLE.at(1), {}))
         await asyncio.to_thread(taken.wait, 15)
         assert knows == [True]
-        await actor.stop(1)
+        await actor.stop(ROLE.at(1))
         assert await running == SubtaskStopped()
 
     run(scenario)
@@ -147,26 +160,68 @@ def test_what_arrives_before_the_run_waits_until_the_subtask_knows_whom_it_sends
 
 def test_an_attempt_that_is_stopped_before_its_run_takes_nothing_that_arrived() -> None:
     async def scenario() -> None:
-        actor = SubtaskActor("job", 60.0)
-        await actor.deploy(descriptor(1), NO_MASTER)
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
         assert actor._attempt is not None
         taken: list[str] = []
         actor._attempt._runner.post(lambda: taken.append("frame"))
-        await actor.stop(1)
+        await actor.stop(ROLE.at(1))
         assert taken == []
 
     run(scenario)
 
 
-def test_a_message_for_an_attempt_that_does_not_run_is_answered_so() -> None:
+def test_a_message_for_an_attempt_that_does_not_run_returns_false() -> None:
     async def scenario() -> None:
-        actor, message = SubtaskActor("job", 60.0), NotifyComplete(1)
-        assert not await actor.control(2, message)
-        await actor.deploy(descriptor(2), NO_MASTER)
-        assert await actor.control(2, message)
-        assert not await actor.control(1, message)
-        assert not await actor.control(3, message)
-        await actor.stop(2)
-        assert not await actor.control(2, message)
+        actor, message = await an_actor(), NotifyComplete(1)
+        assert not await actor.control(ROLE.at(2), message)
+        await actor.deploy(ROLE.at(2), descriptor(2), NO_MASTER)
+        assert await actor.control(ROLE.at(2), message)
+        assert not await actor.control(ROLE.at(1), message)
+        assert not await actor.control(ROLE.at(3), message)
+        await actor.stop(ROLE.at(2))
+        assert not await actor.control(ROLE.at(2), message)
+
+    run(scenario)
+
+
+def test_an_actor_that_holds_a_role_takes_no_other_one_and_no_call_for_one() -> None:
+    async def scenario() -> None:
+        actor = await an_actor()
+        assert await actor.take(OTHER) == Stale()
+        assert isinstance(await actor.deploy(OTHER.at(1), descriptor(1), NO_MASTER), SubtaskFailed)
+        assert await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER) is None
+        running = asyncio.create_task(actor.run(ROLE.at(1), {}))
+
+        await actor.stop(OTHER.at(9))
+        assert await actor.renew(OTHER) == Stale()
+        assert not await actor.control(OTHER.at(1), NotifyComplete(1))
+        assert await actor.deliver(OTHER.token, 1, 0, 0, []) == DeliveryAnswer.STALE.value
+        assert not await actor.give_back(OTHER)
+
+        assert isinstance(await actor.renew(ROLE), Counters)
+        assert not running.done()
+        await actor.stop(ROLE.at(1))
+        assert await running == SubtaskStopped()
+
+    run(scenario)
+
+
+def test_an_actor_that_has_given_its_role_back_can_take_one_of_another_job() -> None:
+    async def scenario() -> None:
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(7), descriptor(7), NO_MASTER)
+        running = asyncio.create_task(actor.run(ROLE.at(7), {}))
+        assert await actor.give_back(ROLE)
+        assert await running == SubtaskStopped(), "what ran was stopped"
+        assert (await actor.ask()).role is None
+
+        assert isinstance(await actor.take(OTHER), Place)
+        assert await actor.deploy(OTHER.at(1), descriptor(1), NO_MASTER) is None
+
+        assert isinstance(await actor.deploy(ROLE.at(8), descriptor(8), NO_MASTER), SubtaskFailed)
+        assert await actor.deliver(ROLE.token, 7, 0, 0, []) == DeliveryAnswer.STALE.value
+        assert (await actor.ask()).role == OTHER.at(1)
+        await actor.stop(OTHER.at(1))
 
     run(scenario)

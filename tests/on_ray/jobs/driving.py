@@ -10,8 +10,10 @@ import ray
 from ray.util import list_named_actors
 
 from penstock.actors import JobReport, RayJobHandle, kill_process
-from penstock.actors.shared.names import NAMESPACE, parse_subtask_name, subtask_prefix
+from penstock.actors.shared.failure_text import failure_text
+from penstock.actors.shared.names import NAMESPACE, process_prefix
 from penstock.runtime import JobFailedError, JobResult, JobStatus, StreamEnvironment
+from penstock.runtime.execution.processes import Counters
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
@@ -96,9 +98,10 @@ def failure_of(job: RayJobHandle) -> str:
     report = job.report()
     assert report.status is JobStatus.FAILED
     assert report.failure is not None
-    assert report.failure in str(caught.value)
+    message = failure_text(report.failure.root)
+    assert message in str(caught.value)
     assert_no_subtasks(job)
-    return report.failure
+    return message
 
 
 def assert_no_subtasks(job: RayJobHandle, patience: float = 5.0) -> None:
@@ -111,7 +114,7 @@ def assert_no_subtasks(job: RayJobHandle, patience: float = 5.0) -> None:
 
 def subtask_actors(job: RayJobHandle) -> list[str]:
     """Names of the living subtask actors of a job."""
-    prefix = subtask_prefix(job.job_id)
+    prefix = process_prefix(job.job_id)
     return sorted(a["name"] for a in penstock_actors() if a["name"].startswith(prefix))
 
 
@@ -124,12 +127,12 @@ def subtask_statistics(job: RayJobHandle) -> dict[SubtaskId, SubtaskStatistics]:
     """What the living subtasks count right now."""
     found = {}
     for name in subtask_actors(job):
-        parsed = parse_subtask_name(job.job_id, name)
-        assert parsed is not None
         try:
-            _, counters = ray.get(ray.get_actor(name, namespace=NAMESPACE).renew_lease.remote())
+            actor = ray.get_actor(name, namespace=NAMESPACE)
+            held = ray.get(actor.ask.remote())
+            counters = None if held.role is None else ray.get(actor.renew.remote(held.role))
         except (ValueError, ray.exceptions.RayActorError):
             continue  # the job has just ended
-        if counters is not None:
-            found[parsed[0]] = counters
+        if isinstance(counters, Counters) and counters.statistics is not None:
+            found[held.role.subtask] = counters.statistics
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 #: Seconds; far more than any of them takes.
-_PATIENCE = 280
+_PATIENCE = 400
 
 
 def run_program(program: str, folder: Path) -> str:

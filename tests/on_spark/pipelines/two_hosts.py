@@ -1,4 +1,4 @@
-"""A program in which Spark runs two attempts of a task at the same time; see test_speculation.py.
+"""Spark runs two attempts of a task at the same time; see sessions.py.
 
 Spark starts a speculative copy only on another host than the first attempt's. So there are two Ray nodes
 here, with two loopback addresses, which are two hosts for Spark.
@@ -6,8 +6,6 @@ here, with two loopback addresses, which are two hosts for Spark.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +17,7 @@ from ray._private.node import Node
 from ray._private.parameter import RayParams
 
 from penstock import bridge
-from penstock.actors import start_local
 from penstock.actors.client.cluster import _as_single_machine
-from penstock.bridge.session.java import find_java, use_java
 
 #: Rows of 4 kB: each of the two partitions is ten batches, and each batch about a frame.
 COUNT = 20_000
@@ -59,8 +55,7 @@ class Raced:
 
 @contextmanager
 def two_nodes() -> Iterator[None]:
-    """A local cluster of one node, and a second node of another address."""
-    start_local(num_cpus=3)
+    """A second node of another address, beside that of the local cluster."""
     with _as_single_machine():
         head: Any = ray._private.worker._global_node
         params = RayParams(
@@ -80,15 +75,11 @@ def two_nodes() -> Iterator[None]:
         second.kill_all_processes(check_alive=False, allow_graceful=True)
 
 
-def main(folder: Path) -> None:
-    os.environ["RAY_worker_register_timeout_seconds"] = "240"  # noqa: SIM112 # Ray's name
-    use_java(find_java(os.environ), os.environ)
-    with (
-        two_nodes(),
-        bridge.spark_session(
-            "two-hosts", executors=2, memory="600m", configs=SPECULATION, start_timeout=250
-        ) as spark,
-    ):
+def raced_attempts(folder: Path) -> None:
+    """Run a job whose last partition is pushed by two attempts; the session ends with it."""
+    with bridge.spark_session(
+        "two-hosts", executors=2, memory="600m", configs=SPECULATION, start_timeout=250
+    ) as spark:
         wide = spark.range(0, COUNT, 1, 2).selectExpr("id", "rpad(cast(id AS string), 4000, '-') AS text")
         raced = wide.mapInArrow(Raced(folder), "id long, text string")
         job = copied(folder, raced, slow=Slowed(100, folder / "go"), parallelism=1, window=1 << 30)
@@ -102,7 +93,3 @@ def main(folder: Path) -> None:
         result = finish(job)
         assert_each_once(folder, COUNT)
         print("each row once, restarts:", result.statistics.restarts)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

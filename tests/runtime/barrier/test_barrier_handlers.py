@@ -8,7 +8,11 @@ import pytest
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.factory import create_barrier_handler
-from penstock.runtime.barrier.handler import CheckpointBarrierHandler, EndOfPartitionPolicy
+from penstock.runtime.barrier.handler import (
+    BarrierHandlerStatistics,
+    CheckpointBarrierHandler,
+    EndOfPartitionPolicy,
+)
 from penstock.runtime.barrier.single_channel import SingleChannelBarrierHandler
 from penstock.runtime.barrier.tracker import MAX_PENDING, CheckpointBarrierTracker
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
@@ -224,11 +228,13 @@ def test_times_run_from_the_trigger_to_the_first_barrier_and_from_there_to_the_l
     task.clock.advance(2)
     task.barrier(1, 1, timestamp=1000.0)
     assert task.times == [(3.0, 2.0)]
-    assert (task.handler.start_delay, task.handler.alignment_duration) == (3.0, 2.0)
+    statistics = task.handler.statistics()
+    assert (statistics.start_delay, statistics.alignment_duration) == (3.0, 2.0)
 
 
 def test_running_alignment_says_how_long_it_has_lasted() -> None:
     task = RecordingTask(EXACTLY_ONCE, 2)
+    task.clock.advance(100)
     task.barrier(0, 1)
     task.clock.advance(4)
     assert task.handler.alignment_duration == 4.0
@@ -275,6 +281,47 @@ def test_statistics_count_outcomes(mode: CheckpointingMode, channels: int) -> No
     statistics = task.handler.statistics()
     assert (statistics.triggered, statistics.aborted, statistics.pending) == (1, 1, 0)
     assert statistics.latest_checkpoint_id == 2
+
+
+def test_statistics_of_a_handler_that_has_seen_nothing() -> None:
+    statistics = RecordingTask(EXACTLY_ONCE, 2).handler.statistics()
+    assert statistics == BarrierHandlerStatistics(
+        latest_checkpoint_id=-1,
+        triggered=0,
+        aborted=0,
+        ignored=0,
+        pending=0,
+        start_delay=0.0,
+        alignment_duration=0.0,
+    )
+
+
+@pytest.mark.parametrize("mode", CheckpointingMode)
+def test_handler_that_acts_on_consumption_does_not_watch_arrivals(mode: CheckpointingMode) -> None:
+    assert RecordingTask(mode, 2).handler.watches_arrivals is False
+
+
+@pytest.mark.parametrize(
+    ("channel", "why"), [(0, "has ended"), (-1, "does not exist"), (2, "does not exist"), (1, "has ended")]
+)
+def test_element_on_a_closed_channel_says_whether_it_has_ended_or_is_not_there(
+    channel: int, why: str
+) -> None:
+    task = RecordingTask(EXACTLY_ONCE, 2)
+    task.end(0)
+    task.end(1)
+    with pytest.raises(StreamCorruptError, match=why):
+        task.barrier(channel, 1)
+
+
+def test_single_channel_counts_what_comes_late_and_has_no_other_channel() -> None:
+    task = RecordingTask(EXACTLY_ONCE, 1)
+    task.barrier(0, 2)
+    task.barrier(0, 2)
+    task.cancel(0, 1)
+    assert (task.triggered, task.aborted, task.handler.statistics().ignored) == ([2], [], 2)
+    with pytest.raises(StreamCorruptError, match="channel 1, which does not exist"):
+        task.end(1)
 
 
 def test_handler_without_a_listener_says_what_is_missing() -> None:

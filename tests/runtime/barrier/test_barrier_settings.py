@@ -10,19 +10,24 @@ from penstock.runtime.barrier.factory import (
     BarrierSettings,
     HandlerKind,
     channels_to_align,
+    create_input_gate,
     select_handler,
 )
+from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
 from penstock.runtime.graph.job_graph import Partitioner, Partitioning
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.elements import (
     CheckpointOptions,
     SnapshotKind,
 )
 from penstock.runtime.snapshot.channel_id import EdgeId
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.testing.manual_time import ManualClock
 
 
 @pytest.mark.parametrize(
@@ -69,6 +74,33 @@ def test_settings_that_contradict_each_other_are_refused(settings: BarrierSettin
 def test_settings_of_a_job_that_contradict_each_other_are_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         Checkpointing(every=10, **changes)
+
+
+def test_settings_follow_those_of_the_job() -> None:
+    counts, aborts = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
+    of_job = BarrierSettings.of_job
+    assert of_job(None, aborts) == BarrierSettings(end_of_partition=aborts)
+    assert of_job(None, counts).has_credits
+    assert not of_job(None, counts, has_credits=False).has_credits
+    plain = Checkpointing(every=10, mode="at_least_once")
+    assert of_job(plain, counts) == BarrierSettings(CheckpointingMode.AT_LEAST_ONCE)
+    assert not of_job(plain, counts, has_credits=False).has_credits
+    later = Checkpointing(every=10, unaligned=True, aligned_timeout=3)
+    assert of_job(later, aborts) == BarrierSettings(
+        unaligned=True, has_aligned_timeout=True, end_of_partition=aborts
+    )
+    assert not of_job(Checkpointing(every=10, unaligned=True), counts).has_aligned_timeout
+
+
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [(BarrierSettings(unaligned=True), "capture"), (BarrierSettings(has_credits=False), "storage")],
+)
+def test_input_that_lacks_what_its_handler_needs_is_not_made(settings: BarrierSettings, needs: str) -> None:
+    clock = ManualClock()
+    gate = InputGate(InputChannel(index, clock) for index in range(2))
+    with pytest.raises(ValueError, match=f"{needs} is needed for the barrier handler"):
+        create_input_gate(settings, gate, clock)
 
 
 def test_options_of_a_barrier_follow_the_settings() -> None:

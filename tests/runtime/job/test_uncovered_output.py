@@ -9,7 +9,7 @@ import pytest
 
 from penstock.runtime import DiscardSink, FileSink, StreamEnvironment
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
-from penstock.runtime.io.connectors.file_sink_writer import PendingFile
+from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.job.uncovered_output import UncoveredOutput
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.sink import COMMITTABLES

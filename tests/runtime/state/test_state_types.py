@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.runtime import KeyedProcessFunction, RuntimeContext
+from penstock.runtime import KeyedProcessFunction, RuntimeContext, TimeWindow
 from penstock.runtime.errors import ConfigurationError, OperatorError, StateMismatchError
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.record.value_codec import ValueCodec
@@ -50,6 +50,18 @@ def types_in(snapshot: HarnessSnapshot) -> list[tuple[tuple[str, str], ...]]:
 def test_a_snapshot_keeps_the_names_of_declared_types() -> None:
     assert types_in(saved(int, 1)) == [(("total", "int"),)]
     assert types_in(saved(None, 1)) == [()]
+
+
+def test_a_declared_class_of_ours_has_the_name_that_stays() -> None:
+    snapshot = saved(TimeWindow, TimeWindow(0, 1))
+    assert types_in(snapshot) == [(("total", "penstock:TimeWindow"),)]
+
+
+def test_a_type_that_was_declared_to_version_0_1_is_kept_by_its_name_of_today() -> None:
+    former = f"penstock.{'runtime.time.windows'}.TimeWindow"
+    types = DeclaredTypes()
+    types.restore([KeyedStateHandle(KeyGroupRange(0, 1), (), 0, (("total", former), ("other", "int")))])
+    assert types.names() == (("other", "int"), ("total", "penstock:TimeWindow"))
 
 
 def test_a_state_takes_no_value_of_another_type() -> None:

@@ -79,8 +79,8 @@ def test_without_checkpoints_the_keys_that_changed_are_not_collected(
         task.deliver(rows(("a", 1), ("b", 2), ("a", 3)), rows(("c", 1)))
         task.run()
         (state,) = task.subtask._parts.backends.values()
-        assert state.statistics().keys == 3
-        assert state.statistics().changed_keys == kept
+        assert len(state.table("reduce").entries) == 3
+        assert len(state.table("reduce").changed) == kept
 
 
 def test_a_job_without_checkpoints_goes_on_from_restored_state(make_subtask: MakeSubtask, log: Log) -> None:
@@ -91,7 +91,7 @@ def test_a_job_without_checkpoints_goes_on_from_restored_state(make_subtask: Mak
     task.run()
     (state,) = task.subtask._parts.backends.values()
     assert state.table("reduce").entries == {"a": ("a", 5), "b": ("b", 2)}
-    assert state.statistics().changed_keys == 0
+    assert not state.table("reduce").changed
 
 
 def test_restored_transactions_are_committed_when_the_subtask_opens(

@@ -7,16 +7,16 @@ log decides whose word counts, and the other one leaves as soon as it learns of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.simulation.cluster.execution import SimulatedExecution
-from penstock.runtime.testing.simulation.cluster.fleet import Fleet
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
+from penstock.runtime.testing.simulation.cluster.processes import ProcessTable
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
@@ -40,8 +40,7 @@ class ControlPlane:
         self._world = world
         self._ledger = ledger
         self.masters = Masters(world, job)
-        self._fleet = Fleet(world, self.masters)
-        self._fleet.ensure(job.graph)
+        self._table = ProcessTable(world, job, self.masters)
         self._executions: dict[Master, SimulatedExecution] = {}
         self._timers: dict[Master, float] = {}
 
@@ -49,14 +48,29 @@ class ControlPlane:
         """Start a JobMaster."""
         master = self.masters.add()
         self._world.trace.note(f"== {master} begins ==")
-        execution = SimulatedExecution(self._world, master, self._fleet, self._ledger)
-        self._executions[master] = execution
-        master.begin(execution, self._ledger, known_attempt)
+        self._executions[master] = execution = SimulatedExecution(
+            self._world, master, self._table, self._ledger
+        )
+
+        def take_up() -> None:
+            if self.end is None:
+                master.begin(execution, self._ledger, known_attempt)
+                execution.watch()
+
+        if self._table.alive:
+            execution.adopt(take_up)
+        else:
+            take_up()
 
     @property
     def processes(self) -> Mapping[SubtaskId, SimulatedProcess]:
-        """All processes, by subtask."""
-        return self._fleet.processes
+        """The processes that hold a role, by subtask."""
+        return self._table.by_role
+
+    @property
+    def alive(self) -> Sequence[SimulatedProcess]:
+        """All processes that live, also those that nobody uses any more."""
+        return self._table.alive
 
     @property
     def end(self) -> tuple[JobState, str] | None:
@@ -91,7 +105,7 @@ class ControlPlane:
         self.masters.is_abandoned = True
         for master in self.masters.alive:
             self._executions[master].leave(work_goes_on=False)
-        for process in self.processes.values():
+        for process in self.alive:
             process.end()
 
     def doubt_master(self) -> None:
@@ -105,7 +119,9 @@ class ControlPlane:
 
     def schedule_timers(self) -> None:
         """Put the next timer of each JobMaster on the agenda, unless it stands there."""
-        for master in self.masters.alive:
+        for master in self._executions:
+            if not master.is_alive:
+                continue
             due = master.timers.next_due
             known = self._timers.get(master)
             if due is not None and (known is None or due < known):

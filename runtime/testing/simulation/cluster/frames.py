@@ -1,17 +1,18 @@
-"""The network of one attempt: frames on their way, and the credits that come back.
+"""The network of one attempt: frames on their way, and the answers that come back.
 
 A frame is a call from one process to another. It arrives after a while, perhaps twice, perhaps after a later
-one; its answer, which is the sender's credit, is given when the receiver has consumed it, and takes a while,
-too. A receiver that is not there yet is called again a little later; one that runs a newer attempt answers
-"stale", which is no credit.
+one. Its answer takes a while, too; what the sender makes of it is decided where real senders have it decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from penstock.runtime.execution.deliveries import DeliveryAnswer, SenderStep, step_after
+from penstock.runtime.execution.processes import Died
+from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.channel_rules import ChannelRules
@@ -41,16 +42,16 @@ class Frame:
     """One deliver call.
 
     Attributes:
-        network: Of its attempt.
-        sender: Who is given the credit.
+        network: Of its sender.
         channel: Receiver and its number for the channel.
+        role: The role that is meant.
         first: Sequence number of the first element.
         elements: Encoded elements.
     """
 
     network: AttemptNetwork
-    sender: Sender
     channel: OutputChannelSpec
+    role: Role
     first: int
     elements: Sequence[bytes]
 
@@ -59,14 +60,9 @@ class Frame:
         """Number after the last element."""
         return self.first + len(self.elements)
 
-    @property
-    def attempt(self) -> int:
-        """The attempt of its sender."""
-        return self.network.attempt
-
     def __str__(self) -> str:
         receiver, number = self.channel.receiver, self.channel.channel
-        return f"frame {self.sender.id} -> {receiver} (channel {number}) {self.first}..{self.end - 1}"
+        return f"frame {self.network.sender.id} -> {receiver} (channel {number}) {self.first}..{self.end - 1}"
 
 
 class Receiver(Protocol):
@@ -78,51 +74,59 @@ class Receiver(Protocol):
 
 
 class AttemptNetwork:
-    """All channels of one attempt; see the module's text.
+    """All outgoing channels of one attempt of a subtask; see the module's text.
 
     Args:
         world: Decides how long things take.
-        attempt: The attempt.
-        receivers: The processes.
-        credits: Credits of each channel.
+        sender: Who sends.
+        credits: Of each channel.
+
+    Attributes:
+        sender: Who sends.
     """
 
-    def __init__(
-        self, world: World, attempt: int, receivers: dict[SubtaskId, Receiver], credits: int
-    ) -> None:
-        self.attempt = attempt
+    def __init__(self, world: World, sender: Sender, credits: int) -> None:
+        self.sender = sender
         self._world = world
-        self._receivers = receivers
+        self._receivers: Mapping[SubtaskId, tuple[Receiver, Role]] = {}
         self._rules = ChannelRules(credits)
+        self._ended: set[OutputChannelSpec] = set()
         self._slow: dict[OutputChannelSpec, float] = {}
         self._arrived: dict[OutputChannelSpec, int] = {}
 
-    def send(self, sender: Sender, channel: OutputChannelSpec, first: int, elements: Sequence[bytes]) -> None:
+    def connect(self, receivers: Mapping[SubtaskId, tuple[Receiver, Role]]) -> None:
+        """These are the processes that hold the roles of receivers."""
+        self._receivers = receivers
+
+    def send(self, channel: OutputChannelSpec, first: int, elements: Sequence[bytes]) -> None:
         """Put a frame on its way.
 
         Raises:
             AssertionError: It breaks a rule of the data plane.
         """
-        self._rules.sent(sender.id, channel, first, elements)
-        self._travel(Frame(self, sender, channel, first, list(elements)))
+        self._rules.sent(self.sender.id, channel, first, elements)
+        if channel not in self._ended and channel.receiver in self._receivers:
+            role = self._receivers[channel.receiver][1]
+            self._travel(Frame(self, channel, role, first, list(elements)))
 
-    def send_again(self, frame: Frame) -> None:
-        """The receiver was not there."""
-        at = self._world.clock.monotonic() + RESEND_DELAY
-        self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), "again", frame, at=at)
-
-    def answer(self, frame: Frame) -> None:
-        """The receiver has consumed a frame: its credits go back."""
-
-        def credited() -> None:
-            self._rules.credited(frame.channel, frame.first)
-            frame.sender.frame_consumed(frame.channel, frame.first)
-
-        self._world.send(Happening.CREDIT, credited, "credit for", frame)
+    def answer(self, frame: Frame, answer: DeliveryAnswer | Died) -> None:
+        """The deliver call of a frame has ended; the sender hears of it after a while."""
+        self._world.send(Happening.CREDIT, lambda: self._answered(frame, answer), answer, "to", frame)
 
     def outstanding(self, channel: OutputChannelSpec) -> int:
         """How many elements with a credit are outstanding on a channel."""
         return self._rules.outstanding(channel)
+
+    def _answered(self, frame: Frame, answer: DeliveryAnswer | Died) -> None:
+        match step_after(answer):
+            case SenderStep.TAKE_CREDIT:
+                self._rules.credited(frame.channel, frame.first)
+                self.sender.frame_consumed(frame.channel, frame.first)
+            case SenderStep.END_CHANNEL:
+                self._ended.add(frame.channel)
+            case SenderStep.SEND_AGAIN:
+                at = self._world.clock.monotonic() + RESEND_DELAY
+                self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), "again", frame, at=at)
 
     def _travel(self, frame: Frame) -> None:
         at = self._world.arrival(self._slowness(frame.channel))
@@ -145,4 +149,4 @@ class AttemptNetwork:
         arrived = self._arrived.get(frame.channel, 0)
         self._world.counts.happened(FaultKind.FRAME_OVERTAKEN, int(arrived > frame.first))
         self._arrived[frame.channel] = max(arrived, frame.end)
-        self._receivers[frame.channel.receiver].deliver(frame)
+        self._receivers[frame.channel.receiver][0].deliver(frame)

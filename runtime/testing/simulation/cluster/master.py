@@ -39,6 +39,7 @@ class Master:
         is_alive: Whether it has neither died nor left.
         timers: Its timers.
         hooks: The job's master hooks in this process.
+        runner: Does its blocking work.
     """
 
     def __init__(self, world: World, job: SimulatedJob, number: int) -> None:
@@ -49,10 +50,15 @@ class Master:
         self._world = world
         self._name = f"JobMaster {number}" if job.id == FIRST_JOB else f"JobMaster {number} of {job.id}"
         self._scheduler: JobScheduler | None = None
-        self._runner = SimulatedRunner(world, self._name, _run, self._do_work, self._on_work)
+        self.runner = SimulatedRunner(world, self._name, _run, self._do_work, self._on_work)
 
     def __str__(self) -> str:
         return self._name
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has taken the job up."""
+        return self._scheduler is not None
 
     @property
     def scheduler(self) -> JobScheduler:
@@ -71,7 +77,7 @@ class Master:
             None if job.config.checkpointing is None else world.storage,
             world.clock,
             self.timers,
-            self._runner,
+            self.runner,
             known_attempt,
             open_location=world.places(world.storage),
         )
@@ -82,24 +88,9 @@ class Master:
         """Its process is gone; what it had handed to the storage may arrive there all the same."""
         self.is_alive = False
         if work_goes_on:
-            self._runner.close()
+            self.runner.close()
         else:
-            self._runner.die()
-
-    def answer(
-        self,
-        attempt: int,
-        act: Callable[[JobScheduler], Any],
-        what: str,
-        subtask: SubtaskId | None = None,
-    ) -> None:
-        """A call of this JobMaster is answered, once; nobody hears it when it is gone by then."""
-
-        def arrive() -> None:
-            if self.is_alive:
-                self.hear(attempt, act, subtask)
-
-        self._world.send(Happening.REPORT, arrive, f"{self}:", what)
+            self.runner.die()
 
     def hear(self, attempt: int, act: Callable[[JobScheduler], Any], subtask: SubtaskId | None) -> None:
         """Take what somebody says of an attempt."""
@@ -139,8 +130,8 @@ class Masters:
 
     @property
     def alive(self) -> list[Master]:
-        """Those that live, oldest first."""
-        return [master for master in self._all if master.is_alive]
+        """Those that live and have taken the job up, oldest first."""
+        return [master for master in self._all if master.is_alive and master.has_begun]
 
     @property
     def newest(self) -> Master | None:
@@ -151,7 +142,7 @@ class Masters:
     @property
     def last(self) -> Master:
         """The newest one, also when it is gone."""
-        return self.newest or self._all[-1]
+        return self.newest or [master for master in self._all if master.has_begun][-1]
 
     def add(self) -> Master:
         """One more."""

@@ -1,29 +1,48 @@
-"""`SimulatedProcess`: where the attempts of one subtask run, one after the other, until it dies.
+"""`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
-It keeps the promises of the actor that it stands for: a deployment that comes after a newer one, or after a
-stop that covers it, is refused; a stop never touches a newer attempt; a frame of an older attempt is answered
-"stale" and one of an attempt that is still to come is called again later. What it had in memory is gone when
-it dies; what it had sent is on its way all the same.
+Which calls it takes, when it gives up, and how its deliveries are answered is decided by the same classes as
+in a real process (`runtime/execution`). What it had in memory is gone when it dies; what it had sent is on
+its way all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.execution.deliveries import DeliveryAnswer
+from penstock.runtime.execution.lease import Lease
+from penstock.runtime.execution.messages import (
+    Acknowledged,
+    Declined,
+    EventForCoordinator,
+    ReachedEndOfData,
+    SubtaskControl,
+    SubtaskFailed,
+    SubtaskOutcome,
+    SubtaskReport,
+    SubtaskStopped,
+)
+from penstock.runtime.execution.processes import CallFailure, Counters, Died, Held, Needs, Place, Stale
+from penstock.runtime.execution.reports import hand_to_scheduler
+from penstock.runtime.execution.role import Role
+from penstock.runtime.execution.role_holder import CallFit, RoleHolder
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Frame
+from penstock.runtime.testing.simulation.cluster.frames import Frame, Receiver
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState
+from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
+
+_GONE = Died("killed by the simulation")
+_PLACE = Place(1, "simulated")
 
 
 class SimulatedProcess:
@@ -31,35 +50,42 @@ class SimulatedProcess:
 
     Args:
         world: Time, chance and storage.
-        id: The subtask.
+        id: Names it.
+        needs: What it was started with.
         masters: Take reports.
-        watchers: Told when an attempt in it has died or was stopped: this process, the attempt, and why.
+        lease_timeout: Seconds without a sign of a JobMaster after which it ends itself.
+        credits: Of each channel.
 
     Attributes:
-        id: The subtask.
+        id: Names it.
         is_alive: Whether the process lives.
         task: The newest attempt that was deployed.
     """
 
     def __init__(
-        self,
-        world: World,
-        id: SubtaskId,
-        masters: Masters,
-        watchers: Sequence[Callable[[SimulatedProcess, int, str], None]],
+        self, world: World, id: str, needs: Needs, masters: Masters, lease_timeout: float, credits: int
     ) -> None:
         self.id = id
         self.is_alive = True
         self.task: RunningTask | None = None
         self._world = world
+        self._needs = needs
         self._masters = masters
-        self._watchers = watchers
-        self._past = 0
+        self._credits = credits
+        self._holder = RoleHolder()
+        self._lease = Lease(lease_timeout, world.clock.monotonic())
+        self._on_run_ended: Callable[[SubtaskOutcome | CallFailure], None] | None = None
         self._dies_after_effects: int | None = None
         self._dies_after_uploads: int | None = None
+        self._look_at_lease_later()
 
     def __str__(self) -> str:
-        return str(self.id)
+        return self.id if self.role is None else f"{self.id} ({self.role.subtask})"
+
+    @property
+    def role(self) -> Role | None:
+        """What it holds."""
+        return self._holder.role
 
     @property
     def runs(self) -> bool:
@@ -77,7 +103,7 @@ class SimulatedProcess:
         """Lose everything."""
         if not self.is_alive:
             return
-        self._world.trace.note("!!", self.id, "dies:", kind.value)
+        self._world.trace.note("!!", self, "dies:", kind.value)
         self._world.counts.happened(kind)
         self._world.valves.somebody_dies()
         scheduler = self._masters.last.scheduler
@@ -93,13 +119,7 @@ class SimulatedProcess:
         self._dies_after_effects = self._dies_after_uploads = None
         if self.task is not None:
             self.task.die()
-            self._ended(self.task.attempt, "its process died")
-
-    def revive(self) -> None:
-        """A new process takes its place; it knows nothing."""
-        self.is_alive = True
-        self.task = None
-        self._past = 0
+        self._run_has_ended(_GONE)
 
     def die_after_effects(self, effects: int) -> None:
         """Die in front of the effect after so many."""
@@ -139,149 +159,179 @@ class SimulatedProcess:
             FaultKind.CRASH_IN_UPLOAD if uploads is not None and uploads < 0 else FaultKind.CRASH_IN_STEP
         )
 
+    def _look_at_lease_later(self) -> None:
+        at = self._world.clock.monotonic() + self._lease.interval
+        self._world.agenda.add(Happening.TIMER, self._look_at_lease, self.id, "looks at its lease", at=at)
+
+    def _look_at_lease(self) -> None:
+        if not self.is_alive:
+            return
+        if self._lease.is_over(self._world.clock.monotonic()):
+            self._world.trace.note("!!", self, "has heard from no JobMaster: it ends itself")
+            self._world.counts.happened(FaultKind.LEASE_OVER)
+            self.end()
+        else:
+            self._look_at_lease_later()
+
     # -- calls of the JobMaster ---------------------------------------------------------------------------
 
-    def deploy(
-        self, descriptor: TaskDescriptor, network: AttemptNetwork, master: Master
-    ) -> FailureCause | None:
+    def ask(self) -> Held:
+        """What it holds."""
+        return Held(self._holder.role, self._needs, _PLACE)
+
+    def take(self, role: Role) -> Place | Stale:
+        """Take a role."""
+        if not self._holder.take(role):
+            return Stale()
+        self._lease.renew()
+        return _PLACE
+
+    def deploy(self, role: Role, descriptor: TaskDescriptor, master: Master) -> SubtaskFailed | Died | None:
         """Build the subtask of a new attempt; what went wrong, if anything did."""
-        if not self.is_alive:
-            return FailureCause("its process died while it was deployed", self.id)
-        if descriptor.attempt <= self._past:
-            return FailureCause(f"attempt {descriptor.attempt} is past", self.id)
-        self._past = descriptor.attempt - 1
+        self._renew(role)
+        if not self._holder.deploy(role):
+            return SubtaskFailed(f"{role} is past", "")
         self._stop_task()
-        supervisor = AttemptSupervisor(self, self._masters, master, descriptor.attempt)
-        self.task = task = RunningTask(self._world, descriptor, network, supervisor)
+        self._holder.begin(role)
+        supervisor = AttemptSupervisor(self, self._masters, master, role)
+        self.task = RunningTask(self._world, descriptor, self._credits, supervisor)
         try:
-            failure = task.build()
+            return self.task.build()
         except ProcessDied:
             self.died()
-            return FailureCause("its process died while it was deployed", self.id)
-        return failure
+            return _GONE
 
-    def start(self, attempt: int) -> bool:
-        """Let a deployed attempt run; whether it does."""
-        task = self.task
-        if not self.is_alive or task is None or task.attempt != attempt:
-            return False
-        if task.state is TaskState.DEPLOYED:
-            task.start()
-        return True
+    def run(
+        self,
+        role: Role,
+        receivers: Mapping[SubtaskId, tuple[Receiver, Role]],
+        on_end: Callable[[SubtaskOutcome | CallFailure], None],
+    ) -> None:
+        """Let a deployed attempt run; told once when it has ended."""
+        task = self._current(role)
+        if task is None or task.state is not TaskState.DEPLOYED:
+            on_end(SubtaskStopped())
+            return
+        self._on_run_ended = on_end
+        task.start(receivers)
 
-    def stop(self, attempt: int) -> None:
+    def stop(self, role: Role) -> None:
         """Stop this attempt, or an older one that still runs."""
-        self._past = max(self._past, attempt)
-        if self.is_alive and self.task is not None and self.task.attempt <= attempt:
+        self._renew(role)
+        if self._holder.stop(role):
             self._stop_task()
 
-    def control(self, attempt: int, message: Callable[[RunningTask], None]) -> bool:
-        """Take a message of the JobMaster; whether it arrived: one for another attempt is ignored."""
-        if not self.is_alive or self.task is None or self.task.attempt != attempt:
+    def control(self, role: Role, message: SubtaskControl) -> bool:
+        """Take a message of the JobMaster; whether it arrived."""
+        self._renew(role)
+        task = self._current(role)
+        if task is None or not task.state.is_open:
             return False
-        message(self.task)
+        task.control(message)
         return True
 
-    def _stop_task(self) -> None:
-        task = self.task
-        if task is not None and task.state.is_open:
-            task.stop()
-            self._ended(task.attempt, "it was stopped although the job runs: another attempt has its process")
+    def renew(self, role: Role) -> Counters | Stale:
+        """A JobMaster lives."""
+        if not self._holder.holds(role):
+            return Stale()
+        self._lease.renew()
+        return Counters(self.attempt, None)
 
-    def _ended(self, attempt: int, why: str) -> None:
-        for told in self._watchers:
-            told(self, attempt, why)
+    def leave(self, role: Role) -> None:
+        """Give the role back and end."""
+        if self._holder.holds(role):
+            self._stop_task()
+            self._holder.give_back(role)
+            self.end()
+
+    @property
+    def attempt(self) -> int:
+        """The attempt that was deployed last; 0 for none."""
+        return 0 if self._holder.role is None else self._holder.role.attempt
+
+    def _renew(self, role: Role) -> None:
+        if self._holder.holds(role):
+            self._lease.renew()
+
+    def _current(self, role: Role) -> RunningTask | None:
+        return self.task if self._holder.fit(role.token, role.attempt) is CallFit.CURRENT else None
+
+    def _stop_task(self) -> None:
+        if self.task is not None and self.task.state.is_open:
+            self.task.stop()
+            self._run_has_ended(SubtaskStopped())
+
+    def task_ended(self, outcome: SubtaskOutcome) -> None:
+        """The task has finished, or failed."""
+        self._run_has_ended(outcome)
+
+    def _run_has_ended(self, outcome: SubtaskOutcome | CallFailure) -> None:
+        on_end, self._on_run_ended = self._on_run_ended, None
+        if on_end is not None:
+            on_end(outcome)
 
     # -- frames -------------------------------------------------------------------------------------------
 
     def deliver(self, frame: Frame) -> None:
         """Take a frame."""
-        task = self.task
+        fit = self._holder.fit(frame.role.token, frame.role.attempt)
         if not self.is_alive:
-            return
-        if task is None or task.attempt < frame.attempt or task.state is TaskState.DEPLOYING:
-            frame.network.send_again(frame)
-        elif task.attempt == frame.attempt:
-            task.deliver(frame)
+            frame.network.answer(frame, _GONE)
+        elif fit is CallFit.STALE:
+            frame.network.answer(frame, DeliveryAnswer.STALE)
+        elif fit is CallFit.NOT_YET or self.task is None:
+            frame.network.answer(frame, DeliveryAnswer.NOT_YET)
+        else:
+            self.task.deliver(frame)
 
 
 class AttemptSupervisor:
-    """What one attempt of a subtask says, carried to the JobMaster with the attempt's number.
+    """What one attempt of a subtask says, carried to the JobMaster with its role.
 
     Args:
         process: Where it runs.
         masters: Take reports.
         master: The one that has deployed it.
-        attempt: The attempt.
+        role: The role.
     """
 
-    def __init__(self, process: SimulatedProcess, masters: Masters, master: Master, attempt: int) -> None:
+    def __init__(self, process: SimulatedProcess, masters: Masters, master: Master, role: Role) -> None:
         self._process = process
         self._masters = masters
         self._master = master
-        self._attempt = attempt
+        self._role = role
         self.before_effect = process.before_effect
         self.before_upload = process.before_upload
         self.died = process.died
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         """Report that a part of a checkpoint is durable."""
-        attempt, subtask = self._attempt, self._process.id
-        self._masters.report(
-            self._master,
-            attempt,
-            lambda scheduler: scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, metrics),
-            f"{subtask} acknowledges checkpoint {checkpoint_id}",
-            subtask,
-        )
+        report = Acknowledged(self._role.subtask, checkpoint_id, snapshot, metrics)
+        self._report(report, f"acknowledges checkpoint {checkpoint_id}")
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
         """Report that a checkpoint can't be taken."""
-        attempt, subtask = self._attempt, self._process.id
-        self._masters.report(
-            self._master,
-            attempt,
-            lambda scheduler: scheduler.decline(attempt, subtask, checkpoint_id, reason, detail),
-            f"{subtask} declines checkpoint {checkpoint_id}: {reason.value} {detail}",
-            subtask,
-        )
+        report = Declined(self._role.subtask, checkpoint_id, reason, detail)
+        self._report(report, f"declines checkpoint {checkpoint_id}: {reason.value} {detail}")
 
     def end_of_data(self) -> None:
         """Report the end of all inputs."""
-        attempt, subtask = self._attempt, self._process.id
-        self._masters.report(
-            self._master,
-            attempt,
-            lambda scheduler: scheduler.on_end_of_data(attempt, subtask),
-            f"{subtask} has reached the end of its data",
-            subtask,
-        )
+        self._report(ReachedEndOfData(self._role.subtask), "has reached the end of its data")
 
     def operator_event(self, operator_id: str, event: Any) -> None:
         """Hand an event on to the operator's coordinator."""
-        attempt, subtask = self._attempt, self._process.id
+        self._report(EventForCoordinator(self._role.subtask, operator_id, event), f"sends {event}")
+
+    def ended(self, outcome: SubtaskOutcome) -> None:
+        """The call that was open while it ran is answered."""
+        self._process.task_ended(outcome)
+
+    def _report(self, report: SubtaskReport, what: str) -> None:
+        role = self._role
         self._masters.report(
             self._master,
-            attempt,
-            lambda scheduler: scheduler.on_operator_event(attempt, subtask, operator_id, event),
-            f"{subtask} sends {event}",
-            subtask,
+            role.attempt,
+            lambda scheduler: hand_to_scheduler(scheduler, role.attempt, report),
+            f"{role.subtask} {what}",
+            role.subtask,
         )
-
-    def ended(self, cause: FailureCause | None) -> None:
-        """The answer of the call that was open while it ran."""
-        attempt, subtask = self._attempt, self._process.id
-        if cause is None:
-            self._master.answer(
-                attempt,
-                lambda scheduler: scheduler.on_subtask_finished(attempt, subtask),
-                f"{subtask} has finished",
-                subtask,
-            )
-        else:
-            self._master.answer(
-                attempt,
-                lambda scheduler: scheduler.on_subtask_failed(attempt, subtask, cause),
-                f"{subtask} has failed: {cause.message[:200]}",
-                subtask,
-            )

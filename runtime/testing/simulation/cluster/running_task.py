@@ -9,19 +9,24 @@ written, a commit. What was done before stays done, what would have come never c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.runtime.errors import OperatorError, StorageError
+from penstock.runtime.execution.control_receiver import ControlReceiver
+from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
+from penstock.runtime.execution.failure_causes import describe_failure
+from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskFinished
+from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
-from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult, Subtask
-from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Frame
+from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Frame, Receiver
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState, TaskSupervisor
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import Moment
@@ -36,24 +41,24 @@ class RunningTask:
     Args:
         world: Time, chance and storage.
         descriptor: What to run.
-        network: Of the attempt.
+        credits: Of each of its outgoing channels.
         supervisor: Its process.
 
     Attributes:
         id: The subtask.
         attempt: The attempt.
         state: How far it is.
-        network: Of the attempt.
+        network: Its outgoing channels.
         has_ended: Whether it has reported the end of its data.
     """
 
     def __init__(
-        self, world: World, descriptor: TaskDescriptor, network: AttemptNetwork, supervisor: TaskSupervisor
+        self, world: World, descriptor: TaskDescriptor, credits: int, supervisor: TaskSupervisor
     ) -> None:
         self.id = descriptor.id
         self.attempt = descriptor.attempt
         self.state = TaskState.DEPLOYING
-        self.network = network
+        self.network = AttemptNetwork(world, self, credits)
         self.has_ended = False
         self._world = world
         self._descriptor = descriptor
@@ -66,8 +71,8 @@ class RunningTask:
         self._result = StepResult(more=True)
         self._is_scheduled = False
         self._held: list[Callable[[Subtask], None]] = []
-        self._waiting: dict[int, list[Frame]] = {}
-        self._consumed: dict[int, int] = {}
+        self._deliveries = Deliveries()
+        self._control = ControlReceiver(self.receive)
 
     @property
     def subtask(self) -> Subtask:
@@ -87,7 +92,7 @@ class RunningTask:
 
     # -- its life -----------------------------------------------------------------------------------------
 
-    def build(self) -> FailureCause | None:
+    def build(self) -> SubtaskFailed | None:
         """Build and restore it; what went wrong, if anything did.
 
         Raises:
@@ -103,14 +108,15 @@ class RunningTask:
                 raise ProcessDied from error
             self._require_wanted(error)
             self.state = TaskState.FAILED
-            return FailureCause(f"could not be deployed: {error}", self.id)
+            return describe_failure(error)
         self.state = TaskState.DEPLOYED
         restore = self._descriptor.restore
         self._world.restored += restore is not None and restore.channels is not None
         return None
 
-    def start(self) -> None:
-        """Let it step."""
+    def start(self, receivers: Mapping[SubtaskId, tuple[Receiver, Role]]) -> None:
+        """Let it step, and send to these."""
+        self.network.connect(receivers)
         self.state = TaskState.STARTED
         self._schedule()
         held, self._held = self._held, []
@@ -125,11 +131,15 @@ class RunningTask:
             self._schedule()
             self.guard(lambda: something(self.subtask))
 
+    def control(self, message: SubtaskControl) -> None:
+        """A message of the JobMaster arrived."""
+        self._control.receive(message)
+
     def stop(self) -> None:
         """Stop between two steps and close it; what runs beside it runs on."""
         if self.state.is_open:
             self.state = TaskState.STOPPED
-            self._close()
+            self._close(DeliveryAnswer.STALE)
 
     def die(self) -> None:
         """Its process is gone."""
@@ -148,19 +158,15 @@ class RunningTask:
                 return
             self._require_wanted(error)
             self.state = TaskState.FAILED
-            self._close()
-            self._supervisor.ended(FailureCause(str(error), self.id))
+            self._close(DeliveryAnswer.STALE)
+            self._supervisor.ended(describe_failure(error))
 
     # -- frames -------------------------------------------------------------------------------------------
 
     def deliver(self, frame: Frame) -> None:
         """A frame of this attempt arrived."""
-        channel = frame.channel.channel
-        if self.state is TaskState.FINISHED or frame.end <= self._consumed.get(channel, 0):
-            self.network.answer(frame)
-        elif self.state.is_open:
-            self._waiting.setdefault(channel, []).append(frame)
-            elements = list(frame.elements)
+        channel, elements = frame.channel.channel, list(frame.elements)
+        if self._deliveries.wait(channel, frame.end, lambda answer: frame.network.answer(frame, answer)):
             self.receive(lambda subtask: subtask.deliver(channel, frame.first, elements))
 
     def frame_consumed(self, channel: OutputChannelSpec, first: int) -> None:
@@ -173,15 +179,11 @@ class RunningTask:
         """Put a frame on its way."""
         assert self.state is not TaskState.DEPLOYED, f"{self.id} sent a frame before it was started"
         self._supervisor.before_effect()
-        self.network.send(self, channel, first_sequence_number, elements)
+        self.network.send(channel, first_sequence_number, elements)
 
     def consumed(self, channel: int, next_sequence_number: int) -> None:
         """Answer the frames below this number."""
-        self._consumed[channel] = max(self._consumed.get(channel, 0), next_sequence_number)
-        waiting = self._waiting.get(channel, [])
-        for frame in [frame for frame in waiting if frame.end <= next_sequence_number]:
-            waiting.remove(frame)
-            self.network.answer(frame)
+        self._deliveries.consumed(channel, next_sequence_number)
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         """Report."""
@@ -237,15 +239,12 @@ class RunningTask:
         self._result = self.subtask.step()
         if self._result.finished:
             self.state = TaskState.FINISHED
-            for frames in self._waiting.values():
-                for frame in frames:
-                    self.network.answer(frame)
-            self._waiting.clear()
             self._world.on_moment(Moment.FINISHED)
-            self._close()
-            self._supervisor.ended(None)
+            self._close(DeliveryAnswer.CONSUMED)
+            self._supervisor.ended(SubtaskFinished(None))
 
-    def _close(self) -> None:
+    def _close(self, answer: DeliveryAnswer) -> None:
+        self._deliveries.close(answer)
         self._runner.close()
         try:
             self.subtask.close()

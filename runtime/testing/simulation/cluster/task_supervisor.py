@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Protocol
 
-from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.execution.messages import SubtaskOutcome
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
@@ -76,6 +76,6 @@ class TaskSupervisor(Protocol):
         """A report."""
         ...
 
-    def ended(self, cause: FailureCause | None) -> None:
+    def ended(self, outcome: SubtaskOutcome) -> None:
         """The task has finished, or failed."""
         ...

@@ -95,7 +95,7 @@ class FaultInjector:
         alive = [process for process in self._control.processes.values() if process.may_die]
         running = [process for process in alive if process.runs] or alive
         if uploads:
-            running = [process for process in running if process.id.vertex in self._plan.uploading] or running
+            running = [process for process in running if _vertex(process) in self._plan.uploading] or running
         return self._world.draws.pick(running) if running else None
 
     def _crash(self) -> None:
@@ -118,8 +118,10 @@ class FaultInjector:
         if newest is None or not running:
             return
         draws, scheduler = self._world.draws, newest.scheduler
-        checkpoint = draws.pick(running)
-        subtask = draws.pick(list(self._control.processes))
+        checkpoint, subtasks = draws.pick(running), list(self._control.processes)
+        if not subtasks:
+            return
+        subtask = draws.pick(subtasks)
         reason = CheckpointFailureReason.CHECKPOINT_DECLINED
         outcome = scheduler.decline(
             scheduler.attempt_of(subtask), subtask, checkpoint, reason, "for the simulation"
@@ -143,3 +145,7 @@ class FaultInjector:
         if newest is not None and not newest.scheduler.state.is_terminal:
             self._world.counts.happened(FaultKind.JOB_CANCELLED)
             newest.scheduler.cancel()
+
+
+def _vertex(process: SimulatedProcess) -> str:
+    return "" if process.role is None else process.role.subtask.vertex

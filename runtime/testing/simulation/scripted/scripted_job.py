@@ -50,6 +50,9 @@ _MOST_MOVES: Final = 200_000
 #: Seconds between two periodic checkpoints: longer than any test.
 _NEVER: Final = 1e9
 
+#: No lease ends, and nobody looks at one before a checkpoint would be due.
+_LEASE: Final = 100 * _NEVER
+
 #: A checkpoint is over.
 _ENDED: Final = (CheckpointStatus.COMPLETED, CheckpointStatus.FAILED)
 
@@ -59,7 +62,7 @@ _WEATHER: Final = Weather(
     disorder=1.0,
     tick=0.0,
     latency=0.0,
-    repeats=0.1,
+    repeats=0.2,
     stragglers=0.0,
     slow_channels=0.0,
     slowness=0.0,
@@ -96,6 +99,13 @@ class ScriptedStatistics:
     completed: int
     repeated: int
     overtaken: int
+
+
+class _World(World):
+    """Frames arrive twice now and then, but no message is lost."""
+
+    def repeats(self, kind: FaultKind) -> bool:
+        return kind is FaultKind.FRAME_REPEATED and super().repeats(kind)
 
 
 class ScriptedJob:
@@ -141,7 +151,7 @@ class ScriptedJob:
         )
         self._id = job_id
         self._started_from: CompletedCheckpoint | None = None
-        self._world = World(
+        self._world = _World(
             seed, _WEATHER, None, clock=self.clock, storage=storage, open_location=open_location
         )
         job = SimulatedJob(job_id, graph, self._config)
@@ -153,8 +163,8 @@ class ScriptedJob:
     @property
     def tasks(self) -> Mapping[SubtaskId, RunningTask]:
         """The newest attempt of each subtask."""
-        processes = self._control.processes.values()
-        return {process.id: process.task for process in processes if process.task is not None}
+        processes = self._control.processes.items()
+        return {subtask: process.task for subtask, process in processes if process.task is not None}
 
     @property
     def is_finished(self) -> bool:
@@ -321,15 +331,16 @@ class ScriptedJob:
             self._start_another(graph)
             return
         scheduler = self.scheduler
-        victims = [process for process in self._control.processes.values() if process.may_die]
+        processes = self._control.processes
+        victims = [subtask for subtask, process in processes.items() if process.may_die]
         if not victims:
             return
-        victims.sort(key=lambda process: process.id != killed)
+        victims.sort(key=lambda subtask: subtask != killed)
         before = scheduler.attempt
         victim = victims[0]
-        victim.die(FaultKind.CRASH)
-        cause = FailureCause("its process died", victim.id)
-        scheduler.on_subtask_failed(scheduler.attempt_of(victim.id), victim.id, cause)
+        processes[victim].die(FaultKind.CRASH)
+        cause = FailureCause("its process died", victim)
+        scheduler.on_subtask_failed(scheduler.attempt_of(victim), victim, cause)
         self.until(lambda: scheduler.attempt > before or self._control.end is not None, "a restart")
         self._until_it_runs()
 
@@ -391,13 +402,20 @@ def _scripted(config: JobConfig, *, keeps_checkpoints: bool) -> JobConfig:
     """Without periodic checkpoints, and restarted as a whole without delay."""
     checkpointing = config.checkpointing
     if checkpointing is None:
-        return replace(config, failover="full", gap_timeout=_NEVER)
+        return replace(config, failover="full", gap_timeout=_NEVER, lease_timeout=_LEASE)
     keep = KeepAfter.ALWAYS if keeps_checkpoints else checkpointing.keep_after
     checkpointing = replace(
         checkpointing, every=_NEVER, timeout=_NEVER, keep_after=keep, tolerable_failures=None
     )
     restart = FixedDelay(attempts=1_000_000, delay=0.0)
-    return replace(config, checkpointing=checkpointing, restart=restart, failover="full", gap_timeout=_NEVER)
+    return replace(
+        config,
+        checkpointing=checkpointing,
+        restart=restart,
+        failover="full",
+        gap_timeout=_NEVER,
+        lease_timeout=_LEASE,
+    )
 
 
 def _completed(answers: list[CheckpointAnswer]) -> CompletedCheckpoint:

@@ -45,6 +45,7 @@ class FaultKind(Enum):
     STARTED_FROM_CHECKPOINT = "started from the last checkpoint"
     STARTED_FROM_OLDER = "started from an older checkpoint"
     STARTED_RESCALED = "started at another parallelism"
+    LEASE_OVER = "process gave up waiting for a JobMaster"
     IN_FLIGHT_RESCALED = "data in flight at another parallelism"
 
 

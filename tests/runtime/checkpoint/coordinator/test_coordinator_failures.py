@@ -1,4 +1,4 @@
-"""Checkpoints that fail, and records of which nobody knows whether they are there."""
+"""Checkpoints that fail, and records that may or may not be in the log."""
 
 from coordinator_setup import ALL, COUNT, READ, READS, Run
 

@@ -1,4 +1,4 @@
-"""A log of decisions on a storage that fails when told."""
+"""A decision log on a storage that fails when told."""
 
 from __future__ import annotations
 

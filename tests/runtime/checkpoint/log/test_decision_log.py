@@ -1,4 +1,4 @@
-"""What the log of decisions claims, fences and finds again when an answer is missing."""
+"""What the decision log claims, fences and finds again when an answer is missing."""
 
 from __future__ import annotations
 
@@ -150,7 +150,9 @@ def test_a_put_that_never_happened_is_made_again(storage: Flaky) -> None:
 def test_a_record_in_doubt_is_an_error_and_the_next_one_settles_it(storage: Flaky) -> None:
     log = begun(storage)
     storage.failing_puts = 3
-    with pytest.raises(OutcomeUnknownError, match="nobody knows whether a record got into memory:/job/log/"):
+    with pytest.raises(
+        OutcomeUnknownError, match="it is unknown whether a record was written to memory:/job/log/"
+    ):
         log.complete(completed(1))
     assert log.complete(completed(2)) == Claimed(1)
 

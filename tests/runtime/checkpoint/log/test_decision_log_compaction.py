@@ -74,7 +74,7 @@ def test_a_compaction_that_fails_is_told_and_made_good(storage: Flaky) -> None:
     log.complete(completed(2))
     storage.working_puts, storage.failing_puts = 1, 3
     assert log.complete(completed(3)) == Claimed(3)
-    assert "nobody knows" in log.statistics().compaction_error
+    assert "it is unknown" in log.statistics().compaction_error
     log.complete(completed(4))
     assert (log.statistics().compactions, log.statistics().compaction_error) == (1, "")
     assert log.replay() == log.view
@@ -85,9 +85,7 @@ def test_a_missing_record_is_named(storage: Flaky) -> None:
     log.complete(completed(1))
     log.complete(completed(2))
     storage.delete([f"{SLOT}1"])
-    with pytest.raises(
-        CorruptSnapshotError, match=r"memory:/job/log/0+1 is missing from the log of decisions"
-    ):
+    with pytest.raises(CorruptSnapshotError, match=r"memory:/job/log/0+1 is missing from the decision log"):
         log.replay()
 
 

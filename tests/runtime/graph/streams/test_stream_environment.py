@@ -13,8 +13,8 @@ from penstock.runtime.errors import ConfigurationError, GraphError, OperatorLoca
 from penstock.runtime.graph.job_graph import Partitioning
 from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.io.connectors.file_sink import FileSink
-from penstock.runtime.io.connectors.file_source import FileSource
+from penstock.runtime.io.connectors.files.file_sink import FileSink
+from penstock.runtime.io.connectors.files.file_source import FileSource
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext

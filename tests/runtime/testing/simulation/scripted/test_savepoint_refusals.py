@@ -9,7 +9,7 @@ from savepoint_jobs import CONFIG, counting, expected, found_at, start, stop_wit
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import OperatorError, RestoreError, StateMismatchError, StorageError
+from penstock.runtime.errors import JobFailedError, OperatorError, RestoreError, StorageError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
@@ -38,9 +38,7 @@ def test_state_whose_operator_is_gone_is_named_and_left_out_only_on_demand(
     saved: str, target: InMemoryCollector, places: MemoryPlaces
 ) -> None:
     graph = counting(target, change=without_count)
-    with pytest.raises(
-        StateMismatchError, match=r"'count', which the job does not have.*have state: 'numbers"
-    ):
+    with pytest.raises(JobFailedError, match=r"'count', which the job does not have.*have state: 'numbers"):
         start(target, places, saved, graph)
     job = ScriptedJob(
         graph,
@@ -57,9 +55,7 @@ def test_an_id_that_belonged_to_another_kind_of_operator_is_refused(
 ) -> None:
     graph = counting(target, change=as_another_kind)
     config = JobConfig(checkpointing=Checkpointing(every=1), allow_non_restored_state=True)
-    with pytest.raises(
-        StateMismatchError, match=r"'count' holds keys with values, but sink.*has no such state"
-    ):
+    with pytest.raises(JobFailedError, match=r"'count' holds keys with values, but sink.*has no such state"):
         ScriptedJob(graph, config, MemoryStorage(), restore_from=saved, open_location=places)
 
 
@@ -90,7 +86,7 @@ def test_the_state_of_a_process_function_is_not_taken_for_that_of_a_reduce(
 def test_another_number_of_key_groups_is_refused_with_what_to_do(
     saved: str, target: InMemoryCollector, places: MemoryPlaces
 ) -> None:
-    with pytest.raises(StateMismatchError, match=r"max_parallelism=32 and.*64.*max_parallelism=32\)"):
+    with pytest.raises(JobFailedError, match=r"max_parallelism=32 and.*64.*max_parallelism=32\)"):
         start(target, places, saved, counting(target, max_parallelism=64))
 
 

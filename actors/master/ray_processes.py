@@ -1,0 +1,191 @@
+"""`RayProcesses`: the processes of a job on Ray. Each is a detached actor whose name does not tell its role.
+
+It carries out what `runtime/execution` decides, and turns what Ray raises into values. Everything runs on the
+JobMaster's event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import ray
+from ray.actor import ActorHandle
+
+from penstock.actors.master.guarded_loop import GuardedLoop
+from penstock.actors.shared.names import NAMESPACE, process_name, process_of
+from penstock.actors.subtask.remote_channels import RemotePeer
+from penstock.actors.subtask.subtask_actor import SubtaskActor
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.failure_causes import cause_of
+from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
+from penstock.runtime.execution.processes import (
+    Away,
+    CallFailure,
+    Counters,
+    Died,
+    Held,
+    Needs,
+    Peer,
+    Place,
+    ProcessId,
+    Raised,
+    Reply,
+    Room,
+    Stale,
+)
+from penstock.runtime.execution.role import Role
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.descriptor import TaskDescriptor
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Calls that an actor must be able to hold besides deliveries: control, leases, statistics.
+_CONTROL_CALLS: Final = 1_000
+#: Barriers, markers and ends that may be on their way on one channel besides its credits.
+_EVENTS_PER_CHANNEL: Final = 64
+
+
+class RayProcesses:
+    """Starts, calls and ends the processes of one job (the `Processes` port).
+
+    Args:
+        job_id: In the names of the actors.
+        config: Lease timeout and credits.
+        master: The JobMaster's own handle, to which subtasks report.
+        guarded: Runs replies.
+    """
+
+    def __init__(
+        self, job_id: str, config: JobConfig, master: ActorHandle[Any], guarded: GuardedLoop
+    ) -> None:
+        self._job_id = job_id
+        self._config = config
+        self._master = master
+        self._guarded = guarded
+        self._handles: dict[ProcessId, ActorHandle[Any]] = {}
+
+    def left_behind(self) -> Sequence[ProcessId]:
+        """The processes of the job, found by their names."""
+        for entry in ray.util.list_named_actors(all_namespaces=True):
+            process = process_of(self._job_id, entry["name"]) if entry["namespace"] == NAMESPACE else None
+            if process is None:
+                continue
+            try:
+                self._handles[process] = ray.get_actor(entry["name"], namespace=NAMESPACE)
+            except ValueError:
+                continue  # it has just ended
+        return list(self._handles)
+
+    def start(self, needs: Needs) -> ProcessId:
+        """Start a process. Its inputs fix the number of calls that it can hold at the same time."""
+        process = secrets.token_hex(6)
+        remote: Any = ray.remote(SubtaskActor)
+        actor = remote.options(
+            name=process_name(self._job_id, process),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=needs.num_cpus,
+            num_gpus=needs.num_gpus,
+            max_restarts=0,
+            max_task_retries=0,
+            max_concurrency=needs.inputs * (self._config.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS,
+        )
+        self._handles[process] = actor.remote(self._job_id, self._config.lease_timeout, needs)
+        return process
+
+    def end(self, process: ProcessId, why: str = "") -> None:
+        """Kill a process."""
+        if why:
+            logger.warning("process %s of job %s is killed: %s", process, self._job_id, why)
+        handle = self._handles.pop(process, None)
+        if handle is not None:
+            ray.kill(handle)
+
+    def room(self) -> Room:
+        """The cluster's CPUs and GPUs."""
+        free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+        total: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        return Room(total.get("CPU", 0), free.get("CPU", 0), total.get("GPU", 0), free.get("GPU", 0))
+
+    def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
+        """Call `ask`."""
+        self._call(process, lambda actor: actor.ask.remote(), reply)
+
+    def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
+        """Call `take`."""
+        self._call(process, lambda actor: actor.take.remote(role), reply)
+
+    def deploy(
+        self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
+    ) -> None:
+        """Call `deploy`."""
+        self._call(process, lambda actor: actor.deploy.remote(role, descriptor, self._master), reply)
+
+    def run(
+        self,
+        process: ProcessId,
+        role: Role,
+        peers: Mapping[SubtaskId, Peer],
+        reply: Reply[SubtaskOutcome],
+    ) -> None:
+        """Call `run`."""
+        remote = {
+            subtask: RemotePeer(self._handles[peer.process], peer.role)
+            for subtask, peer in peers.items()
+            if peer.process in self._handles
+        }
+        self._call(process, lambda actor: actor.run.remote(role, remote), reply)
+
+    def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
+        """Call `control`."""
+        self._call(process, lambda actor: actor.control.remote(role, message), reply)
+
+    def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
+        """Call `stop`."""
+        self._call(process, lambda actor: actor.stop.remote(role), reply)
+
+    def renew(self, process: ProcessId, role: Role, reply: Reply[Counters | Stale]) -> None:
+        """Call `renew`."""
+        self._call(process, lambda actor: actor.renew.remote(role), reply)
+
+    def leave(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
+        """Call `leave`."""
+        self._call(process, lambda actor: actor.leave.remote(role), reply)
+
+    def _call(self, process: ProcessId, make: Callable[[Any], Awaitable[T]], reply: Reply[T]) -> None:
+        handle = self._handles.get(process)
+        call: Awaitable[T] | CallFailure
+        if handle is None:
+            call = Died("the JobMaster has ended it")
+        else:
+            try:
+                call = make(handle)
+            except Exception as error:  # its arguments can't be sent
+                call = Raised(cause_of(error))
+        self._guarded.spawn(self._answer(call, reply))
+
+    async def _answer(self, call: Awaitable[T] | CallFailure, reply: Reply[T]) -> None:
+        answer = call if isinstance(call, CallFailure) else await settled(call)
+        self._guarded.guard(lambda: reply(answer))
+
+
+async def settled(call: Awaitable[T]) -> T | CallFailure:
+    """The answer of a call of an actor; what Ray raises is a value here."""
+    try:
+        return await call
+    except ray.exceptions.ActorUnavailableError:
+        return Away()
+    except ray.exceptions.RayActorError as error:
+        return Died(first_line(error))
+    except Exception as error:  # what the call itself has raised
+        return Raised(cause_of(error))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its type."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

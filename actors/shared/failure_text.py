@@ -1,0 +1,61 @@
+"""A failure as its user reads it: the cause first, then the traceback, neither of them endless."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+
+_LONGEST_MESSAGE: Final = 4_000
+_LONGEST_TRACEBACK: Final = 6_000
+#: Of failures that followed from another one.
+_LONGEST_SECONDARY: Final = 500
+
+
+def failure_text(cause: FailureCause) -> str:
+    """Operator, subtask, the user's line and what was raised; below it the user's traceback.
+
+    Example:
+        >>> from penstock.runtime.snapshot.subtask_id import SubtaskId
+        >>> print(failure_text(FailureCause("its process died", SubtaskId("count", 0), "")))
+        count[0]: its process died
+    """
+    return f"{headline(cause)}\n{cause.traceback}".rstrip()
+
+
+def headline(cause: FailureCause) -> str:
+    """The failure without its traceback; names the subtask once."""
+    return cause.message if cause.message.startswith("operator '") else str(cause)
+
+
+def bounded(record: FailureRecord) -> FailureRecord:
+    """The record with texts of at most a few thousand characters, and no tracebacks of what followed."""
+    root = replace(
+        record.root,
+        message=shortened(record.root.message, _LONGEST_MESSAGE),
+        traceback=shortened(record.root.traceback, _LONGEST_TRACEBACK),
+    )
+    secondary = (
+        replace(each, message=shortened(each.message, _LONGEST_SECONDARY), traceback="")
+        for each in record.secondary
+    )
+    return replace(record, root=root, secondary=tuple(secondary))
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of not much more than `most` characters; leaves out its middle.
+
+    A traceback says at its beginning where it came from and at its end what happened.
+
+    Example:
+        >>> print(shortened("abcdefghij", 8))
+        ab
+        ... (2 characters left out) ...
+        efghij
+    """
+    if len(text) <= most:
+        return text
+    head = most // 4
+    tail = most - head
+    return f"{text[:head]}\n... ({len(text) - most} characters left out) ...\n{text[-tail:]}"

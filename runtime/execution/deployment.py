@@ -1,0 +1,216 @@
+"""`Deployer` and `Deployment`: bring subtasks up for one attempt, one step after the other.
+
+What still runs of older attempts is stopped; every role gets a process; the attempt's descriptors are made,
+which reads the storage; every process is handed its own. Every step has a deadline, and every call may be the
+one at which a process dies. It is told once how it went, unless it was called off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.failure_causes import cause_of, for_first_attempt
+from penstock.runtime.execution.fleet import Fleet, Member
+from penstock.runtime.execution.gathering import Gathering
+from penstock.runtime.execution.messages import SubtaskFailed
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Processes, Raised
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.ports import AsyncRunner, Cancellable, TimerService
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.descriptor import TaskDescriptor
+
+#: Makes the descriptors of an attempt; blocks. Takes the attempt, the graph, what to restore and the
+#: subtasks.
+DescribeTasks: TypeAlias = Callable[
+    [int, ExecutionGraph, CompletedCheckpoint | None, Collection[SubtaskId]], Sequence[TaskDescriptor]
+]
+#: Told how a deployment went: `None`, or why it failed.
+OnDeployed: TypeAlias = Callable[[FailureCause | None], None]
+
+
+class Deployer:
+    """Deploys subtasks of one job, and stops them.
+
+    Args:
+        graph: The subtasks of the job.
+        config: Its settings.
+        fleet: Its processes.
+        processes: Calls them.
+        timers: Keep deadlines.
+        runner: Runs what blocks.
+        describe: Makes descriptors.
+    """
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        config: JobConfig,
+        fleet: Fleet,
+        processes: Processes,
+        timers: TimerService,
+        runner: AsyncRunner,
+        describe: DescribeTasks,
+    ) -> None:
+        self.graph = graph
+        self.config = config
+        self.fleet = fleet
+        self.processes = processes
+        self.timers = timers
+        self.runner = runner
+        self.describe = describe
+
+    def deploy(
+        self,
+        attempt: int,
+        subtasks: Collection[SubtaskId],
+        restore: CompletedCheckpoint | None,
+        then: OnDeployed,
+    ) -> Deployment:
+        """Place subtasks and hand them their state."""
+        return Deployment(self, attempt, subtasks, restore, then)
+
+    def stop(self, attempt: int, subtasks: Collection[SubtaskId], then: Callable[[], None]) -> Cancellable:
+        """Stop subtasks of this attempt and older ones; the process of one that does not stop is ended."""
+        members = [member for subtask, member in self.fleet.members.items() if subtask in subtasks]
+
+        def answered(answers: Mapping[Member, CallFailure | None]) -> None:
+            for member in members:
+                self._stopped(member, answers[member] if member in answers else Away(), member in answers)
+            then()
+
+        timeout = self.config.cancellation_timeout
+        gathering: Gathering[Member, None] = Gathering(members, self.timers, timeout, answered)
+        for member in members:
+            self.processes.stop(member.process, member.role.at(attempt), gathering.reply(member))
+        return gathering
+
+    def _stopped(self, member: Member, answer: CallFailure | None, has_answered: bool) -> None:
+        if answer is None:
+            return
+        why = ""
+        if not has_answered:
+            why = f"{member.role.subtask} does not stop (stuck in a user's function?)"
+        elif not isinstance(answer, Died):  # a process that is gone has stopped, too
+            why = f"{member.role.subtask} can't be stopped: {answer}"
+        self.fleet.lose_member(member, why)
+
+
+class Deployment:
+    """One attempt of some subtasks on its way up; made by `Deployer.deploy`.
+
+    Args:
+        deployer: Has what it needs.
+        attempt: The attempt.
+        subtasks: What is deployed.
+        restore: What it starts from.
+        then: Told once how it went.
+    """
+
+    def __init__(
+        self,
+        deployer: Deployer,
+        attempt: int,
+        subtasks: Collection[SubtaskId],
+        restore: CompletedCheckpoint | None,
+        then: OnDeployed,
+    ) -> None:
+        self._deployer = deployer
+        self._attempt = attempt
+        self._subtasks = subtasks
+        self._restore = restore
+        self._then = then
+        self._is_over = False
+        self._deadline: Cancellable | None = None
+        # A process that was taken over may run an older attempt: it ends before this one opens.
+        self._step: Cancellable = deployer.stop(attempt - 1, subtasks, self._ensure)
+
+    def cancel(self) -> None:
+        """Call it off: nobody is told, and no further call is made."""
+        self._is_over = True
+        self._step.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _ensure(self) -> None:
+        self._step = self._deployer.fleet.ensure(self._subtasks, self._ensured)
+
+    def _ensured(self, problem: str | None) -> None:
+        if problem is not None:
+            self._end(FailureCause(problem))
+            return
+        deployer = self._deployer
+        self._begin_deadline()
+        self._step = deployer.runner.run(
+            partial(deployer.describe, self._attempt, deployer.graph, self._restore, self._subtasks),
+            self._hand_out,
+            lambda error: self._end(for_first_attempt(self._attempt, cause_of(error), error)),
+        )
+
+    def _begin_deadline(self) -> None:
+        timeout = self._deployer.config.deployment_timeout
+        self._deadline = self._deployer.timers.call_later(timeout, self._is_late)
+
+    def _is_late(self) -> None:
+        self._step.cancel()
+        text = (
+            f"the subtasks were not ready within {self._deployer.config.deployment_timeout:g} s: listing "
+            "splits, the reading of state or an operator's opening takes longer than deployment_timeout"
+        )
+        self._end(FailureCause(text))
+
+    def _hand_out(self, descriptors: Sequence[TaskDescriptor]) -> None:
+        if self._is_over:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._begin_deadline()
+        deployer = self._deployer
+        members = {d.id: deployer.fleet.members.get(d.id) for d in descriptors}
+        lost = next((id for id, member in members.items() if member is None), None)
+        if lost is not None:
+            self._end(FailureCause("its process died while it was deployed", lost))
+            return
+        # The deadline above comes first, so that it has a text of its own.
+        timeout = 2 * deployer.config.deployment_timeout
+        gathering: Gathering[SubtaskId, SubtaskFailed | None] = Gathering(
+            list(members), deployer.timers, timeout, self._answered
+        )
+        self._step = gathering
+        for descriptor in descriptors:
+            member = members[descriptor.id]
+            if member is not None:
+                role = member.role.at(self._attempt)
+                deployer.processes.deploy(member.process, role, descriptor, gathering.reply(descriptor.id))
+
+    def _answered(self, answers: Mapping[SubtaskId, SubtaskFailed | CallFailure | None]) -> None:
+        # Every answer is looked at: one that tells of a death ends the process, too.
+        causes = [self._failure(subtask, answer) for subtask, answer in answers.items()]
+        self._end(next((cause for cause in causes if cause is not None), None))
+
+    def _failure(self, subtask: SubtaskId, answer: SubtaskFailed | CallFailure | None) -> FailureCause | None:
+        match answer:
+            case None:
+                return None
+            case SubtaskFailed():
+                return for_first_attempt(self._attempt, answer.cause(subtask), answer.location)
+            case Raised(cause):
+                return FailureCause(f"it could not be deployed: {cause.message}", subtask)
+            case Died():
+                self._deployer.fleet.lose(subtask)
+                return FailureCause("its process died while it was deployed", subtask)
+            case Away():
+                self._deployer.fleet.lose(subtask)
+                return FailureCause("its process could not be reached while it was deployed", subtask)
+
+    def _end(self, cause: FailureCause | None) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._then(cause)

@@ -1,0 +1,50 @@
+"""Failures as values: what an error says to the scheduler, and whether a restart may help."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+
+from penstock.runtime.errors import (
+    CorruptSnapshotError,
+    OperatorError,
+    OperatorLocation,
+    PenstockError,
+    RestoreError,
+    SuppressRestartsError,
+)
+from penstock.runtime.execution.messages import SubtaskFailed
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.task.closing import failure_details
+
+
+def for_first_attempt(attempt: int, cause: FailureCause, culprit: object) -> FailureCause:
+    """An operator that can't even be opened when a job begins is the user's to mend: no restart helps."""
+    if attempt == 1 and isinstance(culprit, OperatorError | OperatorLocation):
+        return replace(cause, recoverable=False)
+    return cause
+
+
+def cause_of(error: BaseException) -> FailureCause:
+    """An error that no subtask has reported; damaged or unfitting state will not mend by itself.
+
+    An error that names an operator brings the user's traceback along; Penstock's own would only hide it.
+    """
+    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    recoverable = not isinstance(error, CorruptSnapshotError | RestoreError)
+    trace = failure_details(error) if isinstance(error, OperatorError) else _formatted(error)
+    return FailureCause(what, None, trace, recoverable)
+
+
+def _formatted(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def describe_failure(error: BaseException) -> SubtaskFailed:
+    """A failure as plain data: the exception itself may not survive the way to another process."""
+    if isinstance(error, OperatorError):
+        recoverable = not isinstance(error.__cause__, SuppressRestartsError | RestoreError)
+        return SubtaskFailed(str(error), failure_details(error), error.location, recoverable)
+    what = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+    is_damage = isinstance(error, CorruptSnapshotError)
+    return SubtaskFailed(what, _formatted(error), recoverable=not is_damage, is_damage=is_damage)

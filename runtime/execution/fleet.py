@@ -1,0 +1,262 @@
+"""`Fleet`: which process holds which role of a job.
+
+A process costs about a second to start, so a restart keeps those that live: each keeps its role, and takes
+the next attempt in it. The fleet starts processes for roles that nobody holds, and ends those that are dead,
+useless, or too much. It never decides by a process's name: a JobMaster that comes back from a crash asks
+every process that was left behind for its role, and takes over those that hold one. A free process takes a
+role that it fits.
+
+What it must never do: give one role to two processes of which both are used. Of two that hold the same
+subtask, because two JobMasters were at work, the one with the newer attempt stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.gathering import Gathering
+from penstock.runtime.execution.processes import (
+    Away,
+    CallFailure,
+    Died,
+    Held,
+    Needs,
+    Place,
+    Processes,
+    ProcessId,
+    Raised,
+    Stale,
+)
+from penstock.runtime.execution.role import Role
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.ports import Cancellable, TimerService
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+#: Seconds within which a process that was left behind must say what it holds.
+TAKE_OVER_TIMEOUT: Final = 10.0
+#: Seconds within which processes must have left.
+LEAVE_TIMEOUT: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A process that holds a role.
+
+    Attributes:
+        process: The process.
+        role: The role, in the attempt that it had when the fleet got to know it. Calls name the attempt that
+            they are for.
+        needs: What the process was started with.
+        place: Where it runs.
+    """
+
+    process: ProcessId
+    role: Role
+    needs: Needs
+    place: Place
+
+
+class Fleet:
+    """Has the processes of one job; see the module's text.
+
+    Args:
+        job_id: The job.
+        graph: Its subtasks.
+        config: Its settings.
+        processes: Starts, calls and ends them.
+        timers: Keep deadlines.
+        new_token: Makes a token that was never used.
+
+    Attributes:
+        members: Who holds the role of each subtask.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        graph: ExecutionGraph,
+        config: JobConfig,
+        processes: Processes,
+        timers: TimerService,
+        new_token: Callable[[], str],
+    ) -> None:
+        self._job_id = job_id
+        self._graph = graph
+        self._config = config
+        self._processes = processes
+        self._timers = timers
+        self._new_token = new_token
+        self._free: dict[ProcessId, Needs] = {}
+        self.members: dict[SubtaskId, Member] = {}
+
+    # -- a JobMaster that comes back ------------------------------------------------------------------------
+
+    def adopt(self, then: Callable[[], None]) -> None:
+        """Take over what an earlier JobMaster has left, and end what is silent or too much; then go on."""
+        left = self._processes.left_behind()
+
+        def answered(answers: Mapping[ProcessId, Held | CallFailure]) -> None:
+            for process in left:
+                self._take_over(process, answers.get(process))
+            then()
+
+        gathering: Gathering[ProcessId, Held] = Gathering(left, self._timers, TAKE_OVER_TIMEOUT, answered)
+        for process in left:
+            self._processes.ask(process, gathering.reply(process))
+
+    def _take_over(self, process: ProcessId, answer: Held | CallFailure | None) -> None:
+        if not isinstance(answer, Held):
+            is_silent = not isinstance(answer, Died)
+            self._processes.end(process, "it does not say which role it holds" if is_silent else "")
+            return
+        held = answer.role
+        if held is None:
+            self._free[process] = answer.needs
+            return
+        known = self.members.get(held.subtask)
+        if held.job_id != self._job_id or (known is not None and known.role.attempt >= held.attempt):
+            self._processes.end(process)
+            return
+        if known is not None:
+            self._processes.end(known.process)
+        self.members[held.subtask] = Member(process, held, answer.needs, answer.place)
+
+    # -- a deployment ---------------------------------------------------------------------------------------
+
+    def ensure(self, subtasks: Collection[SubtaskId], then: Callable[[str | None], None]) -> Cancellable:
+        """Have a process for each of these subtasks.
+
+        Args:
+            subtasks: The subtasks.
+            then: Told `None` when all have one, or why some could not be placed.
+
+        Returns:
+            Calls it off: processes that were started for it are ended.
+        """
+        needed = {s.id: Needs.of(s) for s in self._graph.subtasks if s.id in subtasks}
+        missing = {id: needs for id, needs in needed.items() if id not in self.members}
+        return Placement(self, missing, then)
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: end the processes of subtasks that are gone or need another process."""
+        needed = {subtask.id: Needs.of(subtask) for subtask in graph.subtasks}
+        for subtask, member in list(self.members.items()):
+            if needed.get(subtask) != member.needs:
+                self.lose(subtask)
+        self._graph = graph
+
+    def lose(self, subtask: SubtaskId, why: str = "") -> None:
+        """The process of this subtask is dead or useless: the next attempt gets another one.
+
+        Args:
+            subtask: The subtask.
+            why: A warning for the log, if it is worth one.
+        """
+        member = self.members.pop(subtask, None)
+        if member is not None:
+            self._processes.end(member.process, why)
+
+    def lose_member(self, member: Member, why: str = "") -> None:
+        """This process is dead or useless, unless it was replaced already."""
+        if self.members.get(member.role.subtask) is member:
+            self.lose(member.role.subtask, why)
+
+    def forget(self, member: Member) -> None:
+        """This process holds another role now: it is not ours to end."""
+        if self.members.get(member.role.subtask) is member:
+            del self.members[member.role.subtask]
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """Let all processes stop what they run and give their roles back, end them, then go on."""
+        members, self.members = list(self.members.values()), {}
+        free, self._free = list(self._free), {}
+
+        def answered(answers: Mapping[ProcessId, CallFailure | None]) -> None:
+            for process in (*(member.process for member in members), *free):
+                self._processes.end(process)
+            then()
+
+        leaving = [member.process for member in members]
+        gathering: Gathering[ProcessId, None] = Gathering(leaving, self._timers, LEAVE_TIMEOUT, answered)
+        for member in members:
+            self._processes.leave(member.process, member.role, gathering.reply(member.process))
+
+
+class Placement:
+    """Finds or starts processes for roles that nobody holds; made by `Fleet.ensure`.
+
+    Args:
+        fleet: Of the job.
+        missing: Subtasks without a process, and what each needs.
+        then: Told `None`, or why some could not be placed.
+    """
+
+    def __init__(
+        self, fleet: Fleet, missing: Mapping[SubtaskId, Needs], then: Callable[[str | None], None]
+    ) -> None:
+        self._fleet = fleet
+        self._then = then
+        self._chosen: dict[SubtaskId, Member] = {}
+        timeout = fleet._config.deployment_timeout
+        self._gathering: Gathering[SubtaskId, Place | Stale] = Gathering(
+            missing, fleet._timers, timeout, self._answered
+        )
+        for subtask, needs in missing.items():
+            process = self._process_for(needs)
+            role = Role(fleet._job_id, subtask, 0, fleet._new_token())
+            self._chosen[subtask] = Member(process, role, needs, Place(0, ""))
+            fleet._processes.take(process, role, self._gathering.reply(subtask))
+
+    def cancel(self) -> None:
+        """Nobody wants them any more."""
+        self._gathering.cancel()
+        for member in self._chosen.values():
+            self._fleet._processes.end(member.process)
+        self._chosen.clear()
+
+    def _process_for(self, needs: Needs) -> ProcessId:
+        free = self._fleet._free
+        process = next((process for process, has in free.items() if has == needs), None)
+        if process is None:
+            return self._fleet._processes.start(needs)
+        del free[process]
+        return process
+
+    def _answered(self, answers: Mapping[SubtaskId, Place | Stale | CallFailure]) -> None:
+        chosen, self._chosen = self._chosen, {}
+        late: list[SubtaskId] = []
+        problems: list[str] = []
+        for subtask, member in chosen.items():
+            match answers.get(subtask):
+                case Place() as place:
+                    self._fleet.members[subtask] = Member(member.process, member.role, member.needs, place)
+                    continue
+                case None:
+                    late.append(subtask)
+                case Died(detail):
+                    problems.append(f"{subtask}: the process that was to run it died: {detail}")
+                case Away():
+                    problems.append(f"{subtask}: the process that was to run it can't be reached")
+                case Raised(cause):
+                    problems.append(f"{subtask}: {cause.message}")
+                case Stale():
+                    problems.append(f"{subtask}: the process that was to run it has another role")
+            self._fleet._processes.end(member.process)
+        if late:
+            problems.insert(0, self._no_room(late, chosen))
+        self._then("; ".join(problems) or None)
+
+    def _no_room(self, late: Sequence[SubtaskId], chosen: Mapping[SubtaskId, Member]) -> str:
+        cpus = sum(chosen[subtask].needs.num_cpus for subtask in late)
+        gpus = sum(chosen[subtask].needs.num_gpus for subtask in late)
+        room = self._fleet._processes.room()
+        return (
+            f"{', '.join(map(str, late))} could not be placed within "
+            f"{self._fleet._config.deployment_timeout:g} s: they need {cpus:g} CPU and {gpus:g} GPU, the "
+            f"cluster has {room.num_cpus:g} CPU ({room.free_cpus:g} free) and {room.num_gpus:g} GPU "
+            f"({room.free_gpus:g} free). Add nodes, lower num_cpus/num_gpus or the parallelism, or raise "
+            "deployment_timeout"
+        )

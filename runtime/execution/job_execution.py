@@ -1,0 +1,313 @@
+"""`JobExecution`: what the job's scheduler decides, carried out in processes: deploy, run, control, stop.
+
+It decides what is called when, and what the answers mean; the calls themselves are a port (`Processes`). The
+JobMaster on Ray and the simulation run this same class, each with processes of its own.
+
+Each subtask that runs has one open `run` call. When its process dies the call fails, and the scheduler is
+told. The scheduler hears each thing once and never from inside of a call that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from penstock.runtime.errors import DeploymentError
+from penstock.runtime.execution.absence import Absence
+from penstock.runtime.execution.control_lanes import ControlLanes, OnAnswer
+from penstock.runtime.execution.deployment import Deployer, Deployment
+from penstock.runtime.execution.fleet import Fleet, Member
+from penstock.runtime.execution.messages import (
+    EventForOperator,
+    NotifyAborted,
+    NotifyComplete,
+    SubtaskControl,
+    SubtaskFinished,
+    SubtaskOutcome,
+    TriggerCheckpoint,
+)
+from penstock.runtime.execution.processes import Away, CallFailure, Died, Peer, Processes, Raised
+from penstock.runtime.execution.run_end import cause_of_end
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.operators.operator_coordinator import EventAnswer
+from penstock.runtime.ports import Clock, TimerService
+from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+
+class Listener(Protocol):
+    """Who is told what becomes of the calls: the job's scheduler."""
+
+    def on_deployed(self, attempt: int) -> None:
+        """All subtasks of a deployment are ready."""
+        ...
+
+    def on_deployment_failed(self, attempt: int, cause: FailureCause) -> None:
+        """A deployment has failed."""
+        ...
+
+    def on_started(self, attempt: int) -> None:
+        """The subtasks were told to run."""
+        ...
+
+    def on_subtask_finished(self, attempt: int, subtask: SubtaskId) -> None:
+        """A subtask has done everything."""
+        ...
+
+    def on_subtask_failed(self, attempt: int, subtask: SubtaskId, cause: FailureCause) -> None:
+        """A subtask has failed, or its process has."""
+        ...
+
+    def on_all_stopped(self, attempt: int) -> None:
+        """Nothing of this attempt runs any more."""
+        ...
+
+    def on_region_stopped(self, attempt: int) -> None:
+        """Nothing of the region runs any more."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class OpenRun:
+    """An open `run` call.
+
+    Attributes:
+        member: The process that runs it.
+        has_ended: Whether the call has been answered.
+        afterwards: What waits for that.
+    """
+
+    member: Member
+    has_ended: bool = False
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
+
+
+class JobExecution:
+    """The `ExecutionGateway` of a job; see the module's text.
+
+    Args:
+        graph: The job's subtasks.
+        fleet: Its processes.
+        deployer: Deploys and stops them.
+        processes: Calls them.
+        clock: Monotonic time.
+        timers: For what is due later.
+        on_end: Told when the job has ended: its state, and why if it has failed.
+        on_fenced: Told when another JobMaster has taken the job over.
+
+    Attributes:
+        listener: The scheduler; to be set before the first call.
+    """
+
+    listener: Listener
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        fleet: Fleet,
+        deployer: Deployer,
+        processes: Processes,
+        clock: Clock,
+        timers: TimerService,
+        on_end: Callable[[JobState, str], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._graph = graph
+        self._fleet = fleet
+        self._deployer = deployer
+        self._processes = processes
+        self._clock = clock
+        self._timers = timers
+        self._on_end = on_end
+        self._on_fenced = on_fenced
+        self._all = tuple(subtask.id for subtask in graph.subtasks)
+        #: By subtask: the attempt that it was told to run, and that up to which it was told to stop.
+        self._attempts: dict[SubtaskId, int] = {}
+        self._stopped_through: dict[SubtaskId, int] = {}
+        self._deployment: Deployment | None = None
+        self._runs: dict[SubtaskId, OpenRun] = {}
+        self._lanes = ControlLanes(self._send_control)
+
+    # -- deploying, starting, stopping ----------------------------------------------------------------------
+
+    def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
+        """Bring all subtasks up for this attempt; the scheduler is told how it went."""
+        self.deploy_region(attempt, self._all, restore)
+
+    def deploy_region(
+        self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
+    ) -> None:
+        """Bring these subtasks up for this attempt; the scheduler is told how it went."""
+        self._attempts.update(dict.fromkeys(subtasks, attempt))
+        for subtask in subtasks:
+            self._runs.pop(subtask, None)
+
+        def deployed(cause: FailureCause | None) -> None:
+            if cause is None:
+                self.listener.on_deployed(attempt)
+            else:
+                self.listener.on_deployment_failed(attempt, cause)
+
+        self._deployment = self._deployer.deploy(attempt, subtasks, restore, deployed)
+
+    def change_graph(self, graph: ExecutionGraph) -> None:
+        """The job was rescaled: processes that do not fit any more are ended."""
+        self._graph = graph
+        self._all = tuple(subtask.id for subtask in graph.subtasks)
+        self._fleet.change_graph(graph)
+        self._deployer.graph = graph
+
+    def start(self, attempt: int) -> None:
+        """Let all subtasks run."""
+        self.start_region(attempt, self._all)
+
+    def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Let these subtasks run; the calls are on their way when the scheduler is told."""
+        started = {subtask: self._fleet.members.get(subtask) for subtask in subtasks}
+        self._runs.update({s: OpenRun(member) for s, member in started.items() if member is not None})
+        for subtask, member in started.items():
+            if member is None:
+                cause = FailureCause("its process died before it was started", subtask)
+                self._later(partial(self.listener.on_subtask_failed, attempt, subtask, cause))
+            else:
+                self._run(attempt, subtask, self._runs[subtask])
+        self._later(lambda: self.listener.on_started(attempt))
+
+    def stop_all(self, attempt: int) -> None:
+        """Stop all subtasks; the scheduler is told when nothing of this attempt runs any more."""
+        if self._deployment is not None:
+            self._deployment.cancel()
+        self._stop(attempt, self._all, lambda: self.listener.on_all_stopped(attempt))
+
+    def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
+        """Stop these subtasks; the scheduler is told when none of them runs any more."""
+        self._stop(attempt, subtasks, lambda: self.listener.on_region_stopped(attempt))
+
+    def call_off(self) -> None:
+        """This JobMaster leaves: a deployment that is under way goes no further."""
+        if self._deployment is not None:
+            self._deployment.cancel()
+
+    # -- messages -------------------------------------------------------------------------------------------
+
+    def trigger_checkpoint(
+        self, attempt: int, subtasks: Sequence[SubtaskId], barrier: CheckpointBarrier
+    ) -> None:
+        """Tell subtasks to start a checkpoint."""
+        for subtask in subtasks:
+            self._lanes.put(attempt, subtask, TriggerCheckpoint(barrier))
+
+    def send_operator_event(
+        self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
+    ) -> None:
+        """Hand an event of a coordinator to a subtask."""
+
+        def answered(arrived: bool) -> None:
+            if arrived:
+                answer.sent()
+            else:
+                answer.failed(DeploymentError(f"{subtask} is gone, and an event for it with it"))
+
+        message = EventForOperator(operator_id, self._lanes.next_number(subtask), event)
+        self._lanes.put(attempt, subtask, message, answered)
+
+    def notify_checkpoint_complete(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell subtasks that they may commit."""
+        for subtask in subtasks:
+            self._send_control(attempt, subtask, NotifyComplete(checkpoint_id), _nobody_waits)
+
+    def notify_checkpoint_aborted(
+        self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
+    ) -> None:
+        """Tell subtasks that a checkpoint was given up."""
+        for subtask in subtasks:
+            self._send_control(attempt, subtask, NotifyAborted(checkpoint_id), _nobody_waits)
+
+    def job_ended(self, state: JobState, cause: str) -> None:
+        """The job has reached its last state."""
+        self._on_end(state, cause)
+
+    def fenced(self) -> None:
+        """Another JobMaster owns the job and its subtasks: leave without touching anything."""
+        self._on_fenced()
+
+    # -- how it is done -------------------------------------------------------------------------------------
+
+    def _later(self, callback: Callable[[], None]) -> None:
+        self._timers.call_later(0.0, callback)
+
+    def _stop(self, attempt: int, subtasks: Collection[SubtaskId], stopped: Callable[[], None]) -> None:
+        self._stopped_through.update(dict.fromkeys(subtasks, attempt))
+        self._deployer.stop(attempt, subtasks, stopped)
+
+    def _run(self, attempt: int, subtask: SubtaskId, run: OpenRun) -> None:
+        receivers = {
+            channel.receiver for output in self._graph.subtask(subtask).outputs for channel in output.channels
+        }
+        peers = {
+            receiver: Peer(known.member.process, known.member.role.at(attempt))
+            for receiver in receivers
+            if (known := self._runs.get(receiver)) is not None
+        }
+
+        def ended(outcome: SubtaskOutcome | CallFailure) -> None:
+            self._run_has_ended(attempt, subtask, run, outcome)
+
+        member = run.member
+        self._processes.run(member.process, member.role.at(attempt), peers, ended)
+
+    def _run_has_ended(
+        self, attempt: int, subtask: SubtaskId, run: OpenRun, outcome: SubtaskOutcome | CallFailure
+    ) -> None:
+        run.has_ended = True
+        if isinstance(outcome, Died | Away):
+            self._fleet.lose_member(run.member)
+        was_stopped = attempt <= self._stopped_through.get(subtask, 0)
+        cause = cause_of_end(subtask, run.member.place, outcome, was_stopped=was_stopped)
+        if cause is not None:
+            self.listener.on_subtask_failed(attempt, subtask, cause)
+        elif isinstance(outcome, SubtaskFinished):
+            self.listener.on_subtask_finished(attempt, subtask)
+        afterwards, run.afterwards = run.afterwards, []
+        for callback in afterwards:
+            callback()
+
+    def _send_control(
+        self, attempt: int, subtask: SubtaskId, message: SubtaskControl, on_answer: OnAnswer
+    ) -> None:
+        """Send a message to a subtask that runs, again while its process can't be reached."""
+        absence, run = Absence(), self._runs.get(subtask)
+
+        def send() -> None:
+            if run is None or attempt != self._attempts.get(subtask) or self._runs.get(subtask) is not run:
+                self._later(lambda: on_answer(False))
+                return
+            asked_at = self._clock.monotonic()
+
+            def answered(answer: bool | CallFailure) -> None:
+                if isinstance(answer, Away):
+                    pause = absence.failed(asked_at, self._clock.monotonic())
+                    self._timers.call_later(pause or 0.0, send)
+                    return
+                if isinstance(answer, Raised):
+                    self.listener.on_subtask_failed(attempt, subtask, answer.cause)
+                if answer is True or run.has_ended:
+                    on_answer(answer is True)
+                else:
+                    # The open `run` call ends, too, and tells the scheduler why: that comes first.
+                    run.afterwards.append(lambda: on_answer(False))
+
+            self._processes.control(run.member.process, run.member.role.at(attempt), message, answered)
+
+        send()
+
+
+def _nobody_waits(arrived: bool) -> None:
+    """A notification that is lost is told again with the next one."""

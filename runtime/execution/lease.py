@@ -1,0 +1,46 @@
+"""`Lease`: how long a process may live without a sign of a JobMaster."""
+
+from __future__ import annotations
+
+
+class Lease:
+    """Counts silence, in the time in which the process could have heard something.
+
+    No orphan stays, whatever died first: a process whose lease is over ends itself. But a process that could
+    not run (SIGSTOP, a machine that slept, user code that held the interpreter) wakes to find much time gone
+    and the JobMaster's calls still unread. So the time between two looks counts for no more than two
+    intervals, and what has come in is read before the next look.
+
+    Args:
+        timeout: Seconds of silence after which the lease is over.
+        now: Monotonic seconds.
+
+    Attributes:
+        interval: Seconds between two looks.
+
+    Example:
+        >>> lease = Lease(timeout=4.0, now=0.0)
+        >>> [lease.is_over(now) for now in (1.0, 2.0, 3.0, 4.0, 4.1)]
+        [False, False, False, False, True]
+    """
+
+    def __init__(self, timeout: float, now: float) -> None:
+        self.interval = timeout / 4
+        self._timeout = timeout
+        self._looked_at = now
+        self._silent = 0.0
+
+    @property
+    def silent(self) -> float:
+        """Seconds without a sign, as far as they count."""
+        return self._silent
+
+    def renew(self) -> None:
+        """A sign of the JobMaster."""
+        self._silent = 0.0
+
+    def is_over(self, now: float) -> bool:
+        """Look whether it is over; `now` is in monotonic seconds."""
+        self._silent += min(now - self._looked_at, 2 * self.interval)
+        self._looked_at = now
+        return self._silent > self._timeout

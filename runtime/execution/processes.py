@@ -1,0 +1,212 @@
+"""The port through which a JobMaster reaches the processes of its job, and how a call may end.
+
+A call is answered once, later, by its reply: with what the process answered, or with a `CallFailure`.
+Failures are values: a process that has died, one that can't be reached, and a call that raised are three
+outcomes that every caller tells apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
+from penstock.runtime.execution.role import Role
+from penstock.runtime.graph.execution_graph import ExecutionSubtask
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+T = TypeVar("T")
+
+#: Names a process within its job; says nothing about its role.
+ProcessId: TypeAlias = str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process is gone for good.
+
+    Attributes:
+        detail: What the cluster says of it.
+    """
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The process could not be reached; the call may have been carried out all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The call itself failed.
+
+    Attributes:
+        cause: How.
+    """
+
+    cause: FailureCause
+
+
+CallFailure: TypeAlias = Died | Away | Raised
+Reply: TypeAlias = Callable[[T | CallFailure], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a process is started with, which can't change in its life.
+
+    Attributes:
+        num_cpus: CPUs that it occupies.
+        num_gpus: GPUs that it occupies.
+        inputs: Channels that may deliver to it at a time.
+    """
+
+    num_cpus: float
+    num_gpus: float
+    inputs: int
+
+    @classmethod
+    def of(cls, subtask: ExecutionSubtask) -> Needs:
+        """What a subtask needs."""
+        return cls(subtask.vertex.num_cpus, subtask.vertex.num_gpus, len(subtask.inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process runs.
+
+    Attributes:
+        pid: Its process id.
+        node_id: Its node.
+    """
+
+    pid: int
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a process says of itself.
+
+    Attributes:
+        role: What it holds, in the attempt that was deployed last; `None` when it is free.
+        needs: What it was started with.
+        place: Where it runs.
+    """
+
+    role: Role | None
+    needs: Needs
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a subtask has counted.
+
+    Attributes:
+        attempt: The attempt that counted; 0 for none.
+        statistics: The counters; `None` before the attempt is built.
+    """
+
+    attempt: int
+    statistics: SubtaskStatistics | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The process does not hold the role that the call carried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the cluster has, and what of it is free.
+
+    Attributes:
+        num_cpus: All CPUs.
+        free_cpus: Those that are free.
+        num_gpus: All GPUs.
+        free_gpus: Those that are free.
+    """
+
+    num_cpus: float
+    free_cpus: float
+    num_gpus: float
+    free_gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Whom a subtask sends to.
+
+    Attributes:
+        process: The process.
+        role: The role that it holds, in the attempt that is meant.
+    """
+
+    process: ProcessId
+    role: Role
+
+
+class Processes(Protocol):
+    """The processes of one job. No method blocks, and no reply comes before its call has returned."""
+
+    def left_behind(self) -> Sequence[ProcessId]:
+        """Processes of this job that an earlier JobMaster has started."""
+        ...
+
+    def start(self, needs: Needs) -> ProcessId:
+        """Start a process; calls wait until it is there."""
+        ...
+
+    def end(self, process: ProcessId, why: str = "") -> None:
+        """End a process at once, whatever it does; `why` is a warning for the log, if it is worth one."""
+        ...
+
+    def room(self) -> Room:
+        """What the cluster has, for a message."""
+        ...
+
+    def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
+        """Ask a process what it holds."""
+        ...
+
+    def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
+        """Let a process take a role; `Stale` when it holds another one."""
+        ...
+
+    def deploy(
+        self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
+    ) -> None:
+        """Build and restore the subtask of an attempt; `None` when that went well."""
+        ...
+
+    def run(
+        self,
+        process: ProcessId,
+        role: Role,
+        peers: Mapping[SubtaskId, Peer],
+        reply: Reply[SubtaskOutcome],
+    ) -> None:
+        """Run a deployed attempt; the call stays open until the attempt ends."""
+        ...
+
+    def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
+        """Send a message to an attempt; `False` when it does not run there."""
+        ...
+
+    def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
+        """Stop this attempt and older ones; answered when nothing of them runs any more."""
+        ...
+
+    def renew(self, process: ProcessId, role: Role, reply: Reply[Counters | Stale]) -> None:
+        """Renew the lease of a process, and ask what it has counted."""
+        ...
+
+    def leave(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
+        """Let a process stop what it runs, give its role back and end."""
+        ...

@@ -1,0 +1,99 @@
+"""Reads the file splits of one subtask, one after another."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.operators.protocols import ConnectorContext, Polled
+
+#: Splits that give nothing and are passed by within one poll.
+_EMPTY_SPLITS_PER_POLL: Final = 8
+
+
+class SplitReader(Protocol):
+    """Reads one split of a file format."""
+
+    def read(self, max_rows: int) -> Polled[Any]:
+        """The next records; `finished` means that the split is at its end and this poll gave nothing."""
+        ...
+
+    def position(self) -> Any:
+        """The split, positioned behind the last record."""
+        ...
+
+    def close(self) -> None:
+        """Close the file."""
+        ...
+
+
+class FileFormat(Protocol):
+    """How files of one kind are cut into splits and read; a frozen value that is pickled."""
+
+    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[Any]:
+        """Cut files that are served by one file system.
+
+        Args:
+            filesystem: Serves them.
+            parallelism: How many readers there are.
+        """
+        ...
+
+    def open(self, split: Any, filesystem: FileSystem) -> SplitReader:
+        """Open one split where it was left."""
+        ...
+
+
+class FileReader:
+    """The reader of a `FileSource`; at most one file is open.
+
+    Args:
+        splits: Its share, fresh or restored.
+        form: The file format.
+        filesystem: Which file system serves a path.
+    """
+
+    def __init__(
+        self,
+        context: ConnectorContext,
+        splits: Sequence[Any],
+        form: FileFormat,
+        filesystem: Callable[[str], FileSystem],
+    ) -> None:
+        self._clock = context.clock
+        self._waiting = deque(splits)
+        self._format = form
+        self._filesystem = filesystem
+        self._current: SplitReader | None = None
+
+    def poll(self, max_rows: int) -> Polled[Any]:
+        """Read the next records of the current split, or of the next one."""
+        for _ in range(_EMPTY_SPLITS_PER_POLL):
+            if self._current is None:
+                if not self._waiting:
+                    return Polled(finished=True)
+                split = self._waiting[0]
+                self._current = self._format.open(split, self._filesystem(split.path))
+                self._waiting.popleft()
+            polled = self._current.read(max_rows)
+            if not polled.finished:
+                return (
+                    polled if polled.batch is not None else replace(polled, ready_at=self._clock.monotonic())
+                )
+            self._current.close()
+            self._current = None
+        return Polled(ready_at=self._clock.monotonic())
+
+    def snapshot(self) -> Sequence[Any]:
+        """The unfinished splits with their positions."""
+        current = () if self._current is None else (self._current.position(),)
+        return [*current, *self._waiting]
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._current is not None:
+            self._current.close()
+            self._current = None

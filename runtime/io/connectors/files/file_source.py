@@ -1,0 +1,265 @@
+"""`FileSource`: reads text, JSON lines, CSV and Parquet files from local disks and object stores.
+
+The files are listed once, when the job starts from nothing; the source ends when they are read. Every
+position is exact, so a restored job goes on with the very next record. With several subtasks, the files (and
+the ranges of large files) are shared out among them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.io.connectors.bad_records import OnError, checked_on_error
+from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader
+from penstock.runtime.io.connectors.files.listing import list_files
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, absolute
+from penstock.runtime.io.connectors.filesystems.filesystem_of_url import filesystem_for
+from penstock.runtime.io.connectors.formats.csv_reader import CsvFormat
+from penstock.runtime.io.connectors.formats.json_reader import JsonFormat
+from penstock.runtime.io.connectors.formats.line_cursor import checked_encoding
+from penstock.runtime.io.connectors.formats.parquet_reader import ParquetFormat, RecordFormat
+from penstock.runtime.io.connectors.formats.text_reader import TextFormat
+from penstock.runtime.misspelt_names import NearestNames, checked_keywords
+from penstock.runtime.operators.protocols import ConnectorContext
+
+T_co = TypeVar("T_co", covariant=True)
+
+Location: TypeAlias = str | os.PathLike[str]
+Locations: TypeAlias = Location | Sequence[Location]
+
+DEFAULT_SPLIT_SIZE: Final = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class FileSource(Generic[T_co], metaclass=NearestNames):
+    """A source of files; made by `text`, `json`, `csv` or `parquet`.
+
+    Locations are paths, folders (all files below) and globs: `*`, `?`, `[...]`, and `**` for any folders.
+    URLs (`file://`, `s3://`, `gs://`, `az://`) have the same shapes; a list mixes them. Relative paths are
+    made absolute here, in the program that builds the graph. Files whose names begin with `_` or `.` are left
+    out of folders and globs. `.gz`, `.bz2` and `.xz` files of lines are decompressed.
+
+    Attributes:
+        locations: Absolute paths and URLs.
+        storage_options: Settings of the object store as obstore names them (`region`, `endpoint`, ...).
+        filesystem: A file system of the user's own, used instead of the one that a URL names.
+    """
+
+    _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
+
+    locations: tuple[str, ...]
+    form: FileFormat
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    filesystem: FileSystem | None = None
+
+    @staticmethod
+    @checked_keywords
+    def text(
+        locations: Locations,
+        *,
+        encoding: str = "utf-8",
+        split_size: int = DEFAULT_SPLIT_SIZE,
+        on_error: OnError = "fail",
+        storage_options: Mapping[str, str] | None = None,
+        filesystem: FileSystem | None = None,
+    ) -> FileSource[str]:
+        r"""Each line is a record, a `str` without its `\n` or `\r\n`.
+
+        Args:
+            locations: What to read.
+            encoding: One in which a newline is one byte.
+            split_size: Largest part of a file that one subtask reads at a time, in bytes.
+            on_error: What to do with a line that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
+            storage_options: Settings of the object store.
+            filesystem: A file system of your own.
+
+        Raises:
+            ConfigurationError: A setting has a value that is not allowed.
+
+        Example:
+            >>> FileSource.text("/data/**/*.log").locations
+            ('/data/**/*.log',)
+        """
+        form = TextFormat(
+            checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error)
+        )
+        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
+
+    @staticmethod
+    @checked_keywords
+    def json(
+        locations: Locations,
+        *,
+        encoding: str = "utf-8",
+        split_size: int = DEFAULT_SPLIT_SIZE,
+        on_error: OnError = "fail",
+        storage_options: Mapping[str, str] | None = None,
+        filesystem: FileSystem | None = None,
+    ) -> FileSource[Any]:
+        """JSON lines: each line is a JSON value; blank lines are skipped.
+
+        Args:
+            locations: What to read.
+            encoding: One in which a newline is one byte.
+            split_size: Largest part of a file that one subtask reads at a time, in bytes.
+            on_error: What to do with a line that is not JSON: `"fail"`, `"skip"`, `"dead_letter"`.
+            storage_options: Settings of the object store.
+            filesystem: A file system of your own.
+
+        Raises:
+            ConfigurationError: A setting has a value that is not allowed.
+        """
+        form = JsonFormat(
+            checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error)
+        )
+        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
+
+    @staticmethod
+    @checked_keywords
+    def csv(
+        locations: Locations,
+        *,
+        header: bool = True,
+        delimiter: str = ",",
+        columns: Sequence[str] | None = None,
+        types: Mapping[str, Callable[[str], Any]] | None = None,
+        encoding: str = "utf-8",
+        max_field_size: int = 1024 * 1024,
+        on_error: OnError = "fail",
+        storage_options: Mapping[str, str] | None = None,
+        filesystem: FileSystem | None = None,
+    ) -> FileSource[dict[str, Any]]:
+        """Each row is a dict from column name to text; quoted fields may hold newlines.
+
+        Args:
+            locations: What to read; each file is read by one subtask.
+            header: The first row of each file names its columns.
+            delimiter: What separates fields, one character.
+            columns: With a header the columns that are wanted, else the names of all columns.
+            types: For some columns what makes a value of the text (`int`, `float`, `bool`, any function of
+                a `str`). An empty field of such a column is `None`.
+            encoding: One in which a newline is one byte.
+            max_field_size: Longest field in characters; the limit is one for the whole process.
+            on_error: What to do with a row that is not CSV, has the wrong number of fields or can't be
+                converted: `"fail"`, `"skip"`, `"dead_letter"`.
+            storage_options: Settings of the object store.
+            filesystem: A file system of your own.
+
+        Raises:
+            ConfigurationError: A setting has a value that is not allowed.
+        """
+        _check_csv(header, delimiter, columns, types)
+        form = CsvFormat(
+            header,
+            delimiter,
+            None if columns is None else tuple(columns),
+            dict(types or {}),
+            checked_encoding(encoding),
+            max_field_size,
+            checked_on_error(on_error),
+        )
+        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
+
+    @staticmethod
+    @checked_keywords
+    def parquet(
+        locations: Locations,
+        columns: Sequence[str] | None = None,
+        format: RecordFormat = "rows",
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        filesystem: FileSystem | None = None,
+    ) -> FileSource[Any]:
+        """Each row is a dict, or the records stay together as Arrow batches.
+
+        Args:
+            locations: What to read; each row group is read by one subtask.
+            columns: The columns that are wanted, `None` for all.
+            format: `"rows"` or `"arrow"`.
+            storage_options: Settings of the object store.
+            filesystem: A file system of your own.
+
+        Raises:
+            ConfigurationError: A setting has a value that is not allowed.
+        """
+        if format not in ("rows", "arrow"):
+            msg = f"format={format!r} is not a record format: use 'rows' or 'arrow'"
+            raise ConfigurationError(msg)
+        form = ParquetFormat(None if columns is None else tuple(columns), format)
+        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
+
+    def splits(self, parallelism: int) -> Sequence[Any]:
+        """List the files and cut them.
+
+        Raises:
+            ConnectorError: No file is there, or the place can't be listed.
+        """
+        serving = self._file_systems()
+        by_system: dict[int, tuple[FileSystem, list[FileInfo]]] = {}
+        for info in list_files(self.locations, serving):
+            system = serving(info.path)
+            by_system.setdefault(id(system), (system, []))[1].append(info)
+        return [
+            split
+            for system, files in by_system.values()
+            for split in self.form.splits(files, system, parallelism)
+        ]
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> FileReader:
+        """Make the reader of one subtask."""
+        return FileReader(context, splits, self.form, self._file_systems())
+
+    def _file_systems(self) -> Callable[[str], FileSystem]:
+        """Which file system serves a path; each one is opened once."""
+        opened: dict[str, FileSystem] = {}
+
+        def serving(location: str) -> FileSystem:
+            if self.filesystem is not None:
+                return self.filesystem
+            root = "/".join(location.split("/", 3)[:3]) if "://" in location else ""
+            if root not in opened:
+                opened[root] = filesystem_for(location, self.storage_options)
+            return opened[root]
+
+        return serving
+
+
+def _absolute(locations: Locations) -> tuple[str, ...]:
+    several = [locations] if isinstance(locations, (str, os.PathLike)) else list(locations)
+    if not several:
+        msg = "no location is given: name a path, a folder, a glob pattern or a URL"
+        raise ConfigurationError(msg)
+    return tuple(absolute(each) for each in several)
+
+
+def _checked_split_size(split_size: int) -> int:
+    if split_size < 1:
+        msg = f"split_size={split_size} is not allowed: it is a number of bytes, at least 1"
+        raise ConfigurationError(msg)
+    return split_size
+
+
+def _check_csv(
+    header: bool, delimiter: str, columns: Sequence[str] | None, types: Mapping[str, Any] | None
+) -> None:
+    if len(delimiter) != 1 or delimiter in '\r\n"':
+        msg = f"delimiter={delimiter!r} is not allowed: it is one character, and no quote or line end"
+        raise ConfigurationError(msg)
+    if isinstance(columns, str):
+        msg = f"columns={columns!r} is one text: give a list of names, [{columns!r}]"
+        raise ConfigurationError(msg)
+    if not header and not columns:
+        msg = "header=False needs columns=[...], the names of all columns in their order"
+        raise ConfigurationError(msg)
+    unknown = [] if columns is None else [name for name in types or {} if name not in columns]
+    if unknown:
+        msg = f"types names {unknown}, which is not in columns={list(columns or ())}"
+        raise ConfigurationError(msg)
+    if columns is not None and len(set(columns)) < len(columns):
+        msg = f"columns={list(columns)} names a column twice"
+        raise ConfigurationError(msg)

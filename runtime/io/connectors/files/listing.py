@@ -1,0 +1,53 @@
+"""Which files a source reads: its patterns resolved, once, when a job starts from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem
+from penstock.runtime.io.connectors.filesystems.glob_pattern import is_glob, literal_folder
+
+
+def list_files(patterns: Sequence[str], filesystem: Callable[[str], FileSystem]) -> list[FileInfo]:
+    """Find the files of all patterns, each file once, in the order of the patterns and then by path.
+
+    Names that begin with `_` or `.` are hidden, or sinks are still writing them. They are read only when the
+    last part of a pattern begins so itself.
+
+    Args:
+        patterns: Absolute paths, folders, or globs.
+        filesystem: Which file system serves a pattern.
+
+    Raises:
+        ConnectorError: A pattern matches no file, or the place can't be listed.
+    """
+    files: dict[str, FileInfo] = {}
+    for pattern in patterns:
+        try:
+            found = filesystem(pattern).find(pattern)
+        except OSError as error:
+            msg = f"{pattern}: can't be listed: {error}. Check that every node may read it"
+            raise ConnectorError(msg) from error
+        visible = [info for info in found if _is_visible(info.path, pattern)]
+        if not visible:
+            raise ConnectorError(_nothing_found(pattern, hidden=len(found)))
+        files.update((info.path, info) for info in visible)
+    return list(files.values())
+
+
+def _is_visible(path: str, pattern: str) -> bool:
+    if path == pattern or pattern.rsplit("/", 1)[-1][:1] in ("_", "."):
+        return True
+    below = path[len(literal_folder(pattern)) :] if is_glob(pattern) else path[len(pattern.rstrip("/")) + 1 :]
+    written_out = set(pattern.split("/"))
+    return not any(part[:1] in ("_", ".") and part not in written_out for part in below.split("/"))
+
+
+def _nothing_found(pattern: str, *, hidden: int) -> str:
+    searched = literal_folder(pattern).rstrip("/") or "/" if is_glob(pattern) else pattern
+    left_out = f" ({hidden} files with names beginning with '_' or '.' were left out)" if hidden else ""
+    return (
+        f"no file matches {pattern!r}; searched in {searched!r}{left_out}. Check the spelling, and that the "
+        "place is mounted at this path on every node of the cluster"
+    )

@@ -1,0 +1,150 @@
+"""Files on a local or mounted disk.
+
+Publishing is `link` then `unlink`. `link` fails when the final name is taken, so nothing is ever overwritten.
+A crash between the two leaves both names on one inode, which the next attempt recognises. Directories are
+synced after every change of names, because a name is durable only then.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+from collections.abc import Sequence
+from typing import BinaryIO, Final
+
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, InputFile, OutputFile, Publication
+
+#: What `link` answers on file systems that have no hard links.
+_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+class LocalOutputFile:
+    """A new file on disk; fails if the name is taken.
+
+    Args:
+        path: Where to; its folder is there.
+
+    Raises:
+        OSError: The name is taken, or nothing can be written there.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: BinaryIO = open(path, "xb")  # noqa: SIM115 - finish or discard closes it
+
+    def write(self, data: bytes) -> int:
+        """Append bytes."""
+        return self._file.write(data)
+
+    def finish(self) -> None:
+        """Flush, sync and close."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        _sync_directory(os.path.dirname(self._path))
+
+    def discard(self) -> None:
+        """Close and remove."""
+        try:
+            self._file.close()
+        finally:
+            _unlink_if_there(self._path)
+
+
+class LocalFileSystem:
+    """The local disk; paths are absolute."""
+
+    def find(self, pattern: str) -> Sequence[FileInfo]:
+        """All files that match; folders are walked, names beginning with `_` or `.` are left out of them."""
+        if os.path.isfile(pattern):
+            return [FileInfo(pattern, os.path.getsize(pattern))]
+        if os.path.isdir(pattern):
+            pattern = os.path.join(glob.escape(pattern), "**", "*")
+        found = (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
+        return [FileInfo(path, os.path.getsize(path)) for path in sorted(set(found))]
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file, `None` when it is not there."""
+        try:
+            return os.path.getsize(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def open_input(self, path: str) -> InputFile:
+        """Open unbuffered: readers ask for large blocks."""
+        return open(path, "rb", buffering=0)
+
+    def make_directory(self, directory: str, probe: str) -> None:
+        """Make it with its parents and write, then remove, the probe."""
+        os.makedirs(directory, exist_ok=True)
+        path = os.path.join(directory, probe)
+        with open(path, "wb"):
+            pass
+        _unlink_if_there(path)
+
+    def names(self, directory: str, prefix: str) -> Sequence[str]:
+        """Names in the directory that begin with `prefix`, sorted."""
+        try:
+            return sorted(name for name in os.listdir(directory) if name.startswith(prefix))
+        except FileNotFoundError:
+            return []
+
+    def create(self, directory: str, name: str) -> OutputFile:
+        """Begin a new file."""
+        return LocalOutputFile(os.path.join(directory, name))
+
+    def publish(self, directory: str, name: str, final: str) -> Publication:
+        """Link the final name, then unlink the temporary one."""
+        source, target = os.path.join(directory, name), os.path.join(directory, final)
+        outcome = Publication.PUBLISHED
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            try:
+                if not os.path.samefile(source, target):
+                    return Publication.OCCUPIED
+            except FileNotFoundError:
+                # The other name of the same file was unlinked by whoever published it.
+                return Publication.ALREADY_PUBLISHED
+            outcome = Publication.ALREADY_PUBLISHED
+        except FileNotFoundError:
+            there = os.path.exists(target)
+            return Publication.ALREADY_PUBLISHED if there else Publication.MISSING
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            if os.path.exists(target):
+                return Publication.OCCUPIED
+            try:
+                os.rename(source, target)
+            except FileNotFoundError:
+                there = os.path.exists(target)
+                return Publication.ALREADY_PUBLISHED if there else Publication.MISSING
+        _unlink_if_there(source)
+        _sync_directory(directory)
+        return outcome
+
+    def delete(self, directory: str, names: Sequence[str]) -> None:
+        """Unlink each name that is there."""
+        for name in names:
+            _unlink_if_there(os.path.join(directory, name))
+
+
+def _unlink_if_there(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems can't sync a directory; there the server orders the names.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)

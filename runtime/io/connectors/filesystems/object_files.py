@@ -1,0 +1,270 @@
+"""Files in an object store, through obstore.
+
+An object appears when its upload ends, complete or not at all. So an upload that dies leaves nothing that can
+be read. The store's own rule for incomplete uploads removes its parts. Publishing is copy, then delete. The
+copy asks not to overwrite. Where a store has no such copy, the final name is looked up first. That is enough,
+because a name belongs to one subtask of one attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+from obstore.store import ObjectStore, from_url
+
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, InputFile, OutputFile, Publication
+from penstock.runtime.io.connectors.filesystems.glob_pattern import compile_glob, is_glob, literal_folder
+
+T = TypeVar("T")
+
+#: Bytes fetched by one request while reading; a request takes tens of milliseconds whatever its size.
+READ_AHEAD_BYTES: Final = 8 * 1024 * 1024
+
+#: Settings that obstore takes apart from those of the store (its `ClientConfig`).
+_CLIENT_OPTIONS: Final = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "default_headers",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+
+
+def object_file_system(location: str, storage_options: Mapping[str, str]) -> ObjectFileSystem:
+    """Open the bucket that a URL names.
+
+    Args:
+        location: Any URL in the bucket, for example `s3://bucket/folder/*.csv`.
+        storage_options: Settings of the store as obstore names them (`region`, `endpoint`, ...).
+
+    Raises:
+        ConnectorError: The store can't be set up with these options.
+    """
+    parts = urlsplit(location)
+    root = f"{parts.scheme}://{parts.netloc}"
+    client: Any = {name: value for name, value in storage_options.items() if name in _CLIENT_OPTIONS}
+    config: Any = {name: value for name, value in storage_options.items() if name not in client}
+    try:
+        return ObjectFileSystem(from_url(root, config=config, client_options=client), root)
+    except (BaseError, ValueError) as error:
+        reason = _first_line(error)
+        msg = f"{root}: the object store can't be opened: {reason}. Check the URL and storage_options"
+        raise ConnectorError(msg) from error
+
+
+class ObjectInputFile:
+    """An object that is read in large ranges.
+
+    Args:
+        store: The bucket.
+    """
+
+    closed = False
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._reader = obstore.open_reader(store, key, buffer_size=READ_AHEAD_BYTES)
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read up to `size` bytes."""
+        left = self._reader.size - self._reader.tell()
+        if left <= 0:
+            return b""
+        return _as_os_error(lambda: bytes(self._reader.read(left if size < 0 else min(size, left))))
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Go to a byte."""
+        return self._reader.seek(offset, whence)
+
+    def tell(self) -> int:
+        """The position in bytes."""
+        return self._reader.tell()
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def close(self) -> None:
+        """Release it."""
+        self.closed = True
+        self._reader.close()
+
+
+class ObjectOutputFile:
+    """An upload; the object is there once it is finished.
+
+    Args:
+        store: The bucket.
+    """
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._writer = obstore.open_writer(store, key)
+
+    def write(self, data: bytes) -> int:
+        """Append bytes."""
+        return _as_os_error(lambda: self._writer.write(data))
+
+    def finish(self) -> None:
+        """End the upload."""
+        _as_os_error(self._writer.close)
+
+    def discard(self) -> None:
+        """Leave the upload unfinished: no object appears."""
+        del self._writer
+
+
+class ObjectFileSystem:
+    """One bucket of an object store.
+
+    Args:
+        store: The store, rooted at the bucket.
+        root: URL of the bucket, without a slash at its end.
+    """
+
+    def __init__(self, store: ObjectStore, root: str) -> None:
+        self._store = store
+        self._root = root
+
+    def find(self, pattern: str) -> Sequence[FileInfo]:
+        """All objects that match; folders are listed whole, names beginning with `_` or `.` are left out."""
+        key = self._key(pattern)
+        if not is_glob(key):
+            size = self.size(pattern) if key else None
+            if size is not None:
+                return [FileInfo(pattern, size)]
+            key = f"{key.rstrip('/')}/**/*".lstrip("/")
+        matches = compile_glob(key).fullmatch
+        found = (each for each in self._list(literal_folder(key)) if matches(each["path"]))
+        infos = (FileInfo(f"{self._root}/{each['path']}", each["size"]) for each in found)
+        return sorted(infos, key=lambda info: info.path)
+
+    def size(self, path: str) -> int | None:
+        """Bytes of an object, `None` when it is not there."""
+        try:
+            return int(obstore.head(self._store, self._key(path))["size"])
+        except FileNotFoundError:
+            return None
+        except BaseError as error:
+            raise _unreachable(path, error) from error
+
+    def open_input(self, path: str) -> InputFile:
+        """Open an object for reading."""
+        return self._guarded(path, lambda: ObjectInputFile(self._store, self._key(path)))
+
+    def make_directory(self, directory: str, probe: str) -> None:
+        """Write and delete the probe; object stores have no directories to make."""
+        key = self._key(f"{directory}/{probe}")
+        _as_os_error(lambda: obstore.put(self._store, key, b""))
+        _as_os_error(lambda: obstore.delete(self._store, [key]))
+
+    def names(self, directory: str, prefix: str) -> Sequence[str]:
+        """Names directly in the folder that begin with `prefix`, sorted."""
+        folder = self._folder(directory)
+        names = (each["path"][len(folder) :] for each in self._list(folder))
+        return sorted(name for name in names if name.startswith(prefix) and "/" not in name)
+
+    def create(self, directory: str, name: str) -> OutputFile:
+        """Begin an upload."""
+        return _as_os_error(lambda: ObjectOutputFile(self._store, self._folder(directory) + name))
+
+    def publish(self, directory: str, name: str, final: str) -> Publication:
+        """Copy to the final name, then delete the temporary object."""
+        source, target = self._folder(directory) + name, self._folder(directory) + final
+        return self._guarded(f"{self._root}/{source}", lambda: self._publish(source, target))
+
+    def delete(self, directory: str, names: Sequence[str]) -> None:
+        """Delete each name."""
+        folder = self._folder(directory)
+        try:
+            obstore.delete(self._store, [folder + name for name in names])
+        except FileNotFoundError:
+            return
+        except BaseError as error:
+            raise _unreachable(directory, error) from error
+
+    def _publish(self, source: str, target: str) -> Publication:
+        size, published = self._size_of_key(source), self._size_of_key(target)
+        if size is None:
+            return Publication.MISSING if published is None else Publication.ALREADY_PUBLISHED
+        if published is not None and published != size:
+            return Publication.OCCUPIED
+        if published is None:
+            self._copy(source, target)
+        obstore.delete(self._store, [source])
+        return Publication.PUBLISHED if published is None else Publication.ALREADY_PUBLISHED
+
+    def _copy(self, source: str, target: str) -> None:
+        try:
+            obstore.copy(self._store, source, target, overwrite=False)
+        except (NotSupportedError, NotImplementedError):
+            obstore.copy(self._store, source, target)
+        except AlreadyExistsError as error:
+            msg = f"{self._root}/{target} appeared while it was being committed: two jobs use one job id"
+            raise ConnectorError(msg) from error
+
+    def _size_of_key(self, key: str) -> int | None:
+        return self.size(f"{self._root}/{key}")
+
+    def _list(self, folder: str) -> Iterator[Any]:
+        try:
+            for chunk in obstore.list(self._store, prefix=folder.rstrip("/") or None, chunk_size=1000):
+                yield from chunk
+        except BaseError as error:
+            place = f"{self._root}/{folder}"
+            raise _unreachable(place, error) from error
+
+    def _guarded(self, path: str, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except BaseError as error:
+            raise _unreachable(path, error) from error
+
+    def _key(self, location: str) -> str:
+        return location.removeprefix(self._root).strip("/")
+
+    def _folder(self, directory: str) -> str:
+        key = self._key(directory)
+        return f"{key}/" if key else ""
+
+
+def _as_os_error(work: Callable[[], T]) -> T:
+    """Do `work`; what the store answers becomes an `OSError`, as files of the local disk raise it."""
+    try:
+        return work()
+    except (BaseError, FileNotFoundError) as error:
+        raise OSError(_first_line(error)) from error
+
+
+def _unreachable(path: str, error: BaseException) -> ConnectorError:
+    answer = f"{path}: the object store answered: {_first_line(error)}"
+    msg = f"{answer}. Check the URL, the credentials and storage_options"
+    return ConnectorError(msg)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0].rstrip(".")

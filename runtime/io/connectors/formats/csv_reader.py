@@ -1,0 +1,244 @@
+"""CSV files: one record per row, a dict from column name to text (or to what `types` makes of it).
+
+A quoted field may hold newlines, so rows can't be found from the middle of a file and a file is one split.
+The position is still an exact byte offset. `csv.reader` takes no more lines than a row needs, so the number
+of lines that it took says where the row ended. The lines of the current poll are kept. When a poll meets
+anything bad, they are read again row by row, which shows the bad row.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+from penstock.runtime.io.connectors.bad_records import BadRecords, OnError
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, InputFile
+from penstock.runtime.io.connectors.formats.csv_columns import BadRowError, ColumnPlan
+from penstock.runtime.io.connectors.formats.line_blocks import BLOCK_BYTES, LineBlocks, offset_of_line
+from penstock.runtime.io.connectors.formats.opening import open_for_lines
+from penstock.runtime.io.connectors.formats.splitting import FileSplit, whole_file
+from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.record.elements import RowBatch
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFormat:
+    """How CSV files are read.
+
+    Attributes:
+        header: The first row of each file names the columns.
+        delimiter: One character.
+        columns: Names of all columns (without a header), or of those wanted (with one).
+        types: What makes a value of a column's text.
+        encoding: From `checked_encoding`.
+        max_field_size: Longest field, in characters.
+        on_error: What is done with a bad row.
+        block_bytes: Bytes asked for by one read.
+    """
+
+    header: bool
+    delimiter: str
+    columns: tuple[str, ...] | None
+    types: Mapping[str, Callable[[str], Any]]
+    encoding: str
+    max_field_size: int
+    on_error: OnError
+    block_bytes: int = BLOCK_BYTES
+
+    def splits(self, files: Sequence[FileInfo], filesystem: Any, parallelism: int) -> Sequence[FileSplit]:
+        """One split for each file."""
+        return [whole_file(info) for info in files if info.size]
+
+    def open(self, split: FileSplit, filesystem: FileSystem) -> CsvReader:
+        """Open one file."""
+        csv.field_size_limit(max(csv.field_size_limit(), self.max_field_size))
+        return CsvReader(open_for_lines(filesystem, split.path, split.size), split, self)
+
+
+@dataclass(slots=True)
+class _Block:
+    """Lines that were given to the `csv.reader` of a poll."""
+
+    first_line: int
+    start: int
+    raw: bytes
+    lines: list[str]
+    undecodable: bool
+
+
+class CsvReader:
+    """Reads the rows of one file.
+
+    Args:
+        handle: The open file; closed by `close`.
+        split: The file and the position in it.
+        form: How the file is read.
+    """
+
+    def __init__(self, handle: InputFile, split: FileSplit, form: CsvFormat) -> None:
+        self._handle = handle
+        self._split = split
+        self._format = form
+        self._plan: ColumnPlan | None = None
+        self._begin_at(None if form.header else split.position)
+
+    def read(self, max_rows: int) -> Polled[dict[str, Any]]:
+        """The next rows; `finished` at the end of the file."""
+        if not self._source.find_start():
+            return Polled()
+        if self._plan is None:
+            if not self._read_header():
+                return Polled(finished=True)
+            if not self._source.find_start():
+                return Polled()
+        first = self._line()
+        self._forget_lines_before(first)
+        rows: list[list[str]] = []
+        values = None
+        try:
+            # What was read before an error stays in the list.
+            rows.extend(islice(self._reader, max_rows))
+            if not rows:
+                return Polled(finished=True)
+            if not self._has_undecodable():
+                values = self._plan_of_file().convert(rows)
+        except csv.Error:
+            values = None
+        if values is None:
+            self._reread_from(first)
+            return self._read_one_by_one(max_rows)
+        return Polled(RowBatch(values) if values else None)
+
+    def position(self) -> FileSplit:
+        """The split with how far it was read."""
+        if self._plan is None:
+            return self._split
+        line = self._line()
+        for block in self._blocks:
+            if block.first_line <= line <= block.first_line + len(block.lines):
+                at = block.start + offset_of_line(block.raw, line - block.first_line)
+                return replace(self._split, position=at)
+        return replace(self._split, position=self._source.offset)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._handle.close()
+
+    def _begin_at(self, position: int | None) -> None:
+        self._source = LineBlocks(
+            self._handle,
+            replace(self._split, position=position),
+            strip_bom=self._format.encoding == "utf-8",
+            block_bytes=self._format.block_bytes,
+        )
+        self._blocks: deque[_Block] = deque()
+        self._lines_loaded = 0
+        self._reread_from(0)
+        if not self._format.header and self._plan is None:
+            self._plan = ColumnPlan.without_header(self._format.columns or (), self._format.types)
+
+    def _line(self) -> int:
+        """Number of the line behind the last row that was read."""
+        return self._base_line + self._reader.line_num
+
+    def _plan_of_file(self) -> ColumnPlan:
+        if self._plan is None:
+            msg = f"{self._split.path}: rows before the header"
+            raise RuntimeError(msg)
+        return self._plan
+
+    def _reread_from(self, line: int) -> None:
+        """Go back to a line that is still kept."""
+        self._base_line = line
+        self._reader = csv.reader(
+            chain.from_iterable(self._feed(line)), delimiter=self._format.delimiter, strict=True
+        )
+
+    def _feed(self, line: int) -> Iterator[list[str]]:
+        for block in list(self._blocks):
+            if line < block.first_line + len(block.lines):
+                yield block.lines[max(0, line - block.first_line) :]
+        while (following := self._source.next()) is not None:
+            start, raw = following
+            text, undecodable = self._decode(raw)
+            lines = io.StringIO(text, newline="\n").readlines()
+            self._blocks.append(_Block(self._lines_loaded, start, raw, lines, undecodable))
+            self._lines_loaded += len(lines)
+            yield lines
+
+    def _decode(self, raw: bytes) -> tuple[str, bool]:
+        """The text of a block, and whether some of it is no text (those bytes become lone surrogates)."""
+        try:
+            return raw.decode(self._format.encoding), False
+        except UnicodeDecodeError:
+            return raw.decode(self._format.encoding, "surrogateescape"), True
+
+    def _has_undecodable(self) -> bool:
+        return any(block.undecodable for block in self._blocks)
+
+    def _forget_lines_before(self, line: int) -> None:
+        # The last block stays: the position lies in it.
+        while len(self._blocks) > 1 and self._blocks[0].first_line + len(self._blocks[0].lines) <= line:
+            self._blocks.popleft()
+
+    def _read_header(self) -> bool:
+        path = self._split.path
+        try:
+            names = next((row for row in self._reader if row), None)
+        except csv.Error as error:
+            msg = f"{path}: the header can't be read: {error}. Check the delimiter, or say header=False"
+            raise ConnectorError(msg) from error
+        if names is None:
+            return False
+        if _is_undecodable(names):
+            msg = f"{path}: the header is not text in {self._format.encoding}. Say encoding=..."
+            raise ConnectorError(msg)
+        self._plan = ColumnPlan.of_header(path, names, self._format.columns, self._format.types)
+        if self._split.position is not None:
+            self._handle.seek(0)
+            self._begin_at(self._split.position)
+        return True
+
+    def _read_one_by_one(self, max_rows: int) -> Polled[dict[str, Any]]:
+        bad = BadRecords(self._format.on_error)
+        plan, values = self._plan_of_file(), []
+        for _ in range(max_rows):
+            before = self._line()
+            try:
+                row = next(self._reader)
+                if _is_undecodable(row):
+                    bad.report(*self._found(before, f"the row is not text in {self._format.encoding}"))
+                elif row:
+                    values.append(plan.convert_row(row))
+            except StopIteration:
+                break
+            except csv.Error as error:
+                bad.report(*self._found(before, f"the row is not CSV: {error}"))
+            except BadRowError as error:
+                bad.report(*self._found(before, str(error)))
+        return bad.polled(values)
+
+    def _found(self, line: int, error: str) -> tuple[str | bytes, str, str]:
+        """The record that begins at a line and ends before the current one, for a report."""
+        block = next(each for each in reversed(self._blocks) if each.first_line <= line)
+        offset = block.start + offset_of_line(block.raw, line - block.first_line)
+        kept = chain.from_iterable(each.lines for each in self._blocks)
+        skip = line - self._blocks[0].first_line
+        record: str | bytes = "".join(islice(kept, skip, skip + self._line() - line)).rstrip("\r\n")
+        if _is_undecodable([str(record)]):
+            record = str(record).encode(self._format.encoding, "surrogateescape")
+        return record, error, f"{self._split.path}:{offset}"
+
+
+def _is_undecodable(row: Sequence[str]) -> bool:
+    try:
+        "".join(row).encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -1,0 +1,163 @@
+r"""Reads the lines of a byte range in blocks of whole lines.
+
+Bytes are cut only behind a newline, so a character of several bytes is never torn. A block can be decoded and
+split in two calls at C speed. This needs an encoding in which the byte `\n` is always a newline and nothing
+else (UTF-8, Latin-1 and their like; not UTF-16). A line that begins in the range is read to its end, even
+when that lies far behind the range. A range that lies within one line gives nothing, and the search stops at
+its end.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.filesystems.filesystem import InputFile
+from penstock.runtime.io.connectors.formats.compression import DAMAGED
+from penstock.runtime.io.connectors.formats.opening import changed
+from penstock.runtime.io.connectors.formats.splitting import UNKNOWN_END, FileSplit
+
+#: Bytes asked for by one read.
+BLOCK_BYTES: Final = 256 * 1024
+
+#: Bytes that one step of `find_start` skips at most in a compressed file.
+SKIP_BYTES: Final = 4 * 1024 * 1024
+
+UTF8_BOM: Final = b"\xef\xbb\xbf"
+
+
+class LineBlocks:
+    """Blocks of whole lines of one split, from its position on.
+
+    Args:
+        handle: The open file; decompressed bytes if it is compressed. The caller closes it.
+        split: The range and the position in it.
+        strip_bom: Leave out a UTF-8 byte order mark at the beginning of the file.
+        block_bytes: Bytes asked for by one read.
+    """
+
+    def __init__(
+        self, handle: InputFile, split: FileSplit, *, strip_bom: bool, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._handle = handle
+        self._split = split
+        self._strip_bom = strip_bom
+        self._block_bytes = block_bytes
+        self._tail = b""
+        self._offset = 0
+        self._ready = False
+
+    @property
+    def offset(self) -> int | None:
+        """Where the next block begins, `None` before `find_start` is done."""
+        return self._offset if self._ready else self._split.position
+
+    def find_start(self) -> bool:
+        """Go to the first line; in a compressed file only some way each time.
+
+        Returns:
+            Whether it is reached; call again if not.
+        """
+        if self._ready:
+            return True
+        target = self._split.position
+        if target is not None and self._split.end == UNKNOWN_END:
+            return self._skip_towards(target)
+        if target is not None or self._split.start == 0:
+            self._offset = target or 0
+            self._handle.seek(self._offset)
+        else:
+            self._offset = self._first_line_in_range()
+            self._handle.seek(self._offset)
+        self._ready = True
+        return True
+
+    def next(self) -> tuple[int, bytes] | None:
+        """The next block and where it begins; `None` at the end of the range."""
+        end = self._split.end
+        if self._offset >= end:
+            return None
+        parts, length = [self._tail], len(self._tail)
+        while chunk := self._read():
+            base = self._offset + length
+            cut = -1
+            if base + len(chunk) >= end:
+                cut = chunk.find(b"\n", max(0, end - 1 - base))
+            if cut < 0:
+                cut = chunk.rfind(b"\n")
+            if cut >= 0:
+                parts.append(chunk[: cut + 1])
+                self._tail = chunk[cut + 1 :]
+                return self._hand_out(b"".join(parts))
+            parts.append(chunk)
+            length += len(chunk)
+        self._tail = b""
+        self._check_complete(self._offset + length)
+        return self._hand_out(b"".join(parts))
+
+    def _hand_out(self, block: bytes) -> tuple[int, bytes] | None:
+        start = self._offset
+        self._offset += len(block)
+        if start == 0 and self._strip_bom and block.startswith(UTF8_BOM):
+            start, block = len(UTF8_BOM), block[len(UTF8_BOM) :]
+        return (start, block) if block else None
+
+    def _first_line_in_range(self) -> int:
+        """Where the first line begins that begins in the range; its end if none does."""
+        at, end = self._split.start - 1, self._split.end
+        self._handle.seek(at)
+        while at < end - 1:
+            chunk = self._read()
+            if not chunk:
+                self._check_complete(at)
+                return end
+            newline = chunk.find(b"\n")
+            if newline >= 0:
+                return at + newline + 1
+            at += len(chunk)
+        return end
+
+    def _skip_towards(self, target: int) -> bool:
+        for _ in range(SKIP_BYTES // BLOCK_BYTES):
+            chunk = self._read(min(BLOCK_BYTES, target - self._offset))
+            self._offset += len(chunk)
+            if self._offset == target:
+                self._ready = True
+                return True
+            if not chunk:
+                msg = (
+                    f"{self._split.path} ends at byte {self._offset} of its content, the job had "
+                    f"read {target}: it is not the file that was read. Put the old file back or start anew"
+                )
+                raise ConnectorError(msg)
+        return False
+
+    def _read(self, size: int | None = None) -> bytes:
+        try:
+            return self._handle.read(self._block_bytes if size is None else size)
+        except DAMAGED as error:
+            msg = (
+                f"{self._split.path} is damaged: it can't be decompressed behind byte {self._offset} of its "
+                f"content ({error}). Write the file again, or leave it out"
+            )
+            raise ConnectorError(msg) from error
+        except OSError as error:
+            msg = f"{self._split.path} can't be read behind byte {self._offset}: {error}"
+            raise ConnectorError(msg) from error
+
+    def _check_complete(self, read: int) -> None:
+        if self._split.end != UNKNOWN_END and read < self._split.size:
+            raise ConnectorError(changed(self._split.path, self._split.size, read))
+
+
+def offset_of_line(block: bytes, line: int) -> int:
+    r"""Where the line with this index begins in a block; the block's length behind its last line.
+
+    Example:
+        >>> [offset_of_line(b"ab\nc\n", line) for line in range(3)]
+        [0, 3, 5]
+    """
+    if line == 0:
+        return 0
+    parts = block.split(b"\n", line)
+    return len(block) - len(parts[-1]) if len(parts) > line else len(block)

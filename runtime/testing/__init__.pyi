@@ -1,0 +1,11 @@
+from .harness import OperatorHarness as OperatorHarness
+from .harness_snapshot import HarnessSnapshot as HarnessSnapshot
+from .manual_time import ManualClock as ManualClock
+from .simulation.user_graph.comparison import Difference as Difference
+from .simulation.user_graph.report import FailedRun as FailedRun
+from .simulation.user_graph.report import Finding as Finding
+from .simulation.user_graph.report import SimulationFailedError as SimulationFailedError
+from .simulation.user_graph.report import SimulationReport as SimulationReport
+from .simulation.user_graph.simulate import simulate as simulate
+from .simulation.user_graph.uncontrolled import Uncontrolled as Uncontrolled
+from .source_harness import SourceHarness as SourceHarness

@@ -1,0 +1,221 @@
+"""The processes of a simulated job, and how its JobMasters call them.
+
+Every JobMaster decides with a `Fleet` of its own which process holds which role; the processes are shared. A
+call arrives after a while, in any order, and its answer takes a while, too. Now and then an answer of a
+control message is lost, or the message itself: then the caller hears that the process is away. A process that
+is ended lives on until the end arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import TypeVar
+
+from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
+from penstock.runtime.execution.processes import (
+    Away,
+    CallFailure,
+    Counters,
+    Died,
+    Held,
+    Needs,
+    Peer,
+    Place,
+    ProcessId,
+    Raised,
+    Reply,
+    Room,
+    Stale,
+)
+from penstock.runtime.execution.role import Role
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.descriptor import TaskDescriptor
+from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
+from penstock.runtime.testing.simulation.cluster.master import Master, Masters
+from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
+from penstock.runtime.testing.simulation.world.agenda import Happening
+from penstock.runtime.testing.simulation.world.faults import FaultKind
+from penstock.runtime.testing.simulation.world.world import World
+
+T = TypeVar("T")
+
+_GONE = Died("killed by the simulation")
+
+
+class ProcessTable:
+    """All processes of one job, whichever JobMaster has started them.
+
+    Args:
+        world: Time, chance and storage.
+        job: The job.
+        masters: Take the reports of subtasks.
+    """
+
+    def __init__(self, world: World, job: SimulatedJob, masters: Masters) -> None:
+        self._world = world
+        self._job = job
+        self._masters = masters
+        self._all: dict[ProcessId, SimulatedProcess] = {}
+        self._numbers = count(1)
+
+    @property
+    def alive(self) -> list[SimulatedProcess]:
+        """Those that live, oldest first."""
+        return [process for process in self._all.values() if process.is_alive]
+
+    @property
+    def by_role(self) -> Mapping[SubtaskId, SimulatedProcess]:
+        """The living process of each subtask; of several that of the newest attempt."""
+        found: dict[SubtaskId, SimulatedProcess] = {}
+        for process in self.alive:
+            role = process.role
+            known = found.get(role.subtask) if role is not None else None
+            if role is not None and (known is None or known.attempt <= role.attempt):
+                found[role.subtask] = process
+        return found
+
+    def start(self, needs: Needs) -> SimulatedProcess:
+        """One more."""
+        id = f"process {next(self._numbers)}"
+        process = SimulatedProcess(
+            self._world, id, needs, self._masters, self._job.config.lease_timeout, self._job.config.credits
+        )
+        self._all[id] = process
+        return process
+
+    def get(self, process: ProcessId) -> SimulatedProcess:
+        """A process, dead or alive."""
+        return self._all[process]
+
+
+class MasterProcesses:
+    """How one JobMaster calls processes: the `Processes` port.
+
+    Args:
+        world: Time and chance.
+        master: The JobMaster; nobody hears an answer when it is gone.
+        table: The processes.
+    """
+
+    def __init__(self, world: World, master: Master, table: ProcessTable) -> None:
+        self._world = world
+        self._master = master
+        self._table = table
+        self._refuses_next_deployment = False
+
+    def refuse_next_deployment(self) -> None:
+        """Let the next process that is deployed find no room."""
+        self._refuses_next_deployment = True
+
+    def left_behind(self) -> Sequence[ProcessId]:
+        """Every process that lives."""
+        return [process.id for process in self._table.alive]
+
+    def start(self, needs: Needs) -> ProcessId:
+        """Start a process."""
+        return self._table.start(needs).id
+
+    def end(self, process: ProcessId, why: str = "") -> None:
+        """End a process, after a while."""
+        ended = self._table.get(process)
+        self._world.send(Happening.OPERATION, ended.end, self._master, "ends", ended, why)
+
+    def room(self) -> Room:
+        """Nothing has a size here."""
+        return Room(0, 0, 0, 0)
+
+    def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
+        """Ask what it holds."""
+        self._call(process, "what it holds", SimulatedProcess.ask, reply)
+
+    def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
+        """Let it take a role."""
+        self._call(process, f"take {role}", lambda p: p.take(role), reply)
+
+    def deploy(
+        self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
+    ) -> None:
+        """Deploy an attempt."""
+
+        def act(called: SimulatedProcess) -> SubtaskFailed | CallFailure | None:
+            if self._refuses_next_deployment and not self._world.is_calm:
+                self._refuses_next_deployment = False
+                return Raised(FailureCause("the cluster has no room"))
+            received = self._master.job.received_task(descriptor, called.before_effect)
+            return called.deploy(role, received, self._master)
+
+        self._call(process, f"deploy {role}", act, reply)
+
+    def run(
+        self,
+        process: ProcessId,
+        role: Role,
+        peers: Mapping[SubtaskId, Peer],
+        reply: Reply[SubtaskOutcome],
+    ) -> None:
+        """Run an attempt; the answer comes when it has ended."""
+        receivers = {s: (self._table.get(peer.process), peer.role) for s, peer in peers.items()}
+
+        def ended(outcome: SubtaskOutcome | CallFailure) -> None:
+            self._answer(f"the run of {role} has ended: {type(outcome).__name__}", reply, outcome)
+
+        def arrive() -> None:
+            called = self._table.get(process)
+            if called.is_alive:
+                called.run(role, receivers, ended)
+            else:
+                ended(_GONE)
+
+        self._world.send(Happening.OPERATION, arrive, f"run {role}")
+
+    def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
+        """Send a message; it, or its answer, may be lost."""
+        is_lost = self._world.repeats(FaultKind.MESSAGE_REPEATED)
+        arrives = not is_lost or self._world.draws.chance(0.5)
+
+        def arrive() -> None:
+            called = self._table.get(process)
+            answer: bool | CallFailure = Away()
+            if not called.is_alive:
+                answer = _GONE
+            elif arrives:
+                arrived = called.control(role, message)
+                answer = Away() if is_lost else arrived
+            self._answer(f"{role} was told", reply, answer)
+
+        self._world.send(Happening.MESSAGE, arrive, f"{role} is told:", message)
+
+    def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
+        """Stop an attempt."""
+        self._call(process, f"stop {role}", lambda p: p.stop(role), reply)
+
+    def renew(self, process: ProcessId, role: Role, reply: Reply[Counters | Stale]) -> None:
+        """Renew a lease."""
+        self._call(process, f"renew the lease of {role.subtask}", lambda p: p.renew(role), reply)
+
+    def leave(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
+        """Let a process go."""
+        self._call(process, f"leave {role.subtask}", lambda p: p.leave(role), reply)
+
+    def _call(
+        self,
+        process: ProcessId,
+        what: str,
+        act: Callable[[SimulatedProcess], T],
+        reply: Callable[[T | Died], None],
+    ) -> None:
+        def arrive() -> None:
+            called = self._table.get(process)
+            answer: T | Died = act(called) if called.is_alive else _GONE
+            self._answer(f"answer of: {what}", reply, answer)
+
+        self._world.send(Happening.OPERATION, arrive, f"{process}: {what}")
+
+    def _answer(self, what: str, reply: Callable[[T], None], answer: T) -> None:
+        def arrive() -> None:
+            if self._master.is_alive:
+                reply(answer)
+
+        self._world.send(Happening.REPORT, arrive, f"{self._master}:", what)

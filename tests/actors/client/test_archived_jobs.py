@@ -1,0 +1,154 @@
+"""Jobs that have ended, read from their checkpoint storage where no cluster runs."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+import ray
+
+from penstock.actors.client.archived_jobs import archived_job, archived_jobs
+from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.client.jobs import find_job, known_jobs
+from penstock.actors.shared.archive import save_to_storage
+from penstock.actors.shared.job_report import JobReport
+from penstock.runtime import JobStatus, RescaleError, SavepointError
+from penstock.runtime.errors import (
+    ConfigurationError,
+    CorruptSnapshotError,
+    DeploymentError,
+    JobCancelledError,
+    JobFailedError,
+    StorageError,
+)
+from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
+from penstock.runtime.graph.job_handle import JobStatistics
+from penstock.runtime.io.storage import open_storage
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+
+GRAPH = GraphInfo("words", (VertexInfo("lines", 2, 128, (OperatorInfo("lines", "source", "lines", 2),)),))
+CHECKPOINT = CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 1.0, 2, 2, 0.1, 5)
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever here would join or start a cluster fails instead."""
+
+    def refuse(*given: object, **named: object) -> None:
+        raise AssertionError("a cluster is not needed")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "get_actor", refuse)
+
+
+def leave_report(storage: Path, job_id: str, name: str, status: JobStatus, submitted_at: float = 1.0) -> None:
+    failure = None
+    if status is JobStatus.FAILED:
+        failure = FailureRecord(1, 2.0, FailureCause("operator 'lines' broke", None, "Traceback ..."))
+    report = JobReport(
+        job_id,
+        name,
+        status,
+        submitted_at,
+        2.0,
+        JobStatistics(status, attempt=1),
+        GRAPH,
+        failure,
+        storage=str(storage),
+        checkpoint_history=(CHECKPOINT,),
+    )
+    save_to_storage(open_storage(str(storage)), report)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    """Three jobs that have ended, and one that has left no report."""
+    leave_report(tmp_path, "words-2", "words", JobStatus.FAILED, 2.0)
+    leave_report(tmp_path, "words-1", "words", JobStatus.FINISHED, 1.0)
+    leave_report(tmp_path, "clicks-3", "clicks", JobStatus.CANCELLED, 3.0)
+    open_storage(str(tmp_path)).put("running-4/log/1", b"")
+    return tmp_path
+
+
+def test_all_reports_of_a_storage_are_listed_oldest_job_first(storage: Path) -> None:
+    assert [report.job_id for report in archived_jobs(storage)] == ["words-1", "words-2", "clicks-3"]
+    assert [(each.report.job_id, each.state) for each in known_jobs(storage)] == [
+        ("words-1", "finished"),
+        ("words-2", "failed"),
+        ("clicks-3", "cancelled"),
+    ]
+
+
+def test_one_report_is_read_by_its_job_id(storage: Path) -> None:
+    found = archived_job(storage, "clicks-3")
+    assert found is not None
+    assert found.status is JobStatus.CANCELLED
+    assert archived_job(storage, "running-4") is None
+
+
+@pytest.mark.parametrize("text", ["clicks-3", "cli", "clicks"])
+def test_an_archived_job_is_found_by_its_id_its_beginning_and_its_name(storage: Path, text: str) -> None:
+    assert find_job(text, storage).job_id == "clicks-3"
+
+
+def test_an_error_names_the_file_of_a_damaged_report(storage: Path) -> None:
+    (storage / "words-1" / "status.json").write_text("half a rep")
+    with pytest.raises(CorruptSnapshotError, match=r"words-1/status\.json is no report of a job"):
+        find_job("words-1", storage)
+
+
+def test_a_misspelt_job_is_answered_with_the_nearest_and_all_that_are_known(storage: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        find_job("wrods-1", storage)
+    message = str(caught.value)
+    assert "no job 'wrods-1'; known jobs: words-1, words-2, clicks-3; did you mean 'words-1'?" in message
+    assert str(storage) in message
+
+
+def test_a_name_of_several_archived_jobs_is_not_guessed(storage: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"words-1 \(finished\), words-2 \(failed\)"):
+        find_job("words", storage)
+
+
+def test_a_storage_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is no folder; check the path"):
+        known_jobs(tmp_path / "nowhere")
+
+
+@pytest.fixture
+def finished(storage: Path) -> RayJobHandle:
+    return find_job("words-1", storage)
+
+
+def test_the_handle_of_an_archived_job_tells_what_its_report_says(finished: RayJobHandle) -> None:
+    assert finished.name == "words"
+    assert finished.status() is JobStatus.FINISHED
+    assert finished.statistics().attempt == 1
+    assert finished.wait(1.0).duration == 2.0
+    assert "2 subtasks" in finished.describe()
+    assert finished.processes() == ()
+    assert [each.record for each in finished.checkpoints()] == [CHECKPOINT]
+    assert pickle.loads(pickle.dumps(finished)).status() is JobStatus.FINISHED
+
+
+def test_the_end_of_an_archived_job_is_raised_as_that_of_any_other(storage: Path) -> None:
+    with pytest.raises(JobFailedError, match="operator 'lines' broke\nTraceback"):
+        find_job("words-2", storage).wait()
+    with pytest.raises(JobCancelledError, match="clicks-3 was cancelled"):
+        find_job("clicks-3", storage).wait()
+
+
+def test_nothing_can_be_asked_of_an_archived_job(finished: RayJobHandle) -> None:
+    finished.cancel()
+    assert finished.status() is JobStatus.FINISHED
+    with pytest.raises(SavepointError, match="the job has ended: finished"):
+        finished.savepoint()
+    with pytest.raises(SavepointError, match="the job has ended: finished"):
+        finished.stop()
+    with pytest.raises(RescaleError, match="the job has ended: finished"):
+        finished.rescale(lines=4)
+    with pytest.raises(DeploymentError, match="known from its storage only"):
+        finished.logs()

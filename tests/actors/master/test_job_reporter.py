@@ -1,0 +1,175 @@
+"""What a JobMaster makes of the scheduler's view, the processes and the subtasks' counters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from penstock.actors.master.job_reporter import NO_CHECKPOINTS, JobReporter
+from penstock.actors.shared.job_report import JobMasterProcess, JobReport, SubtaskProcess, Takeover
+from penstock.runtime import JobStatus
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
+from penstock.runtime.job.failure import FailureCause, FailureRecord
+from penstock.runtime.job.job_state import JobState, Transition
+from penstock.runtime.job.rescale_history import RescaleRecord
+from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.task.statistics import SubtaskStatistics
+
+FIRST, SECOND = SubtaskId("count", 0), SubtaskId("count", 1)
+HERE = JobMasterProcess(7, "node")
+GRAPH = JobGraph("words", (JobVertex("count", (OperatorSpec("count", "reduce(add)", None),), 2),))
+STARTED = Transition(JobState.CREATED, JobState.RUNNING, 1.0)
+BROKEN = FailureRecord(1, 2.0, FailureCause("broken", FIRST, "Traceback ..."))
+BOTH_RUN = {FIRST: SubtaskStatus.RUNNING, SECOND: SubtaskStatus.RUNNING}
+
+
+class Scheduler:
+    """Says what the test wants it to say."""
+
+    def __init__(self, state: JobState = JobState.RUNNING, attempt: int = 1, **seen: Any) -> None:
+        self.graph = GRAPH
+        self.attempt = attempt
+        self.seen = SchedulerStatistics("j", "words", state, attempt, subtasks=BOTH_RUN, **seen)
+
+    def attempt_of(self, subtask: SubtaskId) -> int:
+        return self.attempt
+
+    def statistics(self) -> SchedulerStatistics:
+        return self.seen
+
+
+def member(pid: int) -> SimpleNamespace:
+    return SimpleNamespace(place=SimpleNamespace(pid=pid, node_id="node"))
+
+
+def reporter(scheduler: Scheduler | None = None, earlier: JobReport | None = None) -> JobReporter:
+    made = JobReporter("j", "words", 0.0, HERE)
+    if earlier is not None:
+        made.carry_on(earlier)
+    made.describe(GRAPH, JobConfig())
+    if scheduler is not None:
+        fleet = SimpleNamespace(members={FIRST: member(12), SECOND: member(13)})
+        made.observe(cast("Any", scheduler), cast("Any", fleet))
+    return made
+
+
+def counted(records: int) -> SubtaskStatistics:
+    return SubtaskStatistics(records, 0, 0, 0, 0.0, 0.0, 0, 0, {"count": OperatorStatistics(records)})
+
+
+def test_counters_are_kept_for_each_subtask_and_summed_for_each_operator() -> None:
+    made = reporter(Scheduler())
+    made.counted(FIRST, 1, counted(3))
+    made.counted(SECOND, 1, counted(4))
+    report = made.report()
+    assert [(each.subtask, each.statistics) for each in report.subtasks] == [
+        (FIRST, counted(3)),
+        (SECOND, counted(4)),
+    ]
+    assert report.statistics.operators["count"].records_in == 7
+
+
+def test_counters_of_an_older_attempt_are_dropped() -> None:
+    scheduler = Scheduler()
+    made = reporter(scheduler)
+    made.counted(FIRST, 1, counted(3))
+    scheduler.attempt = 2
+    made.counted(SECOND, 1, counted(4))
+    report = made.report()
+    assert [each.statistics for each in report.subtasks] == [None, None]
+    assert report.statistics.operators == {}
+
+
+def test_each_subtask_has_its_process_and_its_status() -> None:
+    report = reporter(Scheduler()).report()
+    assert report.processes == (SubtaskProcess(FIRST, 12, "node"), SubtaskProcess(SECOND, 13, "node"))
+    assert [(each.attempt, each.status) for each in report.subtasks] == [(1, SubtaskStatus.RUNNING)] * 2
+    assert report.master == HERE
+
+
+def test_the_graph_is_that_of_the_current_parallelism() -> None:
+    scheduler = Scheduler()
+    made = reporter(scheduler)
+    assert made.report().graph.vertices[0].parallelism == 2
+    scheduler.graph = replace(GRAPH, vertices=(replace(GRAPH.vertices[0], parallelism=3),))
+    assert made.report().graph.vertices[0].parallelism == 3
+
+
+def test_a_failure_counts_as_current_only_while_the_job_suffers_from_it() -> None:
+    restarting = reporter(Scheduler(JobState.RESTARTING, failures=(BROKEN,))).report()
+    assert (restarting.status, restarting.failure) == (JobStatus.RESTARTING, BROKEN)
+    running = reporter(Scheduler(JobState.RUNNING, failures=(BROKEN,))).report()
+    assert (running.failure, running.failures) == (None, (BROKEN,))
+
+
+def test_a_job_that_is_rescaled_has_no_failure() -> None:
+    report = reporter(Scheduler(JobState.RESCALING)).report()
+    assert (report.status, report.failure) == (JobStatus.RESTARTING, None)
+
+
+def test_a_job_that_failed_under_an_earlier_job_master_has_the_cause_of_its_end() -> None:
+    made = reporter(Scheduler(JobState.FAILED))
+    made.ended("out of memory")
+    failure = made.report().failure
+    assert failure is not None
+    assert failure.root.message == "out of memory"
+
+
+def test_long_texts_of_failures_are_shortened() -> None:
+    endless = replace(BROKEN, root=FailureCause("x" * 100_000, FIRST, "y" * 100_000))
+    [failure] = reporter(Scheduler(failures=(endless,))).report().failures
+    assert len(failure.root.message) + len(failure.root.traceback) < 11_000
+
+
+def test_a_job_that_could_not_be_started_has_failed_with_the_error() -> None:
+    made = reporter()
+    made.failed_to_begin(ValueError("no such module"))
+    report = made.report()
+    assert report.status is JobStatus.FAILED
+    assert report.failure is not None
+    assert report.failure.root.message == "ValueError: no such module"
+
+
+def test_a_new_job_master_goes_on_with_the_records_of_the_one_before() -> None:
+    settled = RescaleRecord(1.0, 1, {"count": 1}, {"count": 2}, 1.5, 3)
+    under_way = RescaleRecord(3.0, 1, {"count": 2}, {"count": 3})
+    before = Scheduler(transitions=(STARTED,), failures=(BROKEN,), rescales=(settled, under_way))
+    earlier = reporter(before).report()
+
+    again = Transition(JobState.CREATED, JobState.DEPLOYING, 9.0)
+    report = reporter(Scheduler(attempt=2, transitions=(again,)), earlier).report()
+
+    first, takeover, last = report.history
+    assert (first, last) == (STARTED, again)
+    assert isinstance(takeover, Takeover)
+    assert takeover.process == HERE
+    assert report.failures == (BROKEN,)
+    assert report.rescales[0] == settled
+    assert report.rescales[1].ended_at is not None
+    assert "the JobMaster died" in report.rescales[1].failure
+
+
+def test_until_the_log_is_read_the_job_restarts_without_processes() -> None:
+    earlier = reporter(Scheduler(transitions=(STARTED,))).report()
+    made = JobReporter("j", "words", 0.0, HERE)
+    made.carry_on(earlier)
+    report = made.report()
+    assert (report.status, report.processes, report.history) == (JobStatus.RESTARTING, (), (STARTED,))
+
+
+def test_the_report_of_an_ended_job_stays_as_it_is() -> None:
+    ended = replace(reporter(Scheduler(JobState.FINISHED)).report(), master=None)
+    made = JobReporter("j", "words", 0.0, HERE)
+    made.carry_on(ended)
+    assert made.report() == replace(ended, master=HERE)
+
+
+def test_a_job_without_checkpoints_is_warned_of_once() -> None:
+    made = reporter(Scheduler(warning="take care"))
+    made.report()
+    assert made.report().warnings == (NO_CHECKPOINTS, "take care")

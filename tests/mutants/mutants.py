@@ -1,0 +1,218 @@
+"""`make mutants`: which faults in the barrier handlers and the coordinator no test notices.
+
+    python tests/mutants/mutants.py [ROOM...]
+
+Every module of a room is changed in one place at a time (`mutations`), and the room's tests run against it
+(`trial`). A mutant that no test kills is a survivor. Survivors are killed by a new test, or explained in
+`explained.toml`: some mutants are the same program in other words. The table goes to `docs/mutants.md`; the
+exit code is 0 only when every survivor is explained.
+
+Outcomes are kept in `build/mutants`, by what the mutant does. A second run tries what is new and the
+survivors that are not explained; `--fresh` forgets all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mutations import Mutant, mutants_of
+from trial import Outcome, preload, try_mutant
+
+HERE = Path(__file__).parent
+KEPT = Path("build/mutants")
+TABLE = Path("docs/mutants.md")
+#: Seconds of processor time that quick and slow tests of a room may take; many times what they do take.
+QUICK_SECONDS, SLOW_SECONDS = 20, 300
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A folder whose modules are mutated.
+
+    Attributes:
+        folder: The folder, from the top.
+        tests: What pytest runs against each mutant, those first that are quick to fail.
+        slow_tests: What it runs against those that survive.
+        left_out: Modules that hold nothing to mutate.
+    """
+
+    folder: str
+    tests: tuple[str, ...]
+    slow_tests: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+    def modules(self) -> list[str]:
+        """Its modules, by name."""
+        paths = sorted(Path(self.folder).glob("*.py"))
+        return [str(path) for path in paths if path.name not in ("__init__.py", *self.left_out)]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a survivor is no gap in the tests."""
+
+    module: str
+    before: str
+    after: str
+    why: str
+
+    def explains(self, mutant: Mutant) -> bool:
+        """Whether this is about a mutant."""
+        return (self.module, self.before, self.after) == (mutant.module, mutant.before, mutant.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A mutant and what became of it; `None` when it was not tried."""
+
+    mutant: Mutant
+    outcome: Outcome | None
+
+
+def rooms() -> dict[str, Room]:
+    """Rooms by name."""
+    written = tomllib.loads((HERE / "rooms.toml").read_text(encoding="utf-8"))
+    return {
+        name: Room(
+            room["folder"], tuple(room["tests"]), tuple(room["slow_tests"]), tuple(room.get("left_out", ()))
+        )
+        for name, room in written.items()
+    }
+
+
+def explanations() -> list[Explanation]:
+    """Everything that `explained.toml` says."""
+    written = tomllib.loads((HERE / "explained.toml").read_text(encoding="utf-8"))
+    return [Explanation(**entry) for entry in written.get("survivor", ())]
+
+
+def all_mutants(room: Room) -> Iterator[Mutant]:
+    """The mutants of all modules of a room."""
+    for module in room.modules():
+        yield from mutants_of(module, Path(module).read_text(encoding="utf-8"))
+
+
+class Outcomes:
+    """What became of mutants in earlier runs, in a file with one line for each.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, Outcome] = {}
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                entry: dict[str, Any] = json.loads(line)
+                self._known[entry["key"]] = Outcome(entry["outcome"])
+
+    def of(self, mutant: Mutant) -> Outcome | None:
+        """What became of a mutant, if it was tried."""
+        return self._known.get(mutant.key)
+
+    def add(self, mutant: Mutant, outcome: Outcome) -> None:
+        """Keep an outcome, also if this run is ended before its time."""
+        self._known[mutant.key] = outcome
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": mutant.key, "outcome": outcome.value}) + "\n")
+
+
+def run_room(room: Room, outcomes: Outcomes, told: Sequence[Explanation]) -> None:
+    """Try the mutants of a room that are not known to be killed."""
+    if _try(room, "none.py", "") is not Outcome.SURVIVED:
+        msg = f"the tests of {room.folder} fail without a mutant"
+        raise SystemExit(msg)
+    due = [m for m in all_mutants(room) if outcomes.of(m) in (None, Outcome.SURVIVED)]
+    due = [m for m in due if not (outcomes.of(m) and any(e.explains(m) for e in told))]
+    began = time.monotonic()
+    for number, mutant in enumerate(due, 1):
+        outcome = _try(room, mutant.module, mutant.source)
+        outcomes.add(mutant, outcome)
+        if outcome is not Outcome.KILLED:
+            change = f"{mutant.before}  ->  {mutant.after}"
+            print(f"{outcome.value}: {mutant.module}:{mutant.line}: {change}", flush=True)
+        if number % 25 == 0:
+            print(f"{number} of {len(due)} after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def _try(room: Room, module: str, source: str) -> Outcome:
+    outcome = try_mutant(module, source, room.tests, QUICK_SECONDS)
+    if outcome is Outcome.SURVIVED and room.slow_tests:
+        return try_mutant(module, source, room.slow_tests, SLOW_SECONDS)
+    return outcome
+
+
+def table(tried: dict[str, list[Tried]], told: Sequence[Explanation]) -> str:
+    """The whole text of `docs/mutants.md`."""
+    lines = [
+        "# Mutants",
+        "",
+        "`make mutants` changes one thing at a time in these modules, runs tests against it, and writes this",
+        "table. A survivor is a fault that no test noticed: it is killed by a new test, or explained.",
+        "",
+        "| module | mutants | killed | never ended | survived | not tried |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for module, entries in sorted(tried.items()):
+        counts = [sum(t.outcome is outcome for t in entries) for outcome in (*Outcome, None)]
+        killed, timed_out, survived, not_tried = counts
+        lines.append(f"| `{module}` | {len(entries)} | {killed} | {timed_out} | {survived} | {not_tried} |")
+    lines += [
+        "",
+        "## Survivors",
+        "",
+        "| where | was | became | why it is no gap |",
+        "| --- | --- | --- | --- |",
+    ]
+    for module, entries in sorted(tried.items()):
+        for mutant in (t.mutant for t in entries if t.outcome is Outcome.SURVIVED):
+            why = next((e.why for e in told if e.explains(mutant)), "**not explained**")
+            lines.append(f"| `{module}` | {_code(mutant.before)} | {_code(mutant.after)} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    return "`" + text.replace("|", "\\|") + "`"
+
+
+def main() -> int:
+    """Try the rooms that are named, or all; write the table."""
+    parser = argparse.ArgumentParser(description="Mutation tests of rooms of the runtime.")
+    parser.add_argument("rooms", nargs="*", help="rooms to try; all by default")
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
+    parser.add_argument("--quick", action="store_true", help="leave the slow tests of each room out")
+    parser.add_argument("--table-only", action="store_true", help="try nothing, write the table")
+    arguments = parser.parse_args()
+    known, told = rooms(), explanations()
+    tried: dict[str, list[Tried]] = {}
+    preload()
+    for name, room in known.items():
+        if arguments.quick:
+            room = replace(room, slow_tests=())
+        outcomes_path = KEPT / f"{name}.jsonl"
+        if arguments.fresh:
+            outcomes_path.unlink(missing_ok=True)
+        outcomes = Outcomes(outcomes_path)
+        if not arguments.table_only and (not arguments.rooms or name in arguments.rooms):
+            run_room(room, outcomes, told)
+        for mutant in all_mutants(room):
+            tried.setdefault(mutant.module, []).append(Tried(mutant, outcomes.of(mutant)))
+    TABLE.write_text(table(tried, told), encoding="utf-8")
+    survivors = [t.mutant for entries in tried.values() for t in entries if t.outcome is Outcome.SURVIVED]
+    open_ones = [m for m in survivors if not any(e.explains(m) for e in told)]
+    print(f"{len(survivors)} survived, {len(open_ones)} of them are not explained; see {TABLE}")
+    return 1 if open_ones else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

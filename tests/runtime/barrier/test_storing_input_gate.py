@@ -1,0 +1,133 @@
+"""The gate that stores what comes from blocked channels: sizes, the limit, and when it is finished."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
+from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate, stored_size
+from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.record.element_codec import encode_element
+from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.testing.manual_time import ManualClock
+
+A, B = Buffer(b"aaaa", 1), Buffer(b"bbbb", 1)
+END = EndOfPartition()
+
+
+class Fed:
+    """A gate of two channels and a task that writes down what it is told and handed."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        clock = ManualClock()
+        self.log: list[Any] = []
+        self.channels = StoredChannels()
+        self.storage = CachedBufferStorage(limit)
+        gate = InputGate(InputChannel(index, clock) for index in range(2))
+        aligner = CheckpointBarrierAligner(2, self.channels, clock)
+        self.gate = StoringInputGate(gate, aligner, self.channels, self.storage)
+        self.gate.set_listener(self)
+        self.sent = [0, 0]
+
+    def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
+        self.log.append(("trigger", barrier.checkpoint_id))
+
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+        self.log.append(("abort", checkpoint_id, reason))
+
+    def feed(self, channel: int, *elements: StreamElement) -> list[Any]:
+        self.gate.receive(channel, self.sent[channel], [encode_element(element) for element in elements])
+        self.sent[channel] += len(elements)
+        return self.run()
+
+    def run(self) -> list[Any]:
+        while (polled := self.gate.poll_next()) is not None:
+            self.log.append(polled)
+        log, self.log = self.log, []
+        return log
+
+
+def barrier(checkpoint_id: int) -> CheckpointBarrier:
+    return CheckpointBarrier(checkpoint_id, 0.0)
+
+
+@pytest.fixture
+def fed() -> Fed:
+    return Fed()
+
+
+def test_buffer_counts_for_its_payload_and_an_event_for_all_of_it() -> None:
+    assert stored_size(A) == 4
+    assert stored_size(barrier(1)) == len(encode_element(barrier(1)))
+
+
+def test_stored_elements_are_handed_in_behind_the_trigger(fed: Fed) -> None:
+    assert fed.feed(0, A, barrier(1), B) == [(0, A)]
+    assert fed.gate.blocked_channels == (0,)
+    assert fed.gate.alignment_bytes == 4
+    assert fed.feed(1, barrier(1)) == [("trigger", 1), (0, B)]
+    assert fed.gate.blocked_channels == ()
+    assert fed.gate.alignment_bytes == 0
+
+
+def test_nothing_is_rolled_over_before_a_channel_was_released(fed: Fed) -> None:
+    assert not fed.channels.was_released
+    fed.feed(0, barrier(1), A)
+    fed.feed(1, B)
+    assert fed.gate.alignment_bytes == 4
+
+
+def test_more_than_the_limit_gives_the_alignment_up_and_the_data_goes_on() -> None:
+    fed = Fed(limit=4)
+    assert fed.feed(0, barrier(1), A) == []
+    reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
+    assert fed.feed(0, B) == [("abort", 1, reason), (0, A), (0, B)]
+    assert fed.feed(1, barrier(1)) == []
+
+
+def test_gate_is_finished_when_every_end_was_handed_over_and_nothing_is_stored(fed: Fed) -> None:
+    assert not fed.gate.is_finished
+    fed.feed(0, barrier(1), A, END)
+    assert fed.gate.is_finished is False, "one end is stored, the other has not come"
+    fed.gate.receive(1, 0, [encode_element(barrier(1)), encode_element(END)])
+    assert fed.gate.poll_next() == (0, A)
+    assert fed.gate.is_finished is False, "the end of channel 0 is handed in next"
+    assert fed.gate.poll_next() == (0, END)
+    assert fed.gate.poll_next() == (1, END)
+    assert fed.run() == [("trigger", 1)]
+    assert fed.gate.is_finished is True
+
+
+def test_gate_is_not_finished_while_the_end_of_a_blocked_channel_is_stored(fed: Fed) -> None:
+    fed.feed(0, barrier(1), END)
+    fed.feed(1, A)
+    assert fed.gate.alignment_bytes > 0
+    assert fed.gate.is_finished is False
+
+
+def test_gate_with_stored_elements_is_not_finished_when_all_channels_have_ended(fed: Fed) -> None:
+    fed.feed(0, barrier(2), A, END)
+    fed.gate.receive(1, 0, [encode_element(barrier(1)), encode_element(barrier(2)), encode_element(END)])
+    assert fed.gate.poll_next() == (0, A)
+    assert fed.gate.is_finished is False
+
+
+def test_end_of_the_input_releases_everything_without_a_checkpoint(fed: Fed) -> None:
+    fed.feed(0, barrier(1), A, barrier(2), B)
+    fed.gate.end_input()
+    assert fed.gate.blocked_channels == ()
+    assert fed.run() == [(0, A), (0, B)]
+    assert fed.feed(1, barrier(3)) == []
+    assert fed.gate.handler.pending == ()
+
+
+def test_closed_gate_holds_nothing(fed: Fed) -> None:
+    fed.feed(0, barrier(1), A)
+    assert fed.gate.storage_statistics().elements == 1
+    fed.gate.close()
+    assert fed.storage.pending_bytes == 0

@@ -1,0 +1,99 @@
+"""Processes whose answers a test gives, for what decides about processes: no cluster brings these about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.runtime.execution.processes import Held, Needs, Place, Room
+from penstock.runtime.execution.role import Role
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
+
+JOB = "words-1"
+
+
+@dataclass
+class Call:
+    """One call that waits for its answer.
+
+    Attributes:
+        name: The method.
+        process: Whom it is for.
+        arguments: All but the process and the reply.
+        reply: Gives the answer.
+    """
+
+    name: str
+    process: str
+    arguments: tuple[Any, ...]
+    reply: Callable[[Any], None]
+
+    @property
+    def role(self) -> Role:
+        """The role that it carries."""
+        role = self.arguments[0]
+        assert isinstance(role, Role)
+        return role
+
+
+class ScriptedProcesses:
+    """The `Processes` port of a test: notes what is called, and answers when the test says so."""
+
+    def __init__(self, left: dict[str, Held] | None = None) -> None:
+        self.left = left or {}
+        self.started: list[tuple[str, Needs]] = []
+        self.ended: list[str] = []
+        self.warnings: list[str] = []
+        self.calls: list[Call] = []
+        #: Answers at once, by method; what is not in here waits.
+        self.answers: dict[str, Callable[[Call], Any]] = {"take": lambda call: Place(7, "node-of-the-test")}
+
+    def left_behind(self) -> Sequence[str]:
+        return list(self.left)
+
+    def start(self, needs: Needs) -> str:
+        self.started.append((f"new-{len(self.started) + 1}", needs))
+        return self.started[-1][0]
+
+    def end(self, process: str, why: str = "") -> None:
+        self.ended.append(process)
+        self.warnings.append(why)
+
+    def room(self) -> Room:
+        return Room(4.0, 1.0, 0.0, 0.0)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in ("ask", "take", "deploy", "run", "control", "stop", "renew", "leave"):
+            raise AttributeError(name)
+
+        def called(process: str, *arguments: Any) -> None:
+            *rest, reply = arguments
+            call = Call(name, process, tuple(rest), reply)
+            if name in self.answers:
+                self.called(name).append(call)
+                reply(self.answers[name](call))
+            else:
+                self.calls.append(call)
+
+        return called
+
+    def called(self, name: str) -> list[Call]:
+        """The calls of a method that were answered at once."""
+        return self.__dict__.setdefault(f"_{name}", [])
+
+    def waiting(self, name: str) -> list[Call]:
+        """The calls of a method that wait for an answer."""
+        return [call for call in self.calls if call.name == name]
+
+    def answer(self, name: str, answer: Any, process: str | None = None) -> Call:
+        """Answer the oldest call of a method."""
+        call = next(c for c in self.waiting(name) if process in (None, c.process))
+        self.calls.remove(call)
+        call.reply(answer)
+        return call
+
+
+def timers() -> tuple[ManualClock, ManualTimers]:
+    clock = ManualClock()
+    return clock, ManualTimers(clock)

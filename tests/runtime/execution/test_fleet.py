@@ -1,0 +1,179 @@
+"""Which process holds which role: found again, started, reused, ended."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_processes import JOB, ScriptedProcesses, timers
+
+from penstock.runtime.config.job_config import JobConfig
+from penstock.runtime.execution.fleet import TAKE_OVER_TIMEOUT, Fleet
+from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Stale
+from penstock.runtime.execution.role import Role
+from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.testing.manual_time import ManualTimers
+from penstock.runtime.testing.small_graphs import read_and_count
+
+READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
+GRAPH = read_and_count(reads=1)
+NEEDS = {subtask.id: Needs.of(subtask) for subtask in GRAPH.subtasks}
+HERE = Place(7, "node-of-the-test")
+
+
+def fleet(
+    processes: ScriptedProcesses, graph: ExecutionGraph = GRAPH, config: JobConfig | None = None
+) -> tuple[Fleet, ManualTimers]:
+    clock_and_timers = timers()
+    tokens = iter("abcdefghij")
+    made = Fleet(JOB, graph, config or JobConfig(), processes, clock_and_timers[1], lambda: next(tokens))
+    return made, clock_and_timers[1]
+
+
+def held(subtask: SubtaskId, attempt: int, token: str, job: str = JOB) -> Held:
+    return Held(Role(job, subtask, attempt, token), NEEDS[subtask], HERE)
+
+
+def adopted(left: dict[str, Held | Died | Away | None]) -> tuple[Fleet, ScriptedProcesses]:
+    """A fleet that has asked what was left behind; `None` is a process that does not answer."""
+    processes = ScriptedProcesses(dict.fromkeys(left))  # type: ignore[arg-type]
+    made, time = fleet(processes)
+    done: list[bool] = []
+    made.adopt(lambda: done.append(True))
+    for process, answer in left.items():
+        if answer is not None:
+            processes.answer("ask", answer, process)
+    assert bool(done) == (None not in left.values())
+    time.advance(TAKE_OVER_TIMEOUT)
+    assert done == [True]
+    return made, processes
+
+
+def ensured(made: Fleet, *subtasks: SubtaskId) -> list[str | None]:
+    told: list[str | None] = []
+    made.ensure(subtasks, told.append)
+    return told
+
+
+def test_a_job_master_that_comes_back_finds_processes_by_their_roles() -> None:
+    made, processes = adopted({"x": held(READ, 2, "t1"), "y": held(COUNT, 2, "t2")})
+    assert {s: m.process for s, m in made.members.items()} == {READ: "x", COUNT: "y"}
+    assert made.members[READ].role.token == "t1", "calls of others go on to fit"
+    assert processes.ended == []
+    assert ensured(made, READ, COUNT) == []
+    assert processes.started == []
+
+
+def test_of_two_processes_with_one_subtask_that_of_the_newer_attempt_stays() -> None:
+    for order in (("old", "new"), ("new", "old")):
+        answers = {"old": held(READ, 2, "t1"), "new": held(READ, 3, "t2")}
+        made, processes = adopted({name: answers[name] for name in order})
+        assert made.members[READ].process == "new"
+        assert processes.ended == ["old"]
+
+
+@pytest.mark.parametrize("answer", [None, Died("killed"), Away(), held(READ, 1, "t", "another-job")])
+def test_a_process_that_is_silent_gone_or_of_another_job_is_ended(answer: Held | Died | None) -> None:
+    made, processes = adopted({"x": answer, "y": held(COUNT, 1, "t")})
+    assert list(made.members) == [COUNT]
+    assert processes.ended == ["x"]
+
+
+def test_a_free_process_takes_a_role_that_it_fits() -> None:
+    made, processes = adopted({"x": Held(None, NEEDS[COUNT], HERE)})
+    told = ensured(made, READ, COUNT)
+    assert told == [None]
+    assert made.members[COUNT].process == "x"
+    assert [needs for _, needs in processes.started] == [NEEDS[READ]], "the free one has too many inputs"
+    assert [call.role.subtask for call in processes.called("take")] == [READ, COUNT]
+
+
+def test_every_taking_of_a_role_has_a_token_of_its_own() -> None:
+    processes = ScriptedProcesses()
+    made, _ = fleet(processes)
+    ensured(made, READ, COUNT)
+    first = {member.role.token for member in made.members.values()}
+    made.lose(READ)
+    ensured(made, READ, COUNT)
+    assert len(first | {made.members[READ].role.token}) == 3
+    assert processes.ended == ["new-1"]
+
+
+def test_only_subtasks_without_a_process_get_one() -> None:
+    processes = ScriptedProcesses()
+    made, _ = fleet(processes)
+    ensured(made, READ)
+    ensured(made, READ, COUNT)
+    assert [needs for _, needs in processes.started] == [NEEDS[READ], NEEDS[COUNT]]
+
+
+def test_a_process_that_finds_no_room_in_time_is_ended_and_the_message_says_what_is_missing() -> None:
+    processes = ScriptedProcesses()
+    del processes.answers["take"]
+    made, time = fleet(processes, config=JobConfig(deployment_timeout=5.0))
+    told = ensured(made, READ, COUNT)
+    processes.answer("take", HERE, "new-1")
+    time.advance(4.9)
+    assert told == []
+    time.advance(0.2)
+    (problem,) = told
+    assert problem is not None
+    assert problem.startswith("count[0] could not be placed within 5 s")
+    assert "4 CPU (1 free)" in problem
+    assert (list(made.members), processes.ended) == ([READ], ["new-2"])
+
+
+@pytest.mark.parametrize("answer", [Died("out of memory"), Away(), Stale()])
+def test_a_process_that_does_not_take_its_role_is_ended_and_named(answer: Died | Away | Stale) -> None:
+    processes = ScriptedProcesses()
+    processes.answers["take"] = lambda call: answer
+    made, _ = fleet(processes)
+    (problem,) = ensured(made, READ)
+    assert "read[0]" in str(problem)
+    assert (made.members, processes.ended) == ({}, ["new-1"])
+
+
+def test_a_placement_that_is_called_off_ends_what_it_has_started() -> None:
+    processes = ScriptedProcesses()
+    del processes.answers["take"]
+    made, time = fleet(processes)
+    told: list[str | None] = []
+    made.ensure([READ, COUNT], told.append).cancel()
+    for process, _ in processes.started:
+        processes.answer("take", HERE, process)
+    time.advance(1_000)
+    assert (told, made.members, processes.ended) == ([], {}, ["new-1", "new-2"])
+
+
+def test_a_rescaled_job_keeps_the_processes_that_still_fit() -> None:
+    processes = ScriptedProcesses()
+    made, _ = fleet(processes)
+    ensured(made, READ, COUNT)
+    made.change_graph(read_and_count(reads=2))
+    assert list(made.members) == [READ], "count has two inputs now, and its process was started for one"
+    assert processes.ended == ["new-2"]
+
+
+def test_at_the_end_every_process_gives_its_role_back_and_is_ended_whether_it_answers_or_not() -> None:
+    processes = ScriptedProcesses()
+    made, time = fleet(processes)
+    ensured(made, READ, COUNT)
+    done: list[bool] = []
+    made.leave(lambda: done.append(True))
+    processes.answer("leave", None, "new-1")
+    assert done == []
+    time.advance(60)
+    assert done == [True]
+    assert (made.members, processes.ended) == ({}, ["new-1", "new-2"])
+
+
+def test_a_member_that_was_replaced_is_not_lost_in_place_of_its_successor() -> None:
+    processes = ScriptedProcesses()
+    made, _ = fleet(processes)
+    ensured(made, READ)
+    first = made.members[READ]
+    made.lose_member(first)
+    ensured(made, READ)
+    made.lose_member(first)
+    made.forget(first)
+    assert made.members[READ].process == "new-2"
+    assert processes.ended == ["new-1"]

@@ -1,0 +1,32 @@
+"""How long an actor lives without a sign of its JobMaster."""
+
+from __future__ import annotations
+
+from penstock.runtime.execution.lease import Lease
+
+
+def test_a_lease_that_is_renewed_does_not_end() -> None:
+    lease = Lease(timeout=4.0, now=0.0)
+    for second in range(1, 100):
+        assert not lease.is_over(float(second))
+        lease.renew()
+
+
+def test_silence_ends_it() -> None:
+    lease = Lease(timeout=4.0, now=100.0)
+    assert [lease.is_over(100.0 + n) for n in range(1, 6)] == [False] * 4 + [True]
+    assert lease.silent == 5.0
+
+
+def test_a_process_that_slept_for_long_hears_its_master_before_it_gives_up() -> None:
+    lease = Lease(timeout=4.0, now=0.0)
+    assert not lease.is_over(1.0)
+    assert not lease.is_over(3600.0), "it could not have heard anything meanwhile"
+    lease.renew()
+    assert not lease.is_over(3601.0)
+
+
+def test_a_process_that_slept_and_hears_nothing_gives_up_soon() -> None:
+    lease = Lease(timeout=4.0, now=0.0)
+    lease.is_over(3600.0)
+    assert [lease.is_over(3600.0 + n) for n in (1, 2, 3)] == [False, False, True]

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from obstore.store import MemoryStore
+
+from penstock.runtime import ConnectorError, FileSource
+from penstock.runtime.io.connectors.filesystems.object_files import ObjectFileSystem
+
+NAMES = [
+    "a.txt",
+    "b.csv",
+    "sub/c.txt",
+    "sub/deep/d.txt",
+    "sub/_inprogress-e.txt",
+    "_work/f.txt",
+    ".hidden/g.txt",
+    "x[1].txt",
+]
+
+PATTERNS = {
+    "*.txt": ["a.txt", "x[1].txt"],
+    "**/*.txt": ["a.txt", "sub/c.txt", "sub/deep/d.txt", "x[1].txt"],
+    "sub/*": ["sub/c.txt"],
+    "sub": ["sub/c.txt", "sub/deep/d.txt"],
+    "s?b/**": ["sub/c.txt", "sub/deep/d.txt"],
+    "[ab].*": ["a.txt", "b.csv"],
+    "[!a].*": ["b.csv"],
+    "*/deep/*.txt": ["sub/deep/d.txt"],
+    "sub/_*": ["sub/_inprogress-e.txt"],
+    "_work/*.txt": ["_work/f.txt"],
+    "**/_work/*.txt": ["_work/f.txt"],
+    "sub/_inprogress-e.txt": ["sub/_inprogress-e.txt"],
+    "x[[]1].txt": ["x[1].txt"],
+}
+
+
+@pytest.fixture
+def on_disk(tmp_path):
+    for name in NAMES:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(name)
+    return lambda pattern: FileSource.text(f"{tmp_path}/{pattern}"), f"{tmp_path}/"
+
+
+@pytest.fixture
+def in_store():
+    store = MemoryStore()
+    for name in NAMES:
+        store.put(f"root/{name}", name.encode())
+    files = ObjectFileSystem(store, "s3://bucket")
+    return lambda pattern: FileSource.text(
+        f"s3://bucket/root/{pattern}", filesystem=files
+    ), "s3://bucket/root/"
+
+
+@pytest.mark.parametrize("place", ["on_disk", "in_store"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_find_the_same_files_on_disk_and_in_a_store(place, pattern, request):
+    source, root = request.getfixturevalue(place)
+    assert [split.path.removeprefix(root) for split in source(pattern).splits(1)] == PATTERNS[pattern]
+
+
+def test_a_file_on_disk_whose_name_looks_like_a_pattern_is_found(on_disk):
+    source, root = on_disk
+    assert [split.path for split in source("x[1].txt").splits(1)] == [f"{root}x[1].txt"]
+
+
+def test_a_list_of_patterns_gives_every_file_once(tmp_path, read_all):
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "b.txt").write_text("b")
+    assert read_all(FileSource.text([tmp_path / "b.txt", f"{tmp_path}/*.txt"])).rows == ["b", "a"]
+
+
+def test_a_file_url_is_a_path(tmp_path, read_all):
+    (tmp_path / "a b.txt").write_text("a")
+    assert read_all(FileSource.text(f"file://{tmp_path}/a%20b.txt")).rows == ["a"]
+
+
+def test_a_relative_path_means_the_directory_where_the_graph_is_built(tmp_path, read_all, monkeypatch):
+    (tmp_path / "a.txt").write_text("a")
+    monkeypatch.chdir(tmp_path)
+    source = FileSource.text("a.txt")
+    monkeypatch.chdir(os.path.dirname(tmp_path))
+    assert read_all(source).rows == ["a"]
+
+
+def test_finding_nothing_is_an_error_that_names_pattern_and_directory(tmp_path):
+    with pytest.raises(ConnectorError) as failure:
+        FileSource.text(f"{tmp_path}/in/*.txt").splits(2)
+    assert f"no file matches '{tmp_path}/in/*.txt'; searched in '{tmp_path}/in'" in str(failure.value)
+
+
+def test_finding_only_work_in_progress_says_so(tmp_path):
+    (tmp_path / "_inprogress-a.txt").write_text("a")
+    with pytest.raises(ConnectorError, match=r"1 files with names beginning with '_' or '\.' were left out"):
+        FileSource.text(tmp_path).splits(1)

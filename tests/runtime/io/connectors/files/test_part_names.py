@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from itertools import product
+
+from penstock.runtime.io.connectors.files.part_names import PartNames, file_safe
+
+
+def test_names_of_different_owners_are_different_and_nobody_takes_anothers_for_his_own():
+    owners = list(product(["a", "a-b", "a-b-0", "a-0"], ["b", "b-0", "0", "0-0", "", "a=2D"]))
+    names = [PartNames(job, operator, 0, 1, "jsonl") for job, operator in owners]
+    files = [each.in_progress(0) for each in names]
+    assert len(set(files)) == len(owners)
+    for (job, operator), own in zip(owners, files, strict=True):
+        assert PartNames(job, operator, 0, 2, "jsonl").leftovers(files) == [own]
+
+
+def test_only_unfinished_files_of_earlier_attempts_are_leftovers():
+    now = PartNames("job", "out", 3, 5, "csv")
+    names = [
+        "_inprogress-job-out-0-4-0.csv",
+        "_inprogress-job-out-0-4-1.parquet",
+        "_inprogress-job-out-7-1-2.csv#1",
+        "_inprogress-job-out-0-5-0.csv",
+        "_inprogress-job-out-0-6-0.csv",
+        "_inprogress-job-out-0-4-0.csv.bak/x",
+        "_inprogress-job-out-0-4.csv",
+        "part-job-out-0-4-0.csv",
+    ]
+    assert now.leftovers(names) == names[:3]
+
+
+def test_numbers_go_on_behind_those_that_are_used():
+    now = PartNames("job", "out", 3, 5, "csv")
+    assert now.next_number([]) == 0
+    used = [now.committed(4), now.in_progress(9), "part-job-out-3-4-77.csv", "part-job-out-2-5-78.csv"]
+    assert now.next_number(used) == 10
+
+
+def test_long_operators_keep_their_difference():
+    assert file_safe("x" * 300) != file_safe("x" * 301)
+    assert len(file_safe("é" * 300)) <= 96

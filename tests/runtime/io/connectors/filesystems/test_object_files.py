@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+from obstore.store import MemoryStore
+
+from penstock.runtime import ConnectorError, FileSource
+from penstock.runtime.io.connectors.filesystems.filesystem import Publication
+from penstock.runtime.io.connectors.filesystems.object_files import (
+    READ_AHEAD_BYTES,
+    ObjectFileSystem,
+    object_file_system,
+)
+
+
+def test_settings_of_the_store_and_of_its_client_are_told_apart():
+    options = {"region": "eu-west-1", "endpoint": "http://localhost:1", "allow_http": "true", "timeout": "5s"}
+    assert isinstance(object_file_system("s3://bucket/in/*.txt", options), ObjectFileSystem)
+    with pytest.raises(ConnectorError, match=r"s3://bucket: .*'regoin' is not valid for store 'S3'\. Check"):
+        object_file_system("s3://bucket/in/*.txt", {"regoin": "eu-west-1"})
+
+
+def test_objects_larger_than_one_request_are_read_whole(read_all):
+    store = MemoryStore()
+    lines = ["é" * 499] * (2 * READ_AHEAD_BYTES // 1000)
+    store.put("in/a.txt", "\n".join(lines).encode())
+    files = ObjectFileSystem(store, "s3://bucket")
+    for split_size in (1 << 40, 3_000_001):
+        assert (
+            read_all(FileSource.text("s3://bucket/in", split_size=split_size, filesystem=files)).rows == lines
+        )
+
+
+def test_an_unfinished_upload_leaves_nothing_to_read():
+    store = MemoryStore()
+    files = ObjectFileSystem(store, "s3://bucket")
+    upload = files.create("s3://bucket/out", "a")
+    upload.write(b"x" * 1000)
+    upload.discard()
+    assert files.names("s3://bucket/out", "") == []
+    assert files.publish("s3://bucket/out", "a", "b") is Publication.MISSING
+
+
+def test_names_are_those_directly_in_the_folder():
+    store = MemoryStore()
+    for key in ("out/a", "out/sub/a", "outer/a", "out/b"):
+        store.put(key, b"")
+    files = ObjectFileSystem(store, "s3://bucket")
+    assert files.names("s3://bucket/out/", "") == ["a", "b"]
+    assert files.names("s3://bucket/out", "a") == ["a"]

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from penstock.runtime import BadRecordError, FileSource
+from penstock.runtime.io.connectors.formats.json_reader import parse_together
+
+
+def test_each_line_is_a_value_and_blank_lines_are_none(tmp_path, read_all):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n\n[1, "x\\ny"]\r\n   \n"text"\n null\n1.5')
+    expected = [{"a": 1}, [1, "x\ny"], "text", None, 1.5]
+    assert read_all(FileSource.json(path)).rows == expected
+    assert read_all(FileSource.json(path, split_size=3), 1, restore_every=1).rows == expected
+
+
+def test_what_json_of_python_reads_is_read(tmp_path, read_all):
+    path = tmp_path / "a.jsonl"
+    values = [12345678901234567890123, "\u2028", {"é": [True, None]}, "-Infinity"]
+    path.write_text(
+        "\n".join(json.dumps(value, ensure_ascii=False) for value in values) + "\nNaN\n-Infinity\n"
+    )
+    rows = read_all(FileSource.json(path)).rows
+    assert rows[:4] == values
+    assert math.isnan(rows[4])
+    assert rows[5] == -math.inf
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["1, 2", "3"],
+        ["[1", "2]", "3, 4"],
+        ['{"a": [{}', '{"b": 2}]}', "{}, {}"],
+        ['"a', 'b"', "1, 2, 3"],
+        ['"-Infinity', '-Infinity"'],
+        ["1,-Infinity,2", "[3", "4]"],
+        ["", "1"],
+        ["1 2"],
+    ],
+)
+def test_lines_that_only_together_make_json_are_not_taken_for_values(lines):
+    assert parse_together(lines) is None
+
+
+def test_a_bad_line_fails_the_source_with_file_offset_and_text(tmp_path, read_all):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"a": \n{"a": 3}\n')
+    with pytest.raises(BadRecordError, match=r"a\.jsonl:9: the line is not a JSON value.*'\{\"a\": '"):
+        read_all(FileSource.json(path))
+
+
+def test_bad_lines_are_skipped_or_become_dead_letters(tmp_path, read_all):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"1\noops\n2\n\xff\n" + b"[" * 100_000 + b"\n3\n")
+    skipping = read_all(FileSource.json(path, on_error="skip"))
+    assert (skipping.rows, skipping.skipped) == ([1, 2, 3], 3)
+    letters = read_all(FileSource.json(path, on_error="dead_letter"), 1, restore_every=1)
+    assert letters.rows == [1, 2, 3]
+    assert [(each.record, each.origin) for each in letters.dead_letters] == [
+        ("oops", f"{path}:2"),
+        (b"\xff", f"{path}:9"),
+        ("[" * 100_000, f"{path}:11"),
+    ]

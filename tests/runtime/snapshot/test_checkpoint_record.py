@@ -1,0 +1,23 @@
+"""Records of checkpoints, as they are kept with the record of a job."""
+
+import pytest
+
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+
+
+@pytest.mark.parametrize("status", CheckpointStatus)
+def test_a_record_comes_back_equal_from_plain_values(status: CheckpointStatus) -> None:
+    failure = CheckpointFailureReason.CHECKPOINT_EXPIRED if status is CheckpointStatus.FAILED else None
+    record = CheckpointRecord(7, 2, SnapshotKind.SAVEPOINT, status, 10.0, 1, 2, failure=failure)
+    assert CheckpointRecord.from_dict(record.to_dict()) == record
+
+
+def test_a_history_of_version_0_1_is_read_although_it_spells_a_status_otherwise() -> None:
+    data = CheckpointRecord(7, 2, SnapshotKind.CHECKPOINT, CheckpointStatus.FINALIZING, 10.0).to_dict()
+    assert data["status"] == "finalizing"
+    old = CheckpointRecord.from_dict({**data, "status": "finalising"})
+    assert old.status is CheckpointStatus.FINALIZING
+    with pytest.raises(ValueError, match="'vanished' is not a valid CheckpointStatus"):
+        CheckpointRecord.from_dict({**data, "status": "vanished"})
