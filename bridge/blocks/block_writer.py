@@ -31,7 +31,6 @@ class BlockWriter:
     Args:
         holder: The actor that holds the blocks.
         schema: The rows' Arrow schema; without it the first rows decide.
-        context: Where it runs.
 
     Raises:
         LostOutputError: The holder has ended.

@@ -102,7 +102,7 @@ def results_of_job(job_id: str, sink: str | None, kind: type[R]) -> R:
     """The rows that a job has left in a sink of this kind, found from any program of the cluster.
 
     Args:
-        job_id: The job.
+        job_id: Id of a job in this cluster.
         sink: Id of the sink; needed when the job has several of this kind.
         kind: The kind of sink.
 

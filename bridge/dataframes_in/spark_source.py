@@ -56,8 +56,6 @@ class SparkReader:
     """Reads its receive buffers in turn: one that nobody reads would hold Spark tasks up.
 
     Args:
-        source: The source.
-        context: Where it runs.
         splits: The receive buffers, and how far each was read.
     """
 

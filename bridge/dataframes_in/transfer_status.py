@@ -58,7 +58,7 @@ def wait_for_transfer(
     """Wait until the job has all rows of all its DataFrames; Spark may be stopped then.
 
     Args:
-        job: The job.
+        job: What `env.submit()` returned.
         timeout: Seconds to wait at most; `None` waits for ever.
 
     Returns:

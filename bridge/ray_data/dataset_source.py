@@ -50,7 +50,6 @@ class BlockSplit:
     """A block, and how many of its rows were read.
 
     Attributes:
-        number: Number of the block.
         row: The next row in it.
     """
 
@@ -97,8 +96,6 @@ class DatasetReader:
     """Reads blocks one after the other; never waits for one that is on its way.
 
     Args:
-        source: The source.
-        context: Where it runs.
         splits: Blocks, fresh or restored.
 
     Raises:

@@ -35,7 +35,7 @@ class OtherReaders:
 
     Args:
         transfer: Id of the transfer.
-        job_id: The job.
+        job_id: Whose readers are counted.
         of: Number of readers.
     """
 

@@ -111,8 +111,6 @@ class ReceiveBufferStatistics:
         epochs: Closed epochs: 1 for a DataFrame, else the number of micro-batches.
         partitions: Partitions with at least one pushed frame, over all epochs.
         frames: Accepted frames.
-        rows: Rows in them.
-        bytes: Bytes in them.
         duplicates: Frames that came again with the same content and were dropped.
         attempts: Task attempts that have pushed frames; equals `partitions` when nothing was retried.
         unread_bytes: Bytes that wait for the reader.

@@ -12,7 +12,6 @@ class PushedPartition:
 
     Attributes:
         digests: Digests of the frames, by number.
-        rows: Rows in them.
         attempts: Spark's ids of the task attempts that have pushed.
     """
 
@@ -26,7 +25,6 @@ class OpenEpoch:
     """The epoch that is being transferred.
 
     Attributes:
-        number: Its number.
         run: Names this try to transfer it.
         begin: Frames that the receive buffer had accepted before it.
         partitions: What has come, by partition.

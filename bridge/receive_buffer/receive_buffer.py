@@ -208,7 +208,7 @@ class ReceiveBuffer:
         """Compare what has come of an epoch with what Spark counted.
 
         Args:
-            epoch: The epoch.
+            epoch: Its number.
             run: The run of Spark's job that pushed it.
             expected: Frames and rows of each partition, as Spark counted them.
 

@@ -66,7 +66,7 @@ def read_state(
     As `penstock.runtime.read_state`; the snapshot must be where the executors see it.
 
     Args:
-        spark: The session.
+        spark: Its executors read the state.
         snapshot: Path or URL of the snapshot.
         operator: The operator's id.
         state: `"reduce"` for the state of `reduce(...)`, else the name that `value_state` was given.

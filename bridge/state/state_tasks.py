@@ -49,7 +49,6 @@ class ReadTypes:
     """Finds the types of some parts of a state: a schema for each part that has keys.
 
     Attributes:
-        query: Which state.
         parts: All its parts; a row of the input is the number of one.
     """
 
@@ -68,7 +67,6 @@ class ReadParts:
     """Reads some parts of a state.
 
     Attributes:
-        query: Which state.
         parts: All its parts; a row of the input is the number of one.
         schema: The schema of the rows.
     """
@@ -101,7 +99,6 @@ class RouteRows:
     Attributes:
         place: Which state is written.
         conversion: Converts keys to those of the stream.
-        schema: The schema of the rows.
     """
 
     place: StatePlace
@@ -180,11 +177,7 @@ class WriteParts:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Encodes rows as Arrow IPC streams.
-
-    Attributes:
-        schema: Their schema.
-    """
+    """Encodes rows as Arrow IPC streams."""
 
     schema: pa.Schema
 

@@ -177,7 +177,6 @@ class TableWriter:
 
     Args:
         files: Writes the Parquet files.
-        columns: The columns of the table.
         schema: The columns that the user has given; without it the table's columns or the first rows decide.
     """
 

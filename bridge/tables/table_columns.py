@@ -35,8 +35,7 @@ class TableColumns:
     """What a job knows and decides about the columns of a table that it owns.
 
     Args:
-        path: Path of the table.
-        job_id: The job.
+        job_id: The owner.
     """
 
     def __init__(self, path: str, job_id: str) -> None:

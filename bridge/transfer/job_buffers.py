@@ -34,7 +34,6 @@ class JobBuffers:
     """The receive buffers of one job.
 
     Attributes:
-        job_id: The job.
         names: Names of the receive buffers, by index.
         handles: Their actors, by index.
         address: Address of the Ray cluster.

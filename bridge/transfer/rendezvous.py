@@ -24,7 +24,7 @@ class TransferRequest:
     """All readers of a job have registered and want rows.
 
     Attributes:
-        job_id: The job.
+        job_id: The job that reads the rows.
         epochs: For each receive buffer, the micro-batch after which its reader continues; -1 for none.
     """
 
@@ -50,7 +50,7 @@ class Rendezvous:
         """Register a receive buffer; its job's request is complete with the last one. May be repeated.
 
         Args:
-            job_id: The job.
+            job_id: The job that reads the rows.
             index: Index of the receive buffer.
             of: Number of receive buffers of the job.
             instance: Incarnation of the receive buffer.

@@ -314,6 +314,19 @@ def test_element_on_a_closed_channel_says_whether_it_has_ended_or_is_not_there(
         task.barrier(channel, 1)
 
 
+def test_tracker_forgets_a_cancelled_checkpoint_when_every_channel_has_cancelled_it() -> None:
+    task = RecordingTask(AT_LEAST_ONCE, 2)
+    task.cancel(0, 1)
+    task.cancel(1, 1)
+    assert (task.aborted, task.handler.statistics().ignored) == ([1], 0)
+    task.cancel(0, 1)
+    assert (task.aborted, task.handler.statistics().ignored) == ([1], 1)
+
+
+def test_tracker_remembers_as_many_checkpoints_as_flink() -> None:
+    assert MAX_PENDING == 50
+
+
 def test_single_channel_counts_what_comes_late_and_has_no_other_channel() -> None:
     task = RecordingTask(EXACTLY_ONCE, 1)
     task.barrier(0, 2)

@@ -82,6 +82,15 @@ def test_nothing_is_rolled_over_before_a_channel_was_released(fed: Fed) -> None:
     assert fed.gate.alignment_bytes == 4
 
 
+def test_what_the_next_alignment_stores_stays_stored_until_that_one_ends(fed: Fed) -> None:
+    fed.feed(0, barrier(1), A)
+    fed.feed(1, barrier(1))
+    assert fed.feed(0, barrier(2), A) == []
+    assert fed.feed(1, B) == [(1, B)]
+    assert fed.gate.alignment_bytes == 4
+    assert fed.feed(1, barrier(2)) == [("trigger", 2), (0, A)]
+
+
 def test_more_than_the_limit_gives_the_alignment_up_and_the_data_goes_on() -> None:
     fed = Fed(limit=4)
     assert fed.feed(0, barrier(1), A) == []

@@ -136,6 +136,18 @@ def test_barrier_that_has_only_arrived_triggers_nothing(world: World, aligned: b
     assert not state.is_triggered
 
 
+@pytest.mark.parametrize("consumed", [True, False])
+def test_what_comes_behind_a_barrier_from_before_the_trigger_is_not_captured(consumed: bool) -> None:
+    world = World([1])
+    waiting = world.aligned_channels()
+    waiting.barrier_consumed(0) if consumed else waiting.barrier_arrived(0)
+    triggered = waiting.barrier_consumed(1)
+    assert type(triggered) is WaitingForLastBarriers
+    triggered.element_arrived(0, B)
+    assert type(triggered.enter()) is InputComplete, "both barriers have arrived"
+    assert not any(entry[0] == "persist" for entry in world.log)
+
+
 def test_aligned_checkpoint_waits_for_the_task(world: World) -> None:
     world.is_ready = False
     state = world.all_barriers()
