@@ -20,7 +20,7 @@ class Acknowledged:
     """A subtask's part of a checkpoint is durable.
 
     Attributes:
-        subtask: Who says so.
+        subtask: The reporting subtask.
         checkpoint_id: The checkpoint.
         snapshot: Handles of its state.
         metrics: How long each part took.
@@ -37,10 +37,10 @@ class Declined:
     """A subtask can't take part in a checkpoint.
 
     Attributes:
-        subtask: Who says so.
+        subtask: The reporting subtask.
         checkpoint_id: The checkpoint.
-        reason: Why.
-        detail: More about that, for people.
+        reason: Why it can't.
+        detail: Explains it to people.
     """
 
     subtask: SubtaskId
@@ -54,7 +54,7 @@ class ReachedEndOfData:
     """A subtask has processed the end of all its inputs.
 
     Attributes:
-        subtask: Who says so.
+        subtask: The reporting subtask.
     """
 
     subtask: SubtaskId
@@ -62,12 +62,12 @@ class ReachedEndOfData:
 
 @dataclass(frozen=True, slots=True)
 class EventForCoordinator:
-    """A subtask tells the coordinator of one of its operators something.
+    """An event of a subtask for the coordinator of one of its operators.
 
     Attributes:
-        subtask: Who says so.
+        subtask: The reporting subtask.
         operator_id: The operator.
-        event: What it says.
+        event: The event.
     """
 
     subtask: SubtaskId
@@ -80,7 +80,7 @@ SubtaskReport: TypeAlias = Acknowledged | Declined | ReachedEndOfData | EventFor
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """Take a checkpoint (sources only).
+    """Take a checkpoint; for sources, and subtasks whose senders have all finished.
 
     Attributes:
         barrier: The barrier that the source sends.
@@ -113,12 +113,12 @@ class NotifyAborted:
 
 @dataclass(frozen=True, slots=True)
 class EventForOperator:
-    """The coordinator of an operator tells one of its subtasks something.
+    """An event of an operator coordinator for one of its subtasks.
 
     Attributes:
         operator_id: The operator.
-        number: Counts the events for this subtask, so that one that comes twice is known.
-        event: What it says.
+        number: Counts the events for this subtask, so that a repeated one is recognised.
+        event: The event.
     """
 
     operator_id: str
@@ -131,7 +131,7 @@ SubtaskControl: TypeAlias = TriggerCheckpoint | NotifyComplete | NotifyAborted |
 
 @dataclass(frozen=True, slots=True)
 class SubtaskFinished:
-    """A subtask has done everything and left.
+    """A subtask has done everything.
 
     Attributes:
         statistics: Its last counters.
@@ -150,11 +150,11 @@ class SubtaskFailed:
     """A subtask has failed.
 
     Attributes:
-        error: One paragraph for people: what, where, what to do.
+        error: One paragraph for people: what happened, where, what to do.
         traceback: The user's traceback, as text.
-        location: Where, if an operator is to blame.
+        location: The operator that failed, if it was one.
         recoverable: Whether another attempt may go better.
-        is_damage: What it was to restore is damaged.
+        is_damage: Whether the state that it was to restore is damaged.
     """
 
     error: str

@@ -159,7 +159,8 @@ class MasterProcesses:
         receivers = {s: (self._table.get(peer.process), peer.role) for s, peer in peers.items()}
 
         def ended(outcome: SubtaskOutcome | CallFailure) -> None:
-            self._answer(f"the run of {role} has ended: {type(outcome).__name__}", reply, outcome)
+            what = f"the run of {role} has ended: {type(outcome).__name__}"
+            self._answer(Happening.REPORT, what, reply, outcome)
 
         def arrive() -> None:
             called = self._table.get(process)
@@ -183,7 +184,7 @@ class MasterProcesses:
             elif arrives:
                 arrived = called.control(role, message)
                 answer = Away() if is_lost else arrived
-            self._answer(f"{role} was told", reply, answer)
+            self._answer(Happening.MESSAGE, f"{role} was told", reply, answer)
 
         self._world.send(Happening.MESSAGE, arrive, f"{role} is told:", message)
 
@@ -209,13 +210,13 @@ class MasterProcesses:
         def arrive() -> None:
             called = self._table.get(process)
             answer: T | Died = act(called) if called.is_alive else _GONE
-            self._answer(f"answer of: {what}", reply, answer)
+            self._answer(Happening.OPERATION, f"answer of: {what}", reply, answer)
 
         self._world.send(Happening.OPERATION, arrive, f"{process}: {what}")
 
-    def _answer(self, what: str, reply: Callable[[T], None], answer: T) -> None:
+    def _answer(self, kind: Happening, what: str, reply: Callable[[T], None], answer: T) -> None:
         def arrive() -> None:
             if self._master.is_alive:
                 reply(answer)
 
-        self._world.send(Happening.REPORT, arrive, f"{self._master}:", what)
+        self._world.send(kind, arrive, f"{self._master}:", what)
