@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Final
+from typing import Any, Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
