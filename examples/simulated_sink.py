@@ -25,9 +25,11 @@ class HastySink:
         self.table = table
 
     def writer(self, context: ConnectorContext) -> Writer:
+        """Make the writer of one subtask."""
         return Writer(self, (context.job_id, context.subtask, context.attempt))
 
     def commit(self, name: Any, rows: Sequence[int]) -> None:
+        """Make a transaction visible."""
         self.table.rows.extend(rows)
 
 
@@ -35,6 +37,7 @@ class CarefulSink(HastySink):
     """Remembers in the table which transactions it holds: committing one again does nothing."""
 
     def commit(self, name: Any, rows: Sequence[int]) -> None:
+        """Make a transaction visible."""
         if name not in self.table.committed:
             self.table.committed.add(name)
             super().commit(name, rows)
@@ -49,24 +52,27 @@ class Writer:
         self._number = 0
 
     def write(self, batch: Batch) -> None:
+        """Add records to the open transaction."""
         assert isinstance(batch, RowBatch)
         self._open += batch.rows
 
     def prepare_commit(self) -> Sequence[Any]:
+        """End the open transaction; its rows travel in the checkpoint."""
         if not self._open:
             return []
         done, self._open, self._number = self._open, [], self._number + 1
         return [((*self._of, self._number), done)]
 
     def commit(self, committables: Sequence[Any], permit: CommitPermit) -> None:
+        """Make transactions visible."""
         for name, rows in committables:
             self._sink.commit(tuple(name), rows)
 
     def abort(self, committables: Sequence[Any]) -> None:
-        pass
+        """Nothing is outside before the commit."""
 
     def close(self) -> None:
-        pass
+        """Nothing is held."""
 
 
 def check(sink: type[HastySink], seeds: int) -> SimulationReport:
