@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 from msgpack import unpackb
@@ -15,11 +14,9 @@ from saved_jobs import JOBS, Placed, config_of, environment
 
 from penstock.runtime import JobConfig, StreamEnvironment
 from penstock.runtime.checkpoint.channel_state.channel_state_file import read_channel_state
-from penstock.runtime.checkpoint.coordinator.finalize import finalize
-from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
 from penstock.runtime.graph.execution_graph import build_execution_graph
-from penstock.runtime.io.storage import ObjectStorage, open_location
+from penstock.runtime.io.storage import open_location
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element
 from penstock.runtime.record.elements import Buffer
@@ -27,9 +24,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
-from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import take_savepoint
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 #: Fixtures of each version.
 DATA: Final = Path(__file__).parent / "data"
@@ -53,8 +48,7 @@ def take(name: str, folder: Path) -> None:
         job.write_input(folder / "in")
     storage = open_location(str(folder / "checkpoints"), create=True)
     graph = build_execution_graph(environment(name, Placed(folder)).build())
-    choose, config = Random(0).randrange, config_of(job)
-    running = StepJob(graph, config, storage, choose, job_id=name, open_location=open_location)
+    running = ScriptedJob(graph, config_of(job), storage, job_id=name, open_location=open_location)
     inline, state_files.INLINE_LIMIT = state_files.INLINE_LIMIT, _LARGEST_INLINE  # type: ignore[misc]
     try:
         before, between = job.moves
@@ -62,22 +56,22 @@ def take(name: str, folder: Path) -> None:
         running.complete_checkpoint()
         running.run(between)
         if job.savepoint:
-            take_savepoint(running, open_location, str(folder / SAVEPOINT))
+            saved = running.take_savepoint(str(folder / "saved"))
+            Path(saved).rename(folder / SAVEPOINT)
+            shutil.rmtree(folder / "saved")
             shutil.rmtree(folder / "checkpoints")
         else:
-            _complete_checkpoint(running, storage, name)
+            _complete_checkpoint(running)
     finally:
         state_files.INLINE_LIMIT = inline  # type: ignore[misc]
 
 
-def _complete_checkpoint(running: StepJob, storage: ObjectStorage, name: str) -> None:
+def _complete_checkpoint(running: ScriptedJob) -> None:
     checkpoint_id = running.trigger_checkpoint()
-    while running.checkpoints.newest is None or running.checkpoints.newest.checkpoint_id != checkpoint_id:
-        assert running.move(), f"checkpoint {checkpoint_id} does not complete"
-    paths = SnapshotPaths(name)
-    log = DecisionLog(storage, paths)
-    log.begin_attempt(running.clock.now())
-    finalize(storage, paths, log, running.checkpoints.newest)
+    running.until(
+        lambda: running.newest is not None and running.newest.checkpoint_id == checkpoint_id,
+        f"the end of checkpoint {checkpoint_id}",
+    )
 
 
 def copy_of(fixture: Path, folder: Path) -> Path:
@@ -85,12 +79,17 @@ def copy_of(fixture: Path, folder: Path) -> Path:
     return Path(shutil.copytree(fixture, folder / fixture.name))
 
 
+def place_of(folder: Path, snapshot: Path | None = None) -> Path:
+    """Where the newest snapshot of the job in a folder is."""
+    if snapshot is not None:
+        return snapshot
+    snapshot = folder / SAVEPOINT
+    return snapshot if snapshot.is_dir() else folder / "checkpoints" / folder.name
+
+
 def opened_at(folder: Path, snapshot: Path | None = None) -> OpenedSnapshot:
     """The newest snapshot of the job in a folder, and the storage that its files are in."""
-    if snapshot is None:
-        snapshot = folder / SAVEPOINT
-        snapshot = snapshot if snapshot.is_dir() else folder / "checkpoints" / folder.name
-    return open_snapshot(str(snapshot), open_location)
+    return open_snapshot(str(place_of(folder, snapshot)), open_location)
 
 
 def finish_from(folder: Path, parallelism: int | None = None, snapshot: Path | None = None) -> None:
@@ -104,18 +103,18 @@ def finish_from(folder: Path, parallelism: int | None = None, snapshot: Path | N
     name = folder.name
     options = {} if parallelism is None else {"parallelism": parallelism}
     env = environment(name, Placed(folder), **options)
-    finish_job(env, config_of(JOBS[name]), opened_at(folder, snapshot))
+    finish_job(env, config_of(JOBS[name]), str(place_of(folder, snapshot)))
 
 
-def finish_job(env: StreamEnvironment, config: JobConfig, opened: OpenedSnapshot) -> None:
-    """Start a job from a snapshot, kill it once, and let it come to its end."""
-    restored = StepJob(
+def finish_job(env: StreamEnvironment, config: JobConfig, url: str) -> None:
+    """Start a job from the snapshot at a URL, kill it once, and let it come to its end."""
+    restored = ScriptedJob(
         build_execution_graph(env.build()),
         config,
         MemoryStorage(),
-        Random(1).randrange,
+        1,
         job_id=f"{env.name}-again",
-        restore=opened.checkpoint,
+        restore_from=url,
         open_location=open_location,
     )
     restored.run(50)

@@ -23,7 +23,7 @@ from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.log.records import AttemptBegun, JobEnded
-from penstock.runtime.checkpoint.store.opened_snapshot import OpenedSnapshot, open_snapshot
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.store.recovery import load_latest, rebuild_store
 from penstock.runtime.io.connectors.formats.splitting import FileSplit
 from penstock.runtime.io.storage import open_location
@@ -45,10 +45,10 @@ class Left:
         self.paths = SnapshotPaths(self.job.name)
         self.log = DecisionLog(self.storage, self.paths)
 
-    def finish_from(self, opened: OpenedSnapshot, parallelism: int = 2) -> None:
+    def finish_from(self, parallelism: int = 2) -> None:
         (self.folder / "go").touch()
         env = environment(self.folder, parallelism)
-        finish_job(env, env.config, opened)
+        finish_job(env, env.config, str(self.job))
 
 
 @pytest.fixture(params=VERSIONS)
@@ -103,7 +103,7 @@ def test_a_job_goes_on_from_the_newest_checkpoint_of_a_cluster_that_died(abandon
     assert opened.checkpoint.checkpoint_id == 20
     assert list_state(opened, "out", "committables")
 
-    abandoned.finish_from(opened)
+    abandoned.finish_from()
 
     assert committed(abandoned.folder / "out") == in_json(expected_rows())
 
@@ -114,7 +114,7 @@ def test_a_job_goes_on_from_the_savepoint_that_it_was_stopped_with(stopped: Left
     assert opened.checkpoint.checkpoint_id == 22
     before = committed(stopped.folder / "out")
 
-    stopped.finish_from(opened, parallelism)
+    stopped.finish_from(parallelism)
 
     assert before < committed(stopped.folder / "out") == in_json(expected_rows())
 

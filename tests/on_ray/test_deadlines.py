@@ -117,6 +117,6 @@ class Silent:
 
 def test_an_actor_of_the_bridge_that_is_silent_is_named() -> None:
     silent = Silent.remote()
-    assert answer_of(silent.name.remote(), "the desk") == "silent"
-    with pytest.raises(NoAnswerError, match=r"the desk: no answer for 0.2 s, although the process lives"):
-        answer_of(silent.anything_else.remote(), "the desk", SHORT)
+    assert answer_of(silent.name.remote(), "the actor") == "silent"
+    with pytest.raises(NoAnswerError, match=r"the actor: no answer for 0.2 s, although the process lives"):
+        answer_of(silent.anything_else.remote(), "the actor", SHORT)

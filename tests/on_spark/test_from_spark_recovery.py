@@ -74,9 +74,7 @@ def rows_by_partition(split: BufferSplit) -> list[dict[str, int]]:
     return [{"partition": partition, "rows": rows} for partition, rows in split.rows.items()]
 
 
-def test_a_job_can_not_go_on_amidst_rows_that_went_with_another_job(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_job_can_not_continue_inside_a_transfer_to_another_job(spark: SparkSession, tmp_path: Path) -> None:
     slow = Slowed(2_000, tmp_path / "go")
     job = copied(tmp_path, numbers(spark), slow=slow)
     after_rows(job, 1)

@@ -153,7 +153,7 @@ def test_list_state_is_written_and_read(spark: SparkSession, tmp_path: Path) -> 
         assert sorted(map(tuple, back)) == [(1, "a"), (2, "b"), (3, None)]
 
 
-def test_bad_input_is_told_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_input_is_refused_and_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     twice = spark.createDataFrame([("a", 1), ("b", 2), ("a", 3)], "key string, value int")
     with pytest.raises(Exception, match="key 'a' comes in several rows"):
         bridge.write_state(twice, tmp_path / "s", "count")

@@ -42,8 +42,7 @@ def test_micro_batches_of_few_partitions_induce_checkpoints_of_many_readers(
     stream.sink("out", table)
     job: Any = env.submit()
     eventually("three commits", (tmp_path / "query" / "commits" / "2").exists)
-    # Not which reader got which: a receive buffer that does not tell its load within two seconds is passed
-    # over.
+    # Which reader got which is open: a receive buffer that does not answer within two seconds gets none.
     assert sum(d.rows for d in buffers(job)) == 2 * ROWS
     assert job.statistics().completed_checkpoints == 3, "one for each micro-batch, with rows or without"
     assert committed_rows(tmp_path) == 2 * ROWS, "what Spark has committed can be seen"

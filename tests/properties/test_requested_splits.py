@@ -19,7 +19,7 @@ from penstock.runtime.io.connectors.collect_sink import CollectKey, CollectSink
 from penstock.runtime.operators.on_request import OnRequest
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 
 class Chopped(CollectionSource[int]):
@@ -60,7 +60,9 @@ def run_job(seed: int, crashes: int) -> tuple[Counter[int], int]:
     target = Collector()
     config = JobConfig(checkpointing=Checkpointing(every=10), buffer_rows=3, credits=2)
     parallelism = random.randint(1, 3)
-    job = StepJob(graph(count, pieces, parallelism, target), config, MemoryStorage(), random.randrange)
+    job = ScriptedJob(
+        graph(count, pieces, parallelism, target), config, MemoryStorage(), random.randrange(1 << 32)
+    )
     for _ in range(crashes):
         for _ in range(random.randint(0, 6)):
             job.run(random.randint(0, 60))

@@ -20,7 +20,7 @@ from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCol
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 COUNT = 400
 
@@ -51,7 +51,7 @@ def test_a_job_goes_on_exactly_once_at_another_parallelism(
     checkpointing = Checkpointing(every=1, unaligned=way == "unaligned")
     config = JobConfig(checkpointing=checkpointing, credits=2, buffer_rows=3)
     target, random, expected = InMemoryCollector(), Random(str(case)), case.expected(COUNT)
-    step = StepJob(graph(case, case.old, target), config, MemoryStorage(), random.randrange)
+    step = ScriptedJob(graph(case, case.old, target), config, MemoryStorage(), random.randrange(1 << 32))
     step.run(40 * case.old + random.randint(0, 60))
     step.complete_checkpoint()
     early = Counter(target.rows())

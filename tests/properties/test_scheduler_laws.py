@@ -21,8 +21,8 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.refusing_storage import RefusingStorage
 from penstock.runtime.testing.small_graphs import read_and_count
-from penstock.runtime.testing.step_world import RefusingStorage
 
 SUBTASKS = (SubtaskId("read", 0), SubtaskId("count", 0))
 RESTARTS = 3

@@ -22,8 +22,9 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage
+from penstock.runtime.testing.refusing_storage import UnsureStorage
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.strict_collector import StrictCollector
 
 shapes = st.builds(
     Shape,
@@ -78,17 +79,19 @@ class History:
 
     def __post_init__(self) -> None:
         graph = self.shape.build(self.parallelism, self.targets)
-        self.job = StepJob(graph, self.config, self.storage, self.random.randrange, ManualClock())
+        self.job = ScriptedJob(
+            graph, self.config, self.storage, self.random.randrange(1 << 32), ManualClock()
+        )
 
     def run(self, happenings: Sequence[tuple[int, str, int, str]]) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(state_files, "INLINE_LIMIT", 40)  # so that small state is in files, too
             for before, kind, after, what in happenings:
                 self.job.run(before)
-                if not self.job.checkpoints.running:
+                if not self.job.running:
                     self.job.trigger_checkpoint(SnapshotKind(kind))
                 for _ in range(after):
-                    if not self.job.checkpoints.running or not self.job.move():
+                    if not self.job.running or not self.job.move():
                         break
                 self._happen(what)
             self.storage.refuses = False
@@ -101,7 +104,7 @@ class History:
         assert once(self.targets.wide) == {window: tuple(sorted(items)) for window, items in wide.items()}
 
     def _happen(self, what: str) -> None:
-        running = self.job.checkpoints.running
+        running = self.job.running
         if what == "give up" and running:
             self.job.give_up_checkpoint(self.random.choice(sorted(running)))
         elif what == "storage":
@@ -113,7 +116,11 @@ class History:
             if what == "rescale":
                 lanes = self.parallelism[0] if self.shape.monotonous else self.random.randint(1, MOST_LANES)
                 self.parallelism = [lanes, *(self.random.randint(1, most) for most in (2, 3, 2))]
-            self.job.crash(self.shape.build(self.parallelism, self.targets), killed=killed)
+            with self.storage.answering():  # a job restarts only when its log can be written
+                if what == "rescale":
+                    self.job.crash(self.shape.build(self.parallelism, self.targets))
+                else:
+                    self.job.crash(killed=killed)
 
 
 def once(

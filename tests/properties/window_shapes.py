@@ -15,7 +15,7 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
 from penstock.runtime.record.elements import RowBatch
-from penstock.runtime.testing.step_world import StrictCollector
+from penstock.runtime.testing.strict_collector import StrictCollector
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import (
     SlidingEventTimeWindows,

@@ -98,7 +98,7 @@ class SimulatedRun:
         longest = 3 * max(control.job.config.lease_timeout for control in self._controls)
         until = self.world.clock.monotonic() + longest
         while left := [process for control in self._controls for process in control.alive]:
-            if self.world.clock.monotonic() > until or not self._move():
+            if self.world.clock.monotonic() > until or not self.move():
                 names = ", ".join(map(str, left))
                 msg = f"processes live {longest:g} s after the end of their job: {names}"
                 raise StandstillError(msg)
@@ -112,7 +112,7 @@ class SimulatedRun:
         """
         self._injector.inject_due()
         self._calm_down_in_time()
-        if not self._move():
+        if not self.move():
             raise StandstillError("nothing can happen any more: " + self.describe())
 
     def go_on_with(self, job: SimulatedJob) -> None:
@@ -129,7 +129,7 @@ class SimulatedRun:
         """What the last JobMaster of each job knows."""
         return [control.masters.last.scheduler.statistics() for control in self._controls]
 
-    def _move(self) -> bool:
+    def move(self) -> bool:
         """Make one move or let time pass; `False` when nothing can ever happen."""
         world = self.world
         for control in self._controls:

@@ -27,8 +27,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import InlineHandle, MasterState, OperatorState
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import take_savepoint
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 SHOWS_ENVIRONMENT = (
     "import os, sys; print(os.environ['PENSTOCK_RESTORE_FROM'], "
@@ -42,16 +41,16 @@ def saved(tmp_path: Path) -> Path:
     env = StreamEnvironment("count", parallelism=2)
     numbers = env.from_source("numbers", GeneratorSource(lambda i: i, count=1_000_000))
     numbers.key_by(lambda i: i % 300).reduce("largest", max).sink("out", CollectSink(InMemoryCollector()))
-    job = StepJob(
+    job = ScriptedJob(
         build_execution_graph(env.build()),
         JobConfig(checkpointing=Checkpointing(every=1)),
         MemoryStorage(),
-        Random(2).randrange,
+        2,
         open_location=open_location,
     )
     job.run(60)
-    take_savepoint(job, open_location, str(tmp_path / "saved"))
-    return (tmp_path / "saved").rename(tmp_path / "under another name")
+    saved = Path(job.take_savepoint(str(tmp_path / "saved")))
+    return saved.rename(tmp_path / "under another name")
 
 
 def run(*arguments: object) -> str:

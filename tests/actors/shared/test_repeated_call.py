@@ -49,11 +49,11 @@ def test_a_call_is_made_again_after_a_pause_and_not_before() -> None:
 
 def test_an_actor_that_stays_away_is_named_in_the_error() -> None:
     clock, handle = Clock(), Unsteady(Counter(), {"ask": 1_000})
-    call = RepeatedCall[int](handle.ask.remote, "the depot", while_unavailable(10.0), clock)
+    call = RepeatedCall[int](handle.ask.remote, "the buffer", while_unavailable(10.0), clock)
     while not call.is_done():
         clock.now += BETWEEN_CALLS.longest
     assert clock.now == pytest.approx(110.0, abs=2 * BETWEEN_CALLS.longest)
-    with pytest.raises(NoAnswerError, match=r"the depot: Ray could not reach it for 10 s.*`ray status`"):
+    with pytest.raises(NoAnswerError, match=r"the buffer: Ray could not reach it for 10 s.*`ray status`"):
         call.result()
 
 
@@ -68,8 +68,8 @@ def test_a_dead_actor_is_asked_once() -> None:
 
 def test_waiting_ends_with_the_answer_or_in_time() -> None:
     assert RepeatedCall[int](Unsteady(Counter(), {"ask": 2}).ask.remote, "it").answer() == 1
-    with pytest.raises(NoAnswerError, match=r"the desk: no answer for 0\.01 s"):
-        RepeatedCall[int](Unsteady(Counter(), {"ask": 1_000}).ask.remote, "the desk").answer(0.01)
+    with pytest.raises(NoAnswerError, match=r"the rendezvous: no answer for 0\.01 s"):
+        RepeatedCall[int](Unsteady(Counter(), {"ask": 1_000}).ask.remote, "the rendezvous").answer(0.01)
 
 
 def test_an_event_loop_waits_for_the_answer_of_an_actor_that_comes_back() -> None:

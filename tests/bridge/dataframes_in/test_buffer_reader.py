@@ -78,12 +78,12 @@ def rows_of(reader: BufferReader, count: int, polls: int) -> list[int]:
 
 
 @pytest.mark.parametrize("arrives", [False, True])
-def test_lost_reads_and_a_lost_greeting_are_repeated(buffer: ReceiveBuffer, arrives: bool) -> None:
+def test_lost_reads_and_a_lost_attach_call_are_repeated(buffer: ReceiveBuffer, arrives: bool) -> None:
     handle = Unsteady(Held(buffer), {"attach": 1, "read": 2}, arrives=arrives)
     assert rows_of(opened(handle), ROWS, polls=20) == list(range(ROWS))
 
 
-def test_a_lost_word_that_a_micro_batch_is_passed_is_said_again(buffer: ReceiveBuffer) -> None:
+def test_a_lost_report_that_a_micro_batch_is_emitted_is_repeated(buffer: ReceiveBuffer) -> None:
     handle = Unsteady(Held(buffer), {"emitted": 2})
     reader = opened(handle)
     assert rows_of(reader, ROWS, polls=10) == list(range(ROWS))

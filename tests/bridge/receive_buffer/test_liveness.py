@@ -18,7 +18,7 @@ from penstock.bridge.transfer.rendezvous import Rendezvous
 def rendezvous(monkeypatch: pytest.MonkeyPatch) -> Rendezvous:
     """One of the two readers of a job has come to it."""
     opened = Rendezvous()
-    asyncio.run(opened.register("the-job", 0, 2, "stamp-0"))
+    asyncio.run(opened.register("the-job", 0, 2, "instance-0"))
     return opened
 
 
@@ -56,7 +56,7 @@ def test_a_rendezvous_that_is_silent_for_a_round_is_asked_in_the_next_one(
 def test_readers_that_have_all_come_are_not_looked_for_again(
     rendezvous: Rendezvous, others: OtherReaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asyncio.run(rendezvous.register("the-job", 1, 2, "stamp-1"))
+    asyncio.run(rendezvous.register("the-job", 1, 2, "instance-1"))
     handle = Unsteady(rendezvous, {})
     assert looks(handle, monkeypatch, others, 3) == []
     assert len(handle.calls) == 1

@@ -117,7 +117,7 @@ def test_a_reader_is_told_where_micro_batches_end(staged: ReceiveBuffer) -> None
     assert staged.read(2, 100).epoch == 1, "one without rows ends, too"
 
 
-def test_a_micro_batch_is_passed_when_the_reader_has_given_all_of_it_on(staged: ReceiveBuffer) -> None:
+def test_a_micro_batch_is_emitted_when_the_reader_has_emitted_all_of_it(staged: ReceiveBuffer) -> None:
     staged.begin(0, "a")
     staged.push(frame(0, 0, epoch=0, run="a"))
     closed(staged, 0, "a", {0: (1, 1)})
@@ -133,7 +133,7 @@ def test_a_micro_batch_is_passed_when_the_reader_has_given_all_of_it_on(staged: 
     )
 
 
-def test_a_micro_batch_without_rows_is_passed_when_the_reader_knows_that_it_has_ended(
+def test_a_micro_batch_without_rows_is_emitted_when_the_reader_knows_that_it_has_ended(
     staged: ReceiveBuffer,
 ) -> None:
     staged.begin(0, "a")
@@ -160,7 +160,7 @@ def test_what_a_snapshot_of_another_job_covers_is_not_taken_again(staged: Receiv
 
 
 @pytest.mark.parametrize("snapshot", [-1, 0, 4])
-def test_behind_a_snapshot_no_micro_batch_may_be_left_out(staged: ReceiveBuffer, snapshot: int) -> None:
+def test_no_micro_batch_after_a_snapshot_may_be_skipped(staged: ReceiveBuffer, snapshot: int) -> None:
     staged.epochs.resume(snapshot)
     stages = [staged.stage(snapshot + further) for further in (1, 2, 9)]
     assert stages == [EpochStage.OPEN, EpochStage.GAP, EpochStage.GAP]

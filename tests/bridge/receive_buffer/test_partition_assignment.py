@@ -54,7 +54,7 @@ def test_a_late_copy_of_an_old_epoch_changes_nothing() -> None:
     buffers=st.integers(1, 5),
     asks=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans()), max_size=40),
 )
-def test_whatever_is_asked_an_answer_stays_and_no_buffer_is_left_out(
+def test_an_assignment_never_changes_and_no_buffer_is_left_out(
     buffers: int, asks: list[tuple[int, int, bool]]
 ) -> None:
     assignment = PartitionAssignment(buffers)

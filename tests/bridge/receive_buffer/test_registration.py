@@ -29,7 +29,7 @@ def test_a_lost_registration_is_made_again_and_counts_once(arrives: bool) -> Non
     assert asyncio.run(rendezvous.request(1, 0.0)) is None
 
 
-def test_what_the_rendezvous_refuses_and_a_rendezvous_that_is_gone_or_away_are_told_apart() -> None:
+def test_a_refusal_a_dead_rendezvous_and_an_unreachable_one_give_different_reasons() -> None:
     rendezvous = Rendezvous()
     assert told(Unsteady(rendezvous, {})) is None
     assert told(Unsteady(rendezvous, {}), "another") == DIED

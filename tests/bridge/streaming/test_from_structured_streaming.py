@@ -106,7 +106,7 @@ def test_a_query_that_was_stopped_for_its_job_does_not_end_the_stream(buffer: Re
     assert (buffer.is_complete, buffer.failure) == (False, DIED)
 
 
-def test_a_failure_that_another_run_would_have_too_is_told_at_once(buffer: ReceiveBuffer) -> None:
+def test_a_failure_that_another_run_would_repeat_is_reported_at_once(buffer: ReceiveBuffer) -> None:
     query = Ended(QueryEnd("Spark goes on elsewhere", is_final=True), QueryEnd(), restarts=3)
     query.serve(around(buffer))
     assert len(query.ends) == 1, "it was not started again"

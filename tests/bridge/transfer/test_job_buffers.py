@@ -88,7 +88,7 @@ def test_a_failure_reaches_every_buffer_that_lives(two: list[ReceiveBuffer]) -> 
         (4, r"gives micro-batch 2, and the job has later ones"),
     ],
 )
-def test_a_query_that_goes_on_elsewhere_than_the_snapshot_ends_hands_nothing_over(
+def test_a_query_that_does_not_continue_where_the_snapshot_ends_transfers_nothing(
     fresh: list[ReceiveBuffer], snapshot: int, what: str
 ) -> None:
     for buffer in fresh:
@@ -108,7 +108,7 @@ def test_a_snapshot_between_two_readers_of_a_micro_batch_is_refused(fresh: list[
         over(fresh, {}).transfer(not_computed, 5)
 
 
-def test_a_job_without_a_snapshot_is_told_what_it_does_not_have(
+def test_a_job_without_a_snapshot_is_warned_of_the_micro_batches_that_it_lacks(
     fresh: list[ReceiveBuffer], caplog: pytest.LogCaptureFixture
 ) -> None:
     no_rows: Any = NoRows()

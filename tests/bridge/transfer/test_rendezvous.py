@@ -23,10 +23,10 @@ def request(rendezvous: Rendezvous, number: int) -> TransferRequest | None:
 
 def test_a_request_is_complete_with_the_last_buffer_of_its_job() -> None:
     rendezvous = Rendezvous()
-    assert register(rendezvous, "a", 1, 2, "stamp-1", 7) is None
+    assert register(rendezvous, "a", 1, 2, "instance-1", 7) is None
     assert request(rendezvous, 0) is None
     assert not asyncio.run(rendezvous.has_all("a", 2))
-    assert register(rendezvous, "a", 0, 2, "stamp-0", 6) is None
+    assert register(rendezvous, "a", 0, 2, "instance-0", 6) is None
     assert request(rendezvous, 0) == TransferRequest("a", (6, 7))
     assert asyncio.run(rendezvous.has_all("a", 2))
 
@@ -58,16 +58,16 @@ def test_a_dataframe_is_read_by_any_number_of_jobs_and_no_order_is_lost_with_an_
         assert request(rendezvous, number) == request(rendezvous, number) == TransferRequest(job, (-1,))
 
 
-def test_who_waits_for_a_request_is_told_when_it_comes() -> None:
+def test_a_waiting_program_gets_a_request_when_it_is_complete() -> None:
     async def waits() -> TransferRequest | None:
         rendezvous = Rendezvous()
         waiting = asyncio.create_task(rendezvous.request(0, LONG))
         await asyncio.sleep(0)
         assert not waiting.done()
-        await rendezvous.register("a", 0, 2, "stamp-0")
+        await rendezvous.register("a", 0, 2, "instance-0")
         await asyncio.sleep(0)
         assert not waiting.done()
-        await rendezvous.register("a", 1, 2, "stamp-1")
+        await rendezvous.register("a", 1, 2, "instance-1")
         return await asyncio.wait_for(waiting, LONG / 2)
 
     assert asyncio.run(waits()) == TransferRequest("a", (-1, -1))

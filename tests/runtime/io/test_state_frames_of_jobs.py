@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from random import Random
 
 import pytest
 from state_tables import entries_of
@@ -30,7 +29,7 @@ from penstock.runtime.record.arrow_values import from_arrow
 from penstock.runtime.snapshot.metadata import encode_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.state.key_groups import key_group_of
-from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 GROUPS, LANES = 16, 2
 #: Microseconds of a window, and of the time from one record to the next.
@@ -83,14 +82,14 @@ class Taken:
         windows.reduce("windows", max).sink("none", CollectSink(InMemoryCollector()))
         storage = open_location(str(folder), create=True)
         config = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5)
-        job = StepJob(build_execution_graph(env.build()), config, storage, Random(7).randrange)
+        job = ScriptedJob(build_execution_graph(env.build()), config, storage, 7)
         while len(self.seen.rows()) < FIRST:
             job.run(1_500)
             job.complete_checkpoint()
         for _ in range(2):
             job.run(200)
             job.complete_checkpoint()
-        newest = job.checkpoints.newest
+        newest = job.newest
         assert newest is not None
         self.checkpoint = replace(newest, metadata=None)
         path = SnapshotPaths("step-job").metadata(newest.kind, newest.checkpoint_id, newest.attempt)

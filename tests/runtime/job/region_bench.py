@@ -29,7 +29,7 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
-from penstock.runtime.testing.step_world import RefusingStorage
+from penstock.runtime.testing.refusing_storage import RefusingStorage
 
 A_READ, A_WRITE = SubtaskId("a-read", 0), SubtaskId("a-write", 0)
 B_READ, B_WRITE = SubtaskId("b-read", 0), SubtaskId("b-write", 0)

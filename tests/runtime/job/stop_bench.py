@@ -28,8 +28,8 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.small_graphs import read_and_count
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
 

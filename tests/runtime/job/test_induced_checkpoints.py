@@ -22,9 +22,8 @@ from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.choices import seeded
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
-from penstock.runtime.testing.step_world import StrictCollector
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.strict_collector import StrictCollector
 
 SEEDS = range(12)
 READER = SubtaskId("numbers", 1)
@@ -36,7 +35,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.journal, self.storage, self.places = Journal(), MemoryStorage(), MemoryPlaces()
         self.out: StrictCollector[int, int] = StrictCollector()
-        self._choose = seeded(seed)
+        self._seed = seed
 
     def master(self, job_id: str = "job", restore_from: str | None = None) -> tuple[LiveJob, JournalHook]:
         """A JobMaster that has just begun, and the hook in it."""
@@ -47,8 +46,8 @@ class World:
         checkpointing, restart = Checkpointing(every=10_000), FixedDelay(3, 1)
         config = JobConfig(checkpointing=checkpointing, restart=restart, restore_from=restore_from)
         graph = build_execution_graph(env.build())
-        job = LiveJob(graph, config, self.storage, self._choose, job_id, self.places)
-        return job.begin(), hook
+        job = LiveJob(graph, config, self.storage, self._seed, job_id, self.places)
+        return job, hook
 
     def positions(self, checkpoint: CompletedCheckpoint) -> list[Any]:
         """What the readers have saved, part by part."""
@@ -95,7 +94,7 @@ def test_after_a_failure_between_the_marks_the_hook_has_its_state_and_everything
         checkpoint_with_more_behind_it(job, hook, world)
 
     job.scheduler.trigger_checkpoint()
-    job.until(lambda: any(number == 3 for _, number in job.acknowledged))
+    job.until(lambda: job.acknowledged(3) > 0)
     job.fail(READER)
     assert job.restored == [None, 2]
     assert hook.calls[-1] == ("restore", 2, hook.states[2])

@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
+from penstock.runtime.testing.memory_places import MemoryPlaces
 
 
 def test_a_job_is_stopped_with_a_savepoint_and_is_finished_when_everybody_has_left() -> None:

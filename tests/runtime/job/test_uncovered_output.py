@@ -28,7 +28,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.list_state import encode_atoms
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
+from penstock.runtime.testing.memory_places import MemoryPlaces
 
 PLACES = MemoryPlaces()
 

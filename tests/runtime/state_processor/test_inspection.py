@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -28,8 +28,8 @@ from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.state_processor.inspection import SnapshotSummary, StateSummary, inspect_snapshot
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 COUNT, KEYS = 3000, 9
 
@@ -48,18 +48,17 @@ def saved(request: pytest.FixtureRequest, places: MemoryPlaces, monkeypatch: pyt
     counts = numbers.key_by(lambda i: i % KEYS).reduce("largest", max)
     counts.sink("out", CollectSink(InMemoryCollector()))
     config = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5)
-    job = StepJob(
-        build_execution_graph(env.build()), config, MemoryStorage(), Random(1).randrange, open_location=places
-    )
+    job = ScriptedJob(build_execution_graph(env.build()), config, MemoryStorage(), 1, open_location=places)
     job.run(100)
     job.complete_checkpoint()
     job.run(50)
-    take_savepoint(job, places, "/saved")
-    return "/saved"
+    return job.take_savepoint("/saved")
 
 
 def inspected(places: MemoryPlaces, url: str, codec: ValueCodec) -> SnapshotSummary:
-    return inspect_snapshot(found_at(places, url), lambda handle: read_state(places(url), handle), codec)
+    return inspect_snapshot(
+        open_snapshot(url, places).checkpoint, lambda handle: read_state(places(url), handle), codec
+    )
 
 
 def test_operators_states_keys_sizes_and_positions_are_told(saved: str, places: MemoryPlaces) -> None:
@@ -96,7 +95,7 @@ def test_what_each_subtask_measured_is_told_when_the_snapshot_has_it(
 ) -> None:
     measured = {SubtaskId("largest", n): CheckpointMetrics(alignment_duration=n + 0.5) for n in (0, 1)}
     statistics = CompletedCheckpointStatistics.of(3, 2, 1, 0.25, measured)
-    taken = replace(found_at(places, saved), statistics=statistics)
+    taken = replace(open_snapshot(saved, places).checkpoint, statistics=statistics)
     summary = inspect_snapshot(taken, lambda handle: read_state(places(saved), handle), ValueCodec())
     assert summary.by_subtask == measured
     rows = summary.to_dict()["by_subtask"]

@@ -33,7 +33,7 @@ from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.step_task import StepRunner
+from penstock.runtime.testing.two_step_runner import TwoStepRunner
 
 CODEC = BatchCodec()
 CHECKPOINTING = JobConfig(checkpointing=Checkpointing(every=1))
@@ -144,7 +144,7 @@ class SubtaskSetup:
     ) -> None:
         self.clock = clock or ManualClock()
         self._rest = config.buffer_timeout / 10
-        self.runner = StepRunner()
+        self.runner = TwoStepRunner()
         self.storage = storage or MemoryStorage()
         self.frames: list[tuple[OutputChannelSpec, int]] = []
         self.sent: list[list[StreamElement | Batch]] = []

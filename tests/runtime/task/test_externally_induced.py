@@ -12,13 +12,11 @@ from penstock.runtime.graph.collection_source import CollectionReader, Collectio
 from penstock.runtime.graph.execution_graph import build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink
-from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.list_state import decode_atoms
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
-from penstock.runtime.testing.choices import seeded
-from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 
 class MarkedReader(CollectionReader[int]):
@@ -59,24 +57,24 @@ class Rows:
         self.rows += rows
 
 
-def marked_job(count: int, seed: int = 0) -> tuple[StepJob, Marked, Rows]:
+def marked_job(count: int, seed: int = 0) -> tuple[ScriptedJob, Marked, Rows]:
     source, target = Marked(count), Rows()
     env = StreamEnvironment("marked")
     env.from_source("numbers", source).sink("out", CollectSink(target))
     config = JobConfig(checkpointing=Checkpointing(every=10))
-    job = StepJob(build_execution_graph(env.build()), config, MemoryStorage(), seeded(seed))
+    job = ScriptedJob(build_execution_graph(env.build()), config, MemoryStorage(), seed)
     return job, source, target
 
 
-def position(job: StepJob) -> list[Any]:
+def position(job: ScriptedJob) -> list[Any]:
     """What the newest checkpoint says is left to read."""
-    assert job.checkpoints.newest is not None
-    [handle] = job.checkpoints.newest.operators["numbers"].subtasks[0].operator
+    assert job.newest is not None
+    [handle] = job.newest.operators["numbers"].subtasks[0].operator
     atoms = decode_atoms(read_state(job.storage, handle.state), "splits")
     return [ValueCodec().loads(atom) for atom in atoms]
 
 
-def until(job: StepJob, reached: Any) -> None:
+def until(job: ScriptedJob, reached: Any) -> None:
     for _ in range(10_000):
         if reached():
             return
@@ -89,7 +87,7 @@ def test_the_checkpoint_is_taken_at_the_mark_and_not_when_it_is_asked_for() -> N
         job, source, _ = marked_job(50, seed)
         source.marks[29] = 1
         assert job.trigger_checkpoint() == 1
-        until(job, lambda job=job: job.checkpoints.newest is not None)
+        until(job, lambda job=job: job.newest is not None)
         assert position(job) == [(30, 50)]
 
 
@@ -98,7 +96,7 @@ def test_a_mark_that_is_met_first_stops_the_reader_until_the_checkpoint_is_asked
     source.marks[9] = 1
     job.run(500)
     job.trigger_checkpoint()
-    until(job, lambda: job.checkpoints.newest is not None)
+    until(job, lambda: job.newest is not None)
     assert position(job) == [(10, 50)]
 
 
@@ -110,7 +108,7 @@ def test_a_checkpoint_that_is_given_up_lets_the_reader_go_on() -> None:
     job.give_up_checkpoint(1)
     job.run(20)
     job.trigger_checkpoint()
-    until(job, lambda: job.checkpoints.newest is not None)
+    until(job, lambda: job.newest is not None)
     assert position(job) == [(10, 50)]
     job.finish()
     assert target.rows == list(range(50))
@@ -123,7 +121,7 @@ def test_the_mark_of_a_checkpoint_that_is_past_stops_nobody_for_long() -> None:
     job.give_up_checkpoint(1)
     job.run(500)
     job.trigger_checkpoint()
-    until(job, lambda: job.checkpoints.newest is not None)
+    until(job, lambda: job.newest is not None)
     assert position(job) == [(20, 50)]
 
 
@@ -131,9 +129,8 @@ def test_the_mark_of_a_checkpoint_that_is_past_stops_nobody_for_long() -> None:
 def test_a_job_that_is_stopped_with_a_savepoint_reads_to_its_mark_and_no_further(drain: bool) -> None:
     job, source, target = marked_job(50)
     source.marks[29] = 1
-    job.trigger_checkpoint(SnapshotKind.SYNC_SAVEPOINT, drain=drain)
-    job.finish()
-    assert job.checkpoints.completed == 1
+    job.stop_with_savepoint("memory:/saved", drain=drain)
+    assert job.statistics().completed == 1
     assert position(job) == [(30, 50)]
     assert target.rows == list(range(30))
 

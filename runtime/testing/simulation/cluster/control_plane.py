@@ -100,6 +100,14 @@ class ControlPlane:
         self._executions[newest].leave(work_goes_on=draws.chance(0.5))
         self._begin_later(newest, draws.real(0.01, 0.5))
 
+    def abandon(self) -> None:
+        """All JobMasters and processes are gone for good."""
+        self.masters.is_abandoned = True
+        for master in self.masters.alive:
+            self._executions[master].leave(work_goes_on=False)
+        for process in self.alive:
+            process.end()
+
     def doubt_master(self) -> None:
         """The newest JobMaster is believed to be dead, and another one begins; both live."""
         newest = self.masters.newest

@@ -28,7 +28,6 @@ from penstock.runtime.testing.simulation.cluster.master import Master
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger
 from penstock.runtime.testing.simulation.cluster.processes import MasterProcesses, ProcessTable
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
-from penstock.runtime.testing.simulation.world.places import Places
 from penstock.runtime.testing.simulation.world.world import World
 
 
@@ -107,7 +106,7 @@ class SimulatedExecution:
                 restore,
                 world.storage,
                 subtasks,
-                Places(world.storage),
+                world.places(world.storage),
             )
         except CorruptSnapshotError as error:
             raise AssertionError(str(error)) from error

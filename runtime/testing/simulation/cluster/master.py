@@ -19,7 +19,6 @@ from penstock.runtime.testing.simulation.cluster.job import FIRST_JOB, Simulated
 from penstock.runtime.testing.simulation.cluster.master_hook import HookLedger, SimulatedHook
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
-from penstock.runtime.testing.simulation.world.places import Places
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world.world import World
 
@@ -80,7 +79,7 @@ class Master:
             self.timers,
             self.runner,
             known_attempt,
-            open_location=Places(world.storage),
+            open_location=world.places(world.storage),
         )
         self.hooks = ledger.take_made()
         self._scheduler.start()
@@ -118,12 +117,16 @@ class Masters:
     Args:
         world: Time, chance and storage.
         job: What they run.
+
+    Attributes:
+        is_abandoned: Whether none comes back.
     """
 
     def __init__(self, world: World, job: SimulatedJob) -> None:
         self._world = world
         self._job = job
         self._all: list[Master] = []
+        self.is_abandoned = False
 
     @property
     def alive(self) -> list[Master]:
@@ -162,6 +165,8 @@ class Masters:
 
         def arrive() -> None:
             hearing = master if master.is_alive else self.newest
+            if hearing is None and self.is_abandoned:
+                return
             if hearing is None:
                 at = self._world.clock.monotonic() + _REPEAT_DELAY
                 self._world.agenda.add(Happening.REPORT, arrive, "again:", what, at=at)

@@ -31,7 +31,6 @@ from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessD
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import WatchedStorage
-from penstock.runtime.testing.simulation.world.places import Places
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
 
@@ -50,6 +49,7 @@ class RunningTask:
         attempt: The attempt.
         state: How far it is.
         network: Its outgoing channels.
+        has_ended: Whether it has reported the end of its data.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class RunningTask:
         self.attempt = descriptor.attempt
         self.state = TaskState.DEPLOYING
         self.network = AttemptNetwork(world, self, credits)
+        self.has_ended = False
         self._world = world
         self._descriptor = descriptor
         self._supervisor = supervisor
@@ -80,6 +81,11 @@ class RunningTask:
         return self._subtask
 
     @property
+    def is_finished(self) -> bool:
+        """Whether it has done all its work and left."""
+        return self.state is TaskState.FINISHED
+
+    @property
     def wake_at(self) -> float | None:
         """When it wants to be stepped although nothing happens."""
         return self._result.wake_at if self.state is TaskState.STARTED else None
@@ -95,7 +101,7 @@ class RunningTask:
         world = self._world
         try:
             self._subtask = build_subtask(
-                self._descriptor, self, self._runner, world.clock, self._storage, Places(self._storage)
+                self._descriptor, self, self._runner, world.clock, self._storage, world.places(self._storage)
             )
         except Exception as error:
             if _is_death(error):
@@ -195,6 +201,7 @@ class RunningTask:
         """Report."""
         self._supervisor.before_effect()
         self._supervisor.end_of_data()
+        self.has_ended = True
         self._world.on_moment(Moment.END_OF_DATA)
 
     def operator_event(self, operator_id: str, event: Any) -> None:

@@ -27,6 +27,11 @@ class TaskState(Enum):
     DEAD = "dead with its process"
 
     @property
+    def is_on_its_way(self) -> bool:
+        """Whether it is to be started."""
+        return self in (TaskState.DEPLOYING, TaskState.DEPLOYED)
+
+    @property
     def is_open(self) -> bool:
         """Whether it still takes what arrives."""
         return self in (TaskState.DEPLOYED, TaskState.STARTED)

@@ -94,9 +94,17 @@ class Agenda:
         """When the next thing may happen that can't happen yet."""
         return self._later[0][0] if self._later else None
 
+    def has_ready(self, now: float) -> bool:
+        """Whether something can happen at this time."""
+        return any(self._ready) or bool(self._later and self._later[0][0] <= now)
+
+    def set_weights(self, weights: Mapping[Happening, int]) -> None:
+        """How readily each kind happens from now on; a kind of weight 0 waits for all others."""
+        self._weights = [weights[kind] for kind in Happening]
+
     def calm_down(self, weights: Mapping[Happening, int]) -> None:
         """From now on everything goes its orderly way."""
-        self._weights = [weights[kind] for kind in Happening]
+        self.set_weights(weights)
         self._disorder = 0.0
 
     def take(self, now: float) -> Entry | None:

@@ -15,22 +15,28 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind
 
 
-class FaultyStorage(MemoryStorage):
+class FaultyStorage:
     """Fails when it is told to; see the module's text.
 
     Args:
         clock: Time.
         counts: Counts what failed.
+        storage: Where files really are; by default in memory.
     """
 
-    def __init__(self, clock: Clock, counts: FaultCounts) -> None:
-        super().__init__("memory:")
+    def __init__(self, clock: Clock, counts: FaultCounts, storage: SnapshotStorage | None = None) -> None:
+        self._files = storage or MemoryStorage("memory:")
         self._clock = clock
         self._counts = counts
         self._away_until = 0.0
         self._next_writes: list[FaultKind] = []
         self._reads_to_refuse = 0
         self._is_reliable = False
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        return self._files.url
 
     def fail_next(self, kind: FaultKind) -> None:
         """Let the next write or read fail."""
@@ -58,9 +64,9 @@ class FaultyStorage(MemoryStorage):
         if self._next_writes and not self._is_reliable:
             kind = self._next_writes.pop(0)
             if kind is FaultKind.WRITE_UNSURE:
-                super().put(path, data, create=create)
+                self._files.put(path, data, create=create)
             self._fail(path, kind)
-        super().put(path, data, create=create)
+        self._files.put(path, data, create=create)
 
     def get(self, path: str) -> bytes:
         """Read, or fail.
@@ -70,7 +76,7 @@ class FaultyStorage(MemoryStorage):
             ObjectNotFoundError: Nothing is there.
         """
         self._check_read(path)
-        return super().get(path)
+        return self._files.get(path)
 
     def list(self, prefix: str) -> list[str]:
         """List, or fail.
@@ -79,7 +85,7 @@ class FaultyStorage(MemoryStorage):
             StorageError: It was told to.
         """
         self._check_read(prefix)
-        return super().list(prefix)
+        return self._files.list(prefix)
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete, or fail.
@@ -88,14 +94,11 @@ class FaultyStorage(MemoryStorage):
             StorageError: It was told to.
         """
         self._check_there("delete")
-        super().delete(paths)
+        self._files.delete(paths)
 
-    def reliable(self) -> MemoryStorage:
-        """The same storage for somebody whom it never fails."""
-        always = FaultyStorage(self._clock, self._counts)
-        always._objects = self._objects
-        always.become_reliable()
-        return always
+    def reliable(self) -> SnapshotStorage:
+        """The same files, without failures."""
+        return self._files
 
     def _check_read(self, path: str) -> None:
         self._check_there(path)

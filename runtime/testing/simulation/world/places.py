@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.runtime.errors import StorageError
-from penstock.runtime.ports import SnapshotStorage
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
 
 
 class Folder:
@@ -49,7 +49,8 @@ class Places:
     """Opens folders by their URL; a `StorageOpener`.
 
     Args:
-        storage: Has all of them.
+        storage: Has all of them that are below its URL.
+        elsewhere: Opens the others; `None` refuses them.
 
     Example:
         >>> from penstock.runtime.snapshot.memory_storage import MemoryStorage
@@ -59,8 +60,9 @@ class Places:
         ['saved/a']
     """
 
-    def __init__(self, storage: SnapshotStorage) -> None:
+    def __init__(self, storage: SnapshotStorage, elsewhere: StorageOpener | None = None) -> None:
         self._storage = storage
+        self._elsewhere = elsewhere
 
     def __call__(self, url: str, *, create: bool = False) -> SnapshotStorage:
         """The folder at a URL.
@@ -72,6 +74,8 @@ class Places:
         if url == root:
             return self._storage
         if not url.startswith(f"{root}/"):
+            if self._elsewhere is not None:
+                return self._elsewhere(url, create=create)
             msg = f"{url} is no place of {root}"
             raise StorageError(msg)
         return Folder(self._storage, url.removeprefix(f"{root}/"))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.agenda import Agenda, Happening
 from penstock.runtime.testing.simulation.world.draws import Draws
 from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage
+from penstock.runtime.testing.simulation.world.places import Places
 from penstock.runtime.testing.simulation.world.restores import Restores
 from penstock.runtime.testing.simulation.world.trace import Trace
 from penstock.runtime.testing.simulation.world.valve_watch import ValveWatch
@@ -30,6 +32,9 @@ class World:
         seed: Decides what happens on the way.
         weather: What the world is like until it calms down.
         write: Takes the lines of the trace; `None` for no trace.
+        clock: Time; by default a new clock.
+        storage: The checkpoint storage; by default a new one in memory.
+        open_location: Opens places outside of that storage; by default there are none.
 
     Attributes:
         weather: What the world is like until it calms down.
@@ -47,14 +52,24 @@ class World:
         on_moment: Told of moments at which planned faults are due.
     """
 
-    def __init__(self, seed: int, weather: Weather, write: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        weather: Weather,
+        write: Callable[[str], None] | None,
+        *,
+        clock: ManualClock | None = None,
+        storage: SnapshotStorage | None = None,
+        open_location: StorageOpener | None = None,
+    ) -> None:
         self.weather = weather
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.draws = Draws(seed).stream(5)
         self.counts = FaultCounts()
         self.trace = Trace(self.clock, write)
         self.agenda = Agenda(self.draws, weather.weights, weather.disorder)
-        self.storage = FaultyStorage(self.clock, self.counts)
+        self.storage = FaultyStorage(self.clock, self.counts, storage)
+        self._open_location = open_location
         self.is_calm = False
         self.captured = self.restored = 0
         self.on_moment: Callable[[Moment], None] = lambda moment: None
@@ -69,6 +84,10 @@ class World:
         self.storage.become_reliable()
         self.agenda.calm_down(CALM)
         self.trace.note("-- the world calms down --")
+
+    def places(self, storage: SnapshotStorage) -> StorageOpener:
+        """Opens places for somebody who sees the checkpoint storage as `storage`."""
+        return Places(storage, self._open_location)
 
     def arrival(self, slowness: float = 0.0) -> float | None:
         """When something arrives that is sent now; `None` for at once."""

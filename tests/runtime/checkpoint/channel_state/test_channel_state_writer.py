@@ -27,7 +27,7 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualAsyncRunner
-from penstock.runtime.testing.step_task import StepRunner
+from penstock.runtime.testing.two_step_runner import TwoStepRunner
 
 TO = OutputChannelSpec(SubtaskId("count", 2), 5)
 INPUTS = [ChannelId(EdgeId("read", None, "map"), sender, 0) for sender in range(4)]
@@ -138,7 +138,7 @@ def test_abort_while_the_file_is_written_removes_it() -> None:
 @pytest.mark.parametrize("end", ["abort", "close"])
 @pytest.mark.parametrize("moment", ["not begun", "written", "told"])
 def test_no_file_is_left_whenever_its_checkpoint_is_given_up(end: str, moment: str) -> None:
-    background = StepRunner()
+    background = TwoStepRunner()
     f = Fixture(background)
     f.collect(1)
     f.finish(1)

@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
+from penstock.runtime.testing.memory_places import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 OWN = PATHS.shared_file(checkpoint_id=1, attempt=1, operator_id="read", subtask=0, number=0)

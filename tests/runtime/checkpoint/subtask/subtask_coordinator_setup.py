@@ -26,7 +26,7 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.step_task import StepRunner
+from penstock.runtime.testing.two_step_runner import TwoStepRunner
 
 REASON = CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER
 
@@ -41,7 +41,7 @@ class Task:
     def __init__(self) -> None:
         self.log: list[Any] = []
         self.clock = ManualClock()
-        self.runner = StepRunner()
+        self.runner = TwoStepRunner()
         self.storage = MemoryStorage()
         self.metrics: dict[int, CheckpointMetrics] = {}
         self.during_sync: Callable[[], None] = lambda: None

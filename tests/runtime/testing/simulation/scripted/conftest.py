@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 #: Tests import what they share from beside this file.
 _HERE = str(Path(__file__).parent)
@@ -37,11 +36,11 @@ def places() -> MemoryPlaces:
 
 
 @pytest.fixture
-def running(target: InMemoryCollector, places: MemoryPlaces) -> StepJob:
+def running(target: InMemoryCollector, places: MemoryPlaces) -> ScriptedJob:
     """A job in the middle, with a checkpoint to build on."""
     from savepoint_jobs import CONFIG, counting
 
-    job = StepJob(counting(target), CONFIG, MemoryStorage(), Random(3).randrange, open_location=places)
+    job = ScriptedJob(counting(target), CONFIG, MemoryStorage(), 3, open_location=places)
     job.run(80)
     job.complete_checkpoint()
     job.run(20)

@@ -17,11 +17,11 @@ from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
-from penstock.runtime.record.elements import Batch, RowBatch, SnapshotKind
+from penstock.runtime.record.elements import Batch, RowBatch
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.end_of_input import Phase
-from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
 
@@ -72,7 +72,7 @@ def with_sums(job: JobGraph) -> JobGraph:
     return replace(job, vertices=vertices)
 
 
-def until_all_have_ended(job: StepJob, vertex_prefix: str = "") -> None:
+def until_all_have_ended(job: ScriptedJob, vertex_prefix: str = "") -> None:
     while not all(t.has_ended for t in job.tasks.values() if t.id.vertex.startswith(vertex_prefix)):
         assert job.move()
 
@@ -85,7 +85,7 @@ def total(target: InMemoryCollector) -> tuple[int, int]:
 @pytest.mark.parametrize("seed", range(10))
 def test_sums_are_emitted_once_although_the_job_crashes_behind_its_last_checkpoint(seed: int) -> None:
     target = InMemoryCollector()
-    job = StepJob(sums(target, [50]), CONFIG, MemoryStorage(), Random(seed).randrange)
+    job = ScriptedJob(sums(target, [50]), CONFIG, MemoryStorage(), seed)
     until_all_have_ended(job)
     job.complete_checkpoint()
     opened = SumAtEnd.opened
@@ -99,11 +99,9 @@ def test_sums_are_emitted_once_although_the_job_crashes_behind_its_last_checkpoi
 
 def test_transactions_that_the_crash_kept_from_being_committed_are_committed_by_the_restart() -> None:
     target = InMemoryCollector()
-    job = StepJob(sums(target, [50]), CONFIG, MemoryStorage())
+    job = ScriptedJob(sums(target, [50]), CONFIG, MemoryStorage())
     until_all_have_ended(job)
-    checkpoint_id = job.trigger_checkpoint()
-    while checkpoint_id in job.checkpoints.running:
-        assert job.move()
+    job.until(lambda: job.newest is not None, "the last checkpoint")
     assert total(target) == (0, 0), "complete, and nobody has been told"
     job.crash()
     job.finish()
@@ -113,7 +111,7 @@ def test_transactions_that_the_crash_kept_from_being_committed_are_committed_by_
 @pytest.mark.parametrize("seed", range(10))
 def test_a_finished_branch_stays_finished_while_the_other_goes_on(seed: int) -> None:
     target = InMemoryCollector()
-    job = StepJob(sums(target, [10, 3000]), CONFIG, MemoryStorage(), Random(seed).randrange)
+    job = ScriptedJob(sums(target, [10, 3000]), CONFIG, MemoryStorage(), seed)
     until_all_have_ended(job, "numbers-0")
     until_all_have_ended(job, "map-1")
     job.complete_checkpoint()
@@ -130,7 +128,7 @@ def test_a_finished_branch_stays_finished_while_the_other_goes_on(seed: int) -> 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_a_finished_branch_stays_finished_at_another_parallelism(parallelism: int) -> None:
     target = InMemoryCollector()
-    job = StepJob(sums(target, [10, 3000]), CONFIG, MemoryStorage())
+    job = ScriptedJob(sums(target, [10, 3000]), CONFIG, MemoryStorage())
     until_all_have_ended(job, "numbers-0")
     until_all_have_ended(job, "map-1")
     job.complete_checkpoint()
@@ -146,11 +144,11 @@ def test_without_alignment_nothing_is_lost_when_a_receiver_ends_early(seed: int)
     mode: Literal["at_least_once"] = "at_least_once"
     config = JobConfig(checkpointing=Checkpointing(every=1, mode=mode), buffer_rows=5, credits=1)
     random = Random(seed)
-    job = StepJob(sums(target, [8, 8]), config, MemoryStorage(), random.randrange)
+    job = ScriptedJob(sums(target, [8, 8]), config, MemoryStorage(), random.randrange(1 << 32))
     for _ in range(4):
         while not any(task.has_ended for task in job.tasks.values()) and not job.is_finished:
             assert job.move()
-            if not job.checkpoints.running:
+            if not job.running:
                 job.trigger_checkpoint()
         job.run(random.randrange(120))
         if not job.is_finished:
@@ -161,18 +159,17 @@ def test_without_alignment_nothing_is_lost_when_a_receiver_ends_early(seed: int)
 
 def test_a_savepoint_that_stops_the_job_does_not_say_that_it_has_finished() -> None:
     target = InMemoryCollector()
-    job = StepJob(sums(target, [50]), CONFIG, MemoryStorage())
-    until_all_have_ended(job)
-    savepoint = job.trigger_checkpoint(SnapshotKind.SYNC_SAVEPOINT)
-    while savepoint in job.checkpoints.running:
-        assert job.move()
-    assert job.checkpoints.newest is not None
-    assert not any(state.finished for state in job.checkpoints.newest.operators.values())
+    job = ScriptedJob(sums(target, [10, 3000]), CONFIG, MemoryStorage())
+    until_all_have_ended(job, "numbers-0")
+    until_all_have_ended(job, "map-1")
+    job.stop_with_savepoint("memory:/saved")
+    assert job.newest is not None
+    assert not any(state.finished for state in job.newest.operators.values())
 
 
 def test_a_subtask_that_had_finished_leaves_by_itself() -> None:
     target = InMemoryCollector()
-    job = StepJob(sums(target, [10, 3000], chaining=True), CONFIG, MemoryStorage())
+    job = ScriptedJob(sums(target, [10, 3000], chaining=True), CONFIG, MemoryStorage())
     until_all_have_ended(job, "numbers-0")
     job.complete_checkpoint()
     job.crash()

@@ -6,29 +6,36 @@ from collections import Counter
 from random import Random
 
 import pytest
-from savepoint_jobs import CONFIG, COUNT, counting, expected, start
+from savepoint_jobs import (
+    CONFIG,
+    COUNT,
+    counting,
+    expected,
+    found_at,
+    start,
+    stop_with_savepoint,
+)
 
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.connectors.collect_sink import InMemoryCollector
-from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import (
-    MemoryPlaces,
-    found_at,
-    stop_with_savepoint,
-    take_savepoint,
-)
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted.scripted_job import JobStuckError, ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 
 
+def state_files_in(job: ScriptedJob) -> set[str]:
+    """Files of the job's storage but for the log and the metadata of snapshots."""
+    return {p for p in job.storage.list("") if "/log/" not in p and not p.endswith("/metadata")}
+
+
 def test_a_savepoint_is_whole_in_its_own_folder_and_can_be_moved(
-    running: StepJob, target: InMemoryCollector, places: MemoryPlaces
+    running: ScriptedJob, target: InMemoryCollector, places: MemoryPlaces
 ) -> None:
-    own = set(running.storage.list(""))
+    own = state_files_in(running)
     stop_with_savepoint(running, places, "/saved/one")
-    assert set(running.storage.list("")) <= own
+    assert state_files_in(running) <= own
     assert len(places("/saved/one").list("")) > 2
     running.storage.delete(running.storage.list(""))
     places.move("/saved/one", "/elsewhere")
@@ -38,7 +45,7 @@ def test_a_savepoint_is_whole_in_its_own_folder_and_can_be_moved(
 
 
 def test_a_stopped_job_has_committed_exactly_what_its_savepoint_covers(
-    running: StepJob, target: InMemoryCollector, places: MemoryPlaces
+    running: ScriptedJob, target: InMemoryCollector, places: MemoryPlaces
 ) -> None:
     stop_with_savepoint(running, places, "/saved")
     saved, committed = found_at(places, "/saved"), Counter(target.rows())
@@ -53,7 +60,7 @@ def test_a_stopped_job_has_committed_exactly_what_its_savepoint_covers(
 
 @pytest.mark.parametrize("parallelism", [1, 3, 5])
 def test_a_job_starts_from_a_savepoint_at_another_parallelism(
-    running: StepJob, target: InMemoryCollector, places: MemoryPlaces, parallelism: int
+    running: ScriptedJob, target: InMemoryCollector, places: MemoryPlaces, parallelism: int
 ) -> None:
     stop_with_savepoint(running, places, "/saved")
     again = start(target, places, "/saved", counting(target, parallelism))
@@ -64,13 +71,13 @@ def test_a_job_starts_from_a_savepoint_at_another_parallelism(
 
 
 def test_a_savepoint_on_the_way_changes_nothing_for_the_job(
-    running: StepJob, target: InMemoryCollector, places: MemoryPlaces
+    running: ScriptedJob, target: InMemoryCollector, places: MemoryPlaces
 ) -> None:
-    take_savepoint(running, places, "/saved")
+    saved = running.take_savepoint("/saved")
     running.run(30)
     running.crash()
     running.complete_checkpoint()
-    del places.storages["/saved"]  # the user's to delete
+    del places.storages[saved]  # the user's to delete
     running.run(30)
     running.crash()
     running.finish()
@@ -78,19 +85,18 @@ def test_a_savepoint_on_the_way_changes_nothing_for_the_job(
 
 
 def test_a_place_that_takes_no_files_declines_the_savepoint_and_not_the_job(
-    running: StepJob, target: InMemoryCollector, places: MemoryPlaces
+    running: ScriptedJob, target: InMemoryCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full(MemoryStorage):
         def put(self, path: str, data: bytes, *, create: bool = False) -> None:
             msg = "disk full"
             raise StorageError(msg)
 
-    places.storages["/full"] = Full()
-    checkpoint_id = running.trigger_checkpoint(SnapshotKind.SAVEPOINT, location="/full")
-    while checkpoint_id in running.checkpoints.running:
-        assert running.move()
-    assert running.checkpoints.newest is not None
-    assert running.checkpoints.newest.checkpoint_id != checkpoint_id
+    monkeypatch.setattr(MemoryPlaces, "__call__", lambda places, url, *, create=False: Full(url))
+    before = running.newest
+    with pytest.raises(JobStuckError, match="disk full"):
+        running.take_savepoint("/full")
+    assert running.newest == before
     running.finish()
     assert Counter(target.rows()) == expected()
 
@@ -99,7 +105,9 @@ def test_a_place_that_takes_no_files_declines_the_savepoint_and_not_the_job(
 def test_stops_and_starts_at_any_moment_lose_nothing(seed: int, places: MemoryPlaces) -> None:
     """Stopped and started again and again, each time at another parallelism, drained now and then."""
     random, target = Random(seed), InMemoryCollector()
-    job = StepJob(counting(target), CONFIG, MemoryStorage(), random.randrange, open_location=places)
+    job = ScriptedJob(
+        counting(target), CONFIG, MemoryStorage(), random.randrange(1 << 32), open_location=places
+    )
     for stop in range(3):
         job.run(random.randint(0, 120))
         if job.is_finished:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from savepoint_jobs import CONFIG, counting, expected, start
+from savepoint_jobs import CONFIG, counting, expected, found_at, start, stop_with_savepoint
 
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import OperatorError, RestoreError, StateMismatchError, StorageError
+from penstock.runtime.errors import JobFailedError, OperatorError, RestoreError, StorageError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, stop_with_savepoint
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 pytestmark = pytest.mark.usefixtures("small_files")
 
@@ -29,7 +29,7 @@ def as_another_kind(pairs: DataStream[tuple[int, int]]) -> None:
 
 
 @pytest.fixture
-def saved(running: StepJob, places: MemoryPlaces) -> str:
+def saved(running: ScriptedJob, places: MemoryPlaces) -> str:
     stop_with_savepoint(running, places, "/saved")
     return "/saved"
 
@@ -38,15 +38,13 @@ def test_state_whose_operator_is_gone_is_named_and_left_out_only_on_demand(
     saved: str, target: InMemoryCollector, places: MemoryPlaces
 ) -> None:
     graph = counting(target, change=without_count)
-    with pytest.raises(
-        StateMismatchError, match=r"'count', which the job does not have.*have state: 'numbers"
-    ):
+    with pytest.raises(JobFailedError, match=r"'count', which the job does not have.*have state: 'numbers"):
         start(target, places, saved, graph)
-    job = StepJob(
+    job = ScriptedJob(
         graph,
         JobConfig(checkpointing=Checkpointing(every=1), allow_non_restored_state=True),
         MemoryStorage(),
-        restore=found_at(places, saved),
+        restore_from=saved,
         open_location=places,
     )
     job.finish()
@@ -57,10 +55,8 @@ def test_an_id_that_belonged_to_another_kind_of_operator_is_refused(
 ) -> None:
     graph = counting(target, change=as_another_kind)
     config = JobConfig(checkpointing=Checkpointing(every=1), allow_non_restored_state=True)
-    with pytest.raises(
-        StateMismatchError, match=r"'count' holds keys with values, but sink.*has no such state"
-    ):
-        StepJob(graph, config, MemoryStorage(), restore=found_at(places, saved), open_location=places)
+    with pytest.raises(JobFailedError, match=r"'count' holds keys with values, but sink.*has no such state"):
+        ScriptedJob(graph, config, MemoryStorage(), restore_from=saved, open_location=places)
 
 
 class Seen(KeyedProcessFunction[int, tuple[int, int], tuple[int, int]]):
@@ -76,7 +72,7 @@ def test_the_state_of_a_process_function_is_not_taken_for_that_of_a_reduce(
     def processed(pairs: DataStream[tuple[int, int]]) -> None:
         pairs.key_by(lambda p: p[0]).process("count", Seen()).sink("out", CollectSink(target))
 
-    job = StepJob(counting(target, change=processed), CONFIG, MemoryStorage(), open_location=places)
+    job = ScriptedJob(counting(target, change=processed), CONFIG, MemoryStorage(), open_location=places)
     job.run(60)
     stop_with_savepoint(job, places, "/saved")
     with pytest.raises(
@@ -90,7 +86,7 @@ def test_the_state_of_a_process_function_is_not_taken_for_that_of_a_reduce(
 def test_another_number_of_key_groups_is_refused_with_what_to_do(
     saved: str, target: InMemoryCollector, places: MemoryPlaces
 ) -> None:
-    with pytest.raises(StateMismatchError, match=r"max_parallelism=32 and.*64.*max_parallelism=32\)"):
+    with pytest.raises(JobFailedError, match=r"max_parallelism=32 and.*64.*max_parallelism=32\)"):
         start(target, places, saved, counting(target, max_parallelism=64))
 
 

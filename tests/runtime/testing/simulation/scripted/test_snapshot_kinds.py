@@ -8,29 +8,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from random import Random
 
 import pytest
+from savepoint_jobs import found_at, take_savepoint
 
 from penstock.runtime import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import OperatorError, RestoreError, StorageError
+from penstock.runtime.errors import JobFailedError, OperatorError, RestoreError, StorageError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
 from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.snapshot.metadata import encode_metadata, write_state_file
-from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at, take_savepoint
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import SlidingEventTimeWindows
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "savepoints.md"
+DOCUMENT = Path(__file__).resolve().parents[5] / "docs" / "savepoints.md"
 COUNT, KEYS = 900, 60
 
 
@@ -95,11 +93,11 @@ class Taken:
             buffer_rows=4,
             credits=3,
         )
-        self.job = StepJob(
+        self.job = ScriptedJob(
             graph(self.target, what=self.what),
             self.config,
             self.storage,
-            Random(self.seed).randrange,
+            self.seed,
             open_location=self.places,
         )
         self.job.run(150)
@@ -111,11 +109,8 @@ class Taken:
             self.snapshot = found_at(self.places, self.url)
         else:
             self.snapshot = self.another_checkpoint(0)
-            paths = SnapshotPaths("step-job")
-            metadata = paths.metadata(self.snapshot.kind, self.snapshot.checkpoint_id, 1)
-            sized = replace(self.snapshot, size=state_size(self.snapshot.operators))
-            write_state_file(self.storage, metadata, encode_metadata(sized, metadata))
-            self.url = "/data/" + metadata.removesuffix("/metadata")
+            assert self.job.newest_url is not None
+            self.url = self.job.newest_url
 
     @property
     def has_in_flight(self) -> bool:
@@ -126,23 +121,23 @@ class Taken:
         """The job's next checkpoint, after so many moves."""
         self.job.run(moves)
         self.job.complete_checkpoint()
-        assert self.job.checkpoints.newest is not None
-        return self.job.checkpoints.newest
+        assert self.job.newest is not None
+        return self.job.newest
 
     def starts(self, *, exactly: bool = True, allow: bool = False, **changes: object) -> bool:
         """Whether a job of this graph starts from it and comes to its end, with the right results."""
         target = self.target if exactly else InMemoryCollector()
         config = replace(self.config, allow_non_restored_state=allow)
         try:
-            job = StepJob(
+            job = ScriptedJob(
                 graph(target, **changes),  # type: ignore[arg-type]
                 config,
                 MemoryStorage(),
                 job_id="another",
-                restore=found_at(self.places, self.url),
+                restore_from=self.url,
                 open_location=self.places,
             )
-        except (RestoreError, StorageError):
+        except (RestoreError, StorageError, JobFailedError):
             return False
         except OperatorError as error:
             if isinstance(error.__cause__, RestoreError):

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_histories import (
+from job_histories import (
     History,
     Shape,
     check_order,
@@ -26,6 +26,7 @@ from step_histories import (
     run,
     sequence_of,
     shapes,
+    state_files_in,
 )
 
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -72,7 +73,7 @@ def test_records_of_a_split_and_key_stay_in_order(
     seed: int,
 ) -> None:
     history = History(shape, [lanes, lanes, *parallelism[2:]], config, Random(seed))
-    history.job.crash(killed=None)
+    history.job.crash()
     run(history, [(moves, what) for moves, what in happenings if what != "rescale"])
     check_order(history, lanes)
 
@@ -86,9 +87,9 @@ def test_checkpoints_leave_no_files_behind(
     happenings: list[tuple[int, str]],
     seed: int,
 ) -> None:
-    history = History(shape, parallelism, config, Random(seed))
+    history = History(shape, parallelism, config, Random(seed), keeps_checkpoints=False)
     run(history, [(moves, what) for moves, what in happenings if what not in ("crash", "rescale")])
-    assert set(history.storage.list("")) == {file.path for file in history.job.checkpoints.files()}
+    assert state_files_in(history.storage) == set()
 
 
 @settings(max_examples=25, deadline=None)

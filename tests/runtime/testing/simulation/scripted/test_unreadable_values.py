@@ -9,7 +9,7 @@ from penstock.runtime.errors import OperatorError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 
 def graph() -> ExecutionGraph:
@@ -24,12 +24,12 @@ def graph() -> ExecutionGraph:
 def test_values_that_can_not_be_read_are_told_with_operator_state_and_what_to_do() -> None:
     config = JobConfig(checkpointing=Checkpointing(every=1))
     storage = MemoryStorage()
-    first = StepJob(graph(), config, storage)
+    first = ScriptedJob(graph(), config, storage)
     first.run(60)
     first.complete_checkpoint()
 
     strict = JobConfig(checkpointing=Checkpointing(every=1, allow_pickle=False))
     message = r"operator 'longest' .*state 'reduce': .*allow_pickle=False.*or give the operator a new id"
     with pytest.raises(OperatorError, match=message) as caught:
-        StepJob(graph(), strict, storage, job_id="another", restore=first.checkpoints.newest)
+        ScriptedJob(graph(), strict, storage, job_id="another", restore_from=first.newest_url)
     assert isinstance(caught.value.__cause__, StateMismatchError)

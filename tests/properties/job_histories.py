@@ -27,8 +27,9 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.testing.manual_time import ManualClock
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_world import StrictCollector, UnsureStorage
+from penstock.runtime.testing.refusing_storage import UnsureStorage
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+from penstock.runtime.testing.strict_collector import StrictCollector
 
 KEYS = 5
 KEY_GROUPS = 12
@@ -140,12 +141,20 @@ class History:
     target: Collector = field(default_factory=StrictCollector)
     storage: UnsureStorage = field(default_factory=UnsureStorage)
     crashes: int = 0
+    keeps_checkpoints: bool = True
 
     def __post_init__(self) -> None:
-        self.job = StepJob(self._graph(), self.config, self.storage, self.random.randrange, self.clock)
+        self.job = ScriptedJob(
+            self._graph(),
+            self.config,
+            self.storage,
+            self.random.randrange(1 << 32),
+            self.clock,
+            keeps_checkpoints=self.keeps_checkpoints,
+        )
 
     def happen(self, what: str) -> None:
-        running = self.job.checkpoints.running
+        running = self.job.running
         unaligned = self.config.checkpointing is not None and self.config.checkpointing.unaligned
         most = 1 if unaligned else 2
         if what == "checkpoint" and len(running) < most:
@@ -161,7 +170,11 @@ class History:
                 self.parallelism = self.another_parallelism()
             killed = self.random.choice([None, *self.job.tasks])
             self.crashes += 1
-            self.job.crash(self._graph(), killed=killed)
+            with self.storage.answering():  # a job restarts only when its log can be written
+                if what == "rescale":
+                    self.job.crash(self._graph())
+                else:
+                    self.job.crash(killed=killed)
 
     def another_parallelism(self) -> list[int]:
         """Any, but forward edges and chains stay: what is in flight can't change the exchange."""
@@ -189,18 +202,23 @@ def sequence_of(values: list[tuple[Item, ...]]) -> tuple[Item, ...]:
     return ordered[-1]
 
 
-def state_of(job: StepJob, storage: MemoryStorage) -> dict[int, Row]:
+def state_of(job: ScriptedJob, storage: MemoryStorage) -> dict[int, Row]:
     """The keyed state of the newest checkpoint, read as a restore reads it."""
 
     class Files:
         def read(self, handle: StateHandle) -> bytes:
             return read_state(storage, handle)
 
-    assert job.checkpoints.newest is not None
-    strung = job.checkpoints.newest.operators["strung"]
+    assert job.newest is not None
+    strung = job.newest.operators["strung"]
     backend = HeapKeyedStateBackend(KEY_GROUPS, KeyGroupRange(0, KEY_GROUPS - 1), ValueCodec())
     backend.restore([handle for s in strung.subtasks.values() for handle in s.keyed], Files())
     return backend.table(REDUCE_STATE).entries
+
+
+def state_files_in(storage: MemoryStorage) -> set[str]:
+    """All files but the log, and savepoints, which are their users'."""
+    return {path for path in storage.list("") if "/log/" not in path and "/savepoint-" not in path}
 
 
 def check_output(history: History) -> None:
@@ -229,9 +247,8 @@ def run(history: History, happenings: Sequence[tuple[int, str]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_files, "INLINE_LIMIT", 40)  # so that small state is in files, too
         for moves, what in happenings:
-            history.job.run(moves)
+            history.job.run(2 * moves)
             history.happen(what)
         history.end()
     statistics = history.job.statistics()
-    assert statistics.network.most_outstanding <= history.config.credits
     event(f"crashes: {history.crashes}, of them after a checkpoint: {statistics.completed > 1}")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 import pytest
-from savepoint_jobs import CONFIG, COUNT, KEYS, numbers, start
+from savepoint_jobs import CONFIG, COUNT, KEYS, numbers, start, stop_with_savepoint
 
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, stop_with_savepoint
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 from penstock.runtime.time.watermark_strategy import WatermarkStrategy
 from penstock.runtime.time.windows import TimeWindow, TumblingEventTimeWindows
 
@@ -52,7 +51,7 @@ def whole_windows() -> list[Window]:
 
 def stopped_in_a_window(target: InMemoryCollector, places: MemoryPlaces, *, drain: bool) -> list[Window]:
     """Stop a job in the middle; what has come out."""
-    job = StepJob(windowing(target), CONFIG, MemoryStorage(), Random(3).randrange, open_location=places)
+    job = ScriptedJob(windowing(target), CONFIG, MemoryStorage(), 3, open_location=places)
     job.run(150)
     job.complete_checkpoint()
     job.run(40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
@@ -12,9 +13,10 @@ from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
 from penstock.runtime.io.connectors.generator_source import GeneratorSource
+from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
-from penstock.runtime.testing.step_savepoints import MemoryPlaces, found_at
+from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 COUNT, KEYS = 3000, 7
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
@@ -48,12 +50,27 @@ def expected() -> Counter[tuple[int, int]]:
 
 def start(
     target: InMemoryCollector, places: MemoryPlaces, url: str, graph: ExecutionGraph | None = None
-) -> StepJob:
-    return StepJob(
+) -> ScriptedJob:
+    return ScriptedJob(
         graph or counting(target),
         CONFIG,
         MemoryStorage(),
         job_id=f"after-{url.strip('/').replace('/', '-')}",
-        restore=found_at(places, url),
+        restore_from=url,
         open_location=places,
     )
+
+
+def take_savepoint(job: ScriptedJob, places: MemoryPlaces, url: str) -> None:
+    """A savepoint at `url`; the job goes on."""
+    places.move(job.take_savepoint(url), url)
+
+
+def stop_with_savepoint(job: ScriptedJob, places: MemoryPlaces, url: str, *, drain: bool = False) -> None:
+    """Stop a job with a savepoint at `url`."""
+    places.move(job.stop_with_savepoint(url, drain=drain), url)
+
+
+def found_at(places: MemoryPlaces, url: str) -> CompletedCheckpoint:
+    """The snapshot at a URL."""
+    return open_snapshot(url, places).checkpoint

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from random import Random
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
-from penstock.runtime.testing.step_job import StepJob
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
 
 COUNT = 900
 RULES = [("limit", 10), ("limit", 10), ("colour", 3)]  # values may be equal: each of them counts
@@ -78,8 +77,8 @@ class Job:
         kept.sink("out", CollectSink(self.target), parallelism=parallelism)
         return build_execution_graph(env.build())
 
-    def start(self, parallelism: int) -> StepJob:
-        return StepJob(self.graph(parallelism), self.config, MemoryStorage(), Random(parallelism).randrange)
+    def start(self, parallelism: int) -> ScriptedJob:
+        return ScriptedJob(self.graph(parallelism), self.config, MemoryStorage(), parallelism)
 
 
 def keep(stream: DataStream[int], restored: Restored, parallelism: int) -> DataStream[int]:

@@ -1,9 +1,8 @@
-"""The job in one process that is moved by hand: what it runs, what it finds, and that it repeats itself."""
+"""The job that a test moves by hand: what it runs, what it finds, and that it repeats itself."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from random import Random
 
 import pytest
 
@@ -19,8 +18,9 @@ from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfDat
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.end_of_input import Phase
-from penstock.runtime.testing.step_job import JobStuckError, StepJob
-from penstock.runtime.testing.step_network import StepNetwork
+from penstock.runtime.testing.channel_rules import ChannelRules
+from penstock.runtime.testing.refusing_storage import RefusingStorage
+from penstock.runtime.testing.simulation.scripted.scripted_job import JobStuckError, ScriptedJob
 
 CONFIG = JobConfig(checkpointing=Checkpointing(every=1), buffer_rows=5, credits=3)
 
@@ -52,7 +52,7 @@ def target() -> InMemoryCollector:
 
 
 def test_job_runs_to_its_end_and_commits_everything(target: InMemoryCollector) -> None:
-    job = StepJob(counting(target), CONFIG, MemoryStorage())
+    job = ScriptedJob(counting(target), CONFIG, MemoryStorage())
     job.finish()
     assert job.is_finished
     assert sorted(target.rows()) == expected()
@@ -60,7 +60,7 @@ def test_job_runs_to_its_end_and_commits_everything(target: InMemoryCollector) -
 
 
 def test_job_without_checkpoints_runs_to_its_end(target: InMemoryCollector) -> None:
-    job = StepJob(counting(target), JobConfig(), MemoryStorage())
+    job = ScriptedJob(counting(target), JobConfig(), MemoryStorage())
     job.finish()
     assert sorted(target.rows()) == expected()
     assert job.statistics().completed == 0
@@ -70,19 +70,18 @@ def test_same_choices_make_the_same_run(target: InMemoryCollector) -> None:
     runs = []
     for _ in range(2):
         collector = InMemoryCollector()
-        job = StepJob(counting(collector), CONFIG, MemoryStorage(), Random(7).randrange)
+        job = ScriptedJob(counting(collector), CONFIG, MemoryStorage(), 7)
         job.run(150)
         job.trigger_checkpoint()
         job.finish()
         runs.append((job.statistics(), collector.rows()))
     assert runs[0] == runs[1]
-    network = runs[0][0].network
-    assert network.repeated > 0
-    assert network.overtaken > 0
+    assert runs[0][0].repeated > 0
+    assert runs[0][0].overtaken > 0
 
 
 def test_job_starts_again_from_its_newest_checkpoint(target: InMemoryCollector) -> None:
-    job = StepJob(counting(target, 3000), CONFIG, MemoryStorage())
+    job = ScriptedJob(counting(target, 3000), CONFIG, MemoryStorage())
     job.run(100)
     checkpoint_id = job.complete_checkpoint()
     committed = len(target.rows())
@@ -91,13 +90,13 @@ def test_job_starts_again_from_its_newest_checkpoint(target: InMemoryCollector) 
     job.crash(killed=SubtaskId("count", 1))
     job.finish()
     assert sorted(target.rows()) == expected(3000)
-    assert job.checkpoints.newest is not None
-    assert job.checkpoints.newest.checkpoint_id > checkpoint_id
+    assert job.newest is not None
+    assert job.newest.checkpoint_id > checkpoint_id
     assert job.statistics().attempts == 2
 
 
 def test_job_starts_from_nothing_when_it_crashes_before_any_checkpoint(target: InMemoryCollector) -> None:
-    job = StepJob(counting(target), CONFIG, MemoryStorage())
+    job = ScriptedJob(counting(target), CONFIG, MemoryStorage())
     job.run(60)
     job.crash()
     job.finish()
@@ -106,7 +105,7 @@ def test_job_starts_from_nothing_when_it_crashes_before_any_checkpoint(target: I
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_job_starts_again_at_another_parallelism(target: InMemoryCollector, parallelism: int) -> None:
-    job = StepJob(counting(target, 3000), CONFIG, MemoryStorage())
+    job = ScriptedJob(counting(target, 3000), CONFIG, MemoryStorage())
     job.run(100)
     job.complete_checkpoint()
     job.crash(counting(target, 3000, parallelism))
@@ -116,7 +115,7 @@ def test_job_starts_again_at_another_parallelism(target: InMemoryCollector, para
 
 
 def test_failure_of_an_operator_comes_out_of_the_move(target: InMemoryCollector) -> None:
-    job = StepJob(counting(target, fails_at=33), CONFIG, MemoryStorage())
+    job = ScriptedJob(counting(target, fails_at=33), CONFIG, MemoryStorage())
     with pytest.raises(OperatorError, match=r"'map-1'.*as asked.*record 33"):
         job.finish()
     job.crash(counting(target))
@@ -124,24 +123,30 @@ def test_failure_of_an_operator_comes_out_of_the_move(target: InMemoryCollector)
     assert sorted(target.rows()) == expected()
 
 
-def test_nothing_moves_any_more_once_everybody_waits_for_a_checkpoint(target: InMemoryCollector) -> None:
-    job = StepJob(counting(target), CONFIG, MemoryStorage())
-    job.run(10_000)
-    assert not job.move()
+def test_subtasks_whose_data_has_ended_wait_for_the_last_checkpoint(target: InMemoryCollector) -> None:
+    storage = RefusingStorage()
+    job = ScriptedJob(counting(target), CONFIG, storage)
+    storage.refuses = True
+    job.until(lambda: all(task.has_ended for task in job.tasks.values()), "the end of all data")
+    job.run(500)
     assert not job.is_finished
     assert {task.subtask.phase for task in job.tasks.values()} == {Phase.ENDED}
+    assert target.rows() == []
+    storage.refuses = False
+    job.finish()
+    assert sorted(target.rows()) == expected()
 
 
 def test_job_that_can_not_end_is_reported_with_where_everybody_is(target: InMemoryCollector) -> None:
     env = StreamEnvironment("endless")
     env.from_source("numbers", GeneratorSource(lambda i: i, rate=10.0)).sink("out", CollectSink(target))
-    job = StepJob(build_execution_graph(env.build()), CONFIG, MemoryStorage())
-    with pytest.raises(JobStuckError, match=r"not ended after 500 moves: numbers\[0\] running"):
+    job = ScriptedJob(build_execution_graph(env.build()), CONFIG, MemoryStorage())
+    with pytest.raises(JobStuckError, match=r"the end of the job: not reached(?s:.*)numbers\[0\]: started"):
         job.finish(most_moves=500)
 
 
 def test_checkpoint_that_is_given_up_is_followed_by_one_that_completes(target: InMemoryCollector) -> None:
-    job = StepJob(counting(target, 3000), CONFIG, MemoryStorage())
+    job = ScriptedJob(counting(target, 3000), CONFIG, MemoryStorage())
     job.run(40)
     first = job.trigger_checkpoint()
     assert first is not None
@@ -158,11 +163,11 @@ def test_receiver_that_left_early_does_not_keep_its_sender(target: InMemoryColle
     ends: list[int] = []
     for seed in range(40):
         collector = InMemoryCollector()
-        job = StepJob(counting(collector, 8), config, MemoryStorage(), Random(seed).randrange)
+        job = ScriptedJob(counting(collector, 8), config, MemoryStorage(), seed)
         while not any(task.has_ended for task in job.tasks.values()):
-            assert job.move()
-            if not job.checkpoints.running:
+            if not job.running:
                 job.trigger_checkpoint()
+            assert job.move()
         job.finish()
         ends.append(job.statistics().completed)
         assert sorted(collector.rows()) == expected(8)
@@ -190,25 +195,21 @@ BUFFER = Buffer(b"", 0)
 def test_network_finds_senders_that_break_the_rules(
     frames: Sequence[tuple[int, Sequence[Event | Buffer]]], message: str
 ) -> None:
-    network = StepNetwork(credits=2)
+    rules = ChannelRules(credits=2)
     *before, (first, elements) = frames
     for number, earlier in before:
-        network.send(SENDER, CHANNEL, number, [encode_element(e) for e in earlier])
+        rules.sent(SENDER, CHANNEL, number, [encode_element(e) for e in earlier])
     with pytest.raises(AssertionError, match=message):
-        network.send(SENDER, CHANNEL, first, [encode_element(e) for e in elements])
+        rules.sent(SENDER, CHANNEL, first, [encode_element(e) for e in elements])
 
 
 def test_credit_is_back_when_the_answer_is() -> None:
-    network = StepNetwork(credits=1)
-    network.send(SENDER, CHANNEL, 0, [encode_element(BUFFER)])
-    network.take(0)
-    network.consumed(CHANNEL.receiver, 0, 1)
+    rules = ChannelRules(credits=1)
+    rules.sent(SENDER, CHANNEL, 0, [encode_element(BUFFER)])
     with pytest.raises(AssertionError):
-        network.send(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
-    network = StepNetwork(credits=1)
-    network.send(SENDER, CHANNEL, 0, [encode_element(BUFFER)])
-    network.take(0)
-    network.consumed(CHANNEL.receiver, 0, 1)
-    assert network.take_answer(0).first == 0
-    network.send(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
-    assert network.statistics().most_outstanding == 1
+        rules.sent(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
+    rules = ChannelRules(credits=1)
+    rules.sent(SENDER, CHANNEL, 0, [encode_element(BUFFER)])
+    rules.credited(CHANNEL, 0)
+    rules.sent(SENDER, CHANNEL, 1, [encode_element(BUFFER)])
+    assert rules.most_outstanding == 1
