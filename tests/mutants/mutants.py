@@ -115,6 +115,11 @@ class Outcomes:
                 entry: dict[str, Any] = json.loads(line)
                 self._known[entry["key"]] = Outcome(entry["outcome"])
 
+    @property
+    def are_none(self) -> bool:
+        """Whether no mutant was ever tried."""
+        return not self._known
+
     def of(self, mutant: Mutant) -> Outcome | None:
         """What became of a mutant, if it was tried."""
         return self._known.get(mutant.key)
@@ -205,6 +210,9 @@ def main() -> int:
         outcomes = Outcomes(outcomes_path)
         if not arguments.table_only and (not arguments.rooms or name in arguments.rooms):
             run_room(room, outcomes, told)
+        if outcomes.are_none:
+            print(f"the room {name} was never tried")
+            continue
         for mutant in all_mutants(room):
             tried.setdefault(mutant.module, []).append(Tried(mutant, outcomes.of(mutant)))
     TABLE.write_text(table(tried, told), encoding="utf-8")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import cosmic_ray.plugins
+from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 
 #: Operators of cosmic-ray whose name begins so are used, the replacements below excepted.
@@ -89,15 +90,16 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
 
 
 def _of_cosmic_ray(source: str) -> Iterator[tuple[str, str]]:
+    nodes = list(ast_nodes(get_ast(source)))
     for full_name in cosmic_ray.plugins.operator_names():
         name = full_name.partition("/")[2]
         if not _is_used(name):
             continue
         operator = cosmic_ray.plugins.get_operator(full_name)()
-        occurrence = 0
-        while (mutated := mutate_code(source, operator, occurrence)) is not None:
-            yield name, mutated
-            occurrence += 1
+        for occurrence in range(sum(1 for node in nodes for _ in operator.mutation_positions(node))):
+            mutated = mutate_code(source, operator, occurrence)
+            if mutated is not None:
+                yield name, mutated
 
 
 def _is_used(name: str) -> bool:

@@ -323,6 +323,22 @@ def test_tracker_forgets_a_cancelled_checkpoint_when_every_channel_has_cancelled
     assert (task.aborted, task.handler.statistics().ignored) == ([1], 1)
 
 
+def test_tracker_does_not_begin_a_complete_checkpoint_anew() -> None:
+    task = RecordingTask(AT_LEAST_ONCE, 2)
+    for channel in (0, 1, 0):
+        task.barrier(channel, 1)
+    assert (task.triggered, task.handler.pending) == ([1], ())
+    assert task.handler.statistics().ignored == 1
+
+
+def test_tracker_counts_the_barriers_of_a_cancelled_checkpoint_on() -> None:
+    task = RecordingTask(AT_LEAST_ONCE, 3)
+    task.barrier(0, 1)
+    task.cancel(1, 1)
+    task.barrier(2, 1)
+    assert (task.triggered, task.aborted, task.handler.statistics().ignored) == ([], [1], 0)
+
+
 def test_tracker_remembers_as_many_checkpoints_as_flink() -> None:
     assert MAX_PENDING == 50
 
