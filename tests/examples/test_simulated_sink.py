@@ -1,0 +1,17 @@
+"""The simulation finds the bug of the example's sink, and passes the mended one."""
+
+from __future__ import annotations
+
+from simulated_sink import CarefulSink, HastySink, check
+
+
+def test_the_bug_is_found_as_rows_that_come_twice() -> None:
+    report = check(HastySink, 1000)
+    assert report.difference is not None
+    assert report.difference.unexpected
+    assert not report.difference.missing
+
+
+def test_the_mended_sink_passes_a_thousand_seeds() -> None:
+    report = check(CarefulSink, 1000)
+    assert (report.passed, report.seeds) == (True, 1000)
