@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Two processes share the test files. Tests without processes of their own come first: they fail soonest. Those on
 # Ray and with Spark follow each other, because they share a cluster or a session; the files of the other folders come
 # before them, as few tests that take long make a bad end.
-BESIDE := -n 2 --dist loadfile
+BESIDE := -n 2 --dist loadfile --durations=12 --durations-min=2
 IN_ORDER := $(BESIDE) --no-loadscope-reorder
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks tests/on_ray tests/on_spark
 SEEDS ?= 50000
