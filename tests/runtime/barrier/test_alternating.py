@@ -9,10 +9,13 @@ import pytest
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.alternating import AlternatingBarrierHandler
+from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.elements import (
     Buffer,
     CancelCheckpointMarker,
@@ -233,3 +236,12 @@ def test_late_barriers_are_counted_by_the_side_that_ignores_them(two: Two) -> No
     two.arrive(1, checkpoint(2))
     two.handler.barrier_announced(0, checkpoint(2))
     assert two.handler.statistics().ignored == 3
+
+
+def test_gate_passes_on_that_the_task_can_take_a_checkpoint(two: Two) -> None:
+    gate = CheckpointedInputGate(InputGate(InputChannel(i, two.clock) for i in range(2)), two.handler)
+    two.is_ready = False
+    two.arrive(0, checkpoint(1))
+    two.is_ready = True
+    gate.trigger_if_due()
+    assert two.log == [("trigger", 1)]
