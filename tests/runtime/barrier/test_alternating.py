@@ -127,6 +127,7 @@ def test_barrier_of_a_savepoint_that_is_announced_begins_nothing(two: Two) -> No
 
 def test_handler_watches_arrivals(two: Two) -> None:
     assert two.handler.watches_arrivals is True
+    assert two.checkpoints.watches_arrivals is True
 
 
 def test_checkpoint_that_waits_for_the_task_is_taken_when_the_task_says_so(two: Two) -> None:
