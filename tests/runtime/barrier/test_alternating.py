@@ -195,6 +195,13 @@ def test_barrier_on_a_channel_that_has_ended_is_corrupt_also_when_it_is_old(two:
         two.consume(1, savepoint(1))
 
 
+def test_each_side_refuses_a_barrier_on_a_channel_that_has_ended(two: Two) -> None:
+    two.handler.process_end_of_partition(1)
+    for side, barrier in ((two.savepoints, savepoint(1)), (two.checkpoints, checkpoint(1))):
+        with pytest.raises(StreamCorruptError, match="has ended"):
+            side.process_barrier(1, barrier)
+
+
 def test_channel_does_not_end_twice(two: Two) -> None:
     two.handler.process_end_of_partition(1)
     with pytest.raises(StreamCorruptError, match="has ended"):
