@@ -253,3 +253,10 @@ def test_gate_passes_on_that_the_task_can_take_a_checkpoint(two: Two) -> None:
     two.is_ready = True
     gate.trigger_if_due()
     assert two.log == [("trigger", 1)]
+
+
+def test_barrier_whose_arrival_was_not_announced_begins_its_checkpoint_when_it_is_consumed(two: Two) -> None:
+    two.checkpoints.process_barrier(0, checkpoint(1))
+    assert (two.log, two.checkpoints.pending) == ([("trigger", 1)], (1,))
+    two.checkpoints.process_barrier(1, checkpoint(1))
+    assert two.log == [("trigger", 1), ("finish", 1)]
