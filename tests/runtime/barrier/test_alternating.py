@@ -9,10 +9,13 @@ import pytest
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.alternating import AlternatingBarrierHandler
+from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.network.input_channel import InputChannel
+from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.elements import (
     Buffer,
     CancelCheckpointMarker,
@@ -124,6 +127,7 @@ def test_barrier_of_a_savepoint_that_is_announced_begins_nothing(two: Two) -> No
 
 def test_handler_watches_arrivals(two: Two) -> None:
     assert two.handler.watches_arrivals is True
+    assert two.checkpoints.watches_arrivals is True
 
 
 def test_checkpoint_that_waits_for_the_task_is_taken_when_the_task_says_so(two: Two) -> None:
@@ -191,6 +195,13 @@ def test_barrier_on_a_channel_that_has_ended_is_corrupt_also_when_it_is_old(two:
         two.consume(1, savepoint(1))
 
 
+def test_each_side_refuses_a_barrier_on_a_channel_that_has_ended(two: Two) -> None:
+    two.handler.process_end_of_partition(1)
+    for side, barrier in ((two.savepoints, savepoint(1)), (two.checkpoints, checkpoint(1))):
+        with pytest.raises(StreamCorruptError, match="has ended"):
+            side.process_barrier(1, barrier)
+
+
 def test_channel_does_not_end_twice(two: Two) -> None:
     two.handler.process_end_of_partition(1)
     with pytest.raises(StreamCorruptError, match="has ended"):
@@ -233,3 +244,19 @@ def test_late_barriers_are_counted_by_the_side_that_ignores_them(two: Two) -> No
     two.arrive(1, checkpoint(2))
     two.handler.barrier_announced(0, checkpoint(2))
     assert two.handler.statistics().ignored == 3
+
+
+def test_gate_passes_on_that_the_task_can_take_a_checkpoint(two: Two) -> None:
+    gate = CheckpointedInputGate(InputGate(InputChannel(i, two.clock) for i in range(2)), two.handler)
+    two.is_ready = False
+    two.arrive(0, checkpoint(1))
+    two.is_ready = True
+    gate.trigger_if_due()
+    assert two.log == [("trigger", 1)]
+
+
+def test_barrier_whose_arrival_was_not_announced_begins_its_checkpoint_when_it_is_consumed(two: Two) -> None:
+    two.checkpoints.process_barrier(0, checkpoint(1))
+    assert (two.log, two.checkpoints.pending) == ([("trigger", 1)], (1,))
+    two.checkpoints.process_barrier(1, checkpoint(1))
+    assert two.log == [("trigger", 1), ("finish", 1)]

@@ -339,6 +339,14 @@ def test_tracker_counts_the_barriers_of_a_cancelled_checkpoint_on() -> None:
     assert (task.triggered, task.aborted, task.handler.statistics().ignored) == ([], [1], 0)
 
 
+def test_tracker_ignores_barriers_that_are_older_than_a_cancelled_checkpoint() -> None:
+    task = RecordingTask(AT_LEAST_ONCE, 2)
+    task.barrier(0, 1)
+    task.cancel(0, 2)
+    task.barrier(1, 1)
+    assert (task.aborted, task.handler.statistics().ignored) == ([1, 2], 1)
+
+
 def test_tracker_remembers_as_many_checkpoints_as_flink() -> None:
     assert MAX_PENDING == 50
 

@@ -88,6 +88,7 @@ def test_what_the_next_alignment_stores_stays_stored_until_that_one_ends(fed: Fe
     assert fed.feed(0, barrier(2), A) == []
     assert fed.feed(1, B) == [(1, B)]
     assert fed.gate.alignment_bytes == 4
+    assert fed.gate.storage_statistics().elements == 2, "one in each alignment, and none stored again"
     assert fed.feed(1, barrier(2)) == [("trigger", 2), (0, A)]
 
 
