@@ -183,8 +183,8 @@ FOUND_LAST: Final = {
     restore_hooks_as_if_there_were_no_state: 1,
     forget_when_restored_windows_end: 41,
     let_no_lease_end: 73,
-    take_frames_of_other_attempts: 163,
-    send_events_past_triggers: 63,
+    take_frames_of_other_attempts: 92,
+    send_events_past_triggers: 59,
     take_events_twice: 20,
 }
 
