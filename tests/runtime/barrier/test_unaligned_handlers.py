@@ -259,3 +259,32 @@ def test_checkpoint_is_pending_until_its_barrier_has_arrived_on_every_channel() 
     fed.run()
     assert handler.latest_checkpoint_id == 1
     assert handler.statistics().triggered == 1
+
+
+def test_end_of_an_aligned_channel_stands_for_its_barrier_when_it_is_consumed() -> None:
+    fed = Input(aligned=frozenset({1}))
+    assert fed.send(0, A, barrier(1)) == []
+    assert fed.send(1, EndOfPartition()) == []
+    assert fed.channels.poll() is not None, "the task has taken A"
+    fed.gate.process(1, EndOfPartition())
+    assert fed.take() == [("start", 1), ("trigger", 1, True), ("finish", 1)]
+
+
+def test_checkpoint_that_is_given_up_before_its_trigger_leaves_no_channel_blocked() -> None:
+    fed = Input(aligned=frozenset({1}))
+    fed.send(0, barrier(1), B)
+    assert fed.run() == []
+    assert fed.channels.blocked_channels == (0,)
+    fed.send(1, CancelCheckpointMarker(1))
+    assert fed.run() == [("abort", 1), (0, B)]
+    assert fed.channels.blocked_channels == ()
+
+
+def test_alignment_lasts_from_the_first_sign_of_a_checkpoint_to_its_last_barrier() -> None:
+    fed = Input()
+    fed.timers.advance(100)
+    fed.send(0, barrier(1))
+    fed.timers.advance(3)
+    assert fed.gate.handler.alignment_duration == 0.0
+    fed.send(1, barrier(1))
+    assert fed.gate.handler.alignment_duration == 3.0
