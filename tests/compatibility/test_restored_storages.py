@@ -7,7 +7,6 @@ committed is in one file, to have fewer.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from driving import DATA, coordinator_state, copy_of, finish_job, list_state
 from saved_jobs import committed, in_json
 from saved_ray_job import cut_of, environment, expected_rows
 
-from penstock.actors import JobReport
+from penstock.actors.shared.archive import load_from_storage
 from penstock.bridge.dataframes_in.buffer_reader import BufferSplit
 from penstock.runtime import JobStatus
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
@@ -175,11 +174,11 @@ def test_the_shares_of_a_spark_source_stand_behind_a_micro_batch(version: str) -
 
 
 def test_the_status_that_a_job_has_left_is_read(stopped: Left) -> None:
-    report = JobReport.from_record(json.loads((stopped.job / "status.json").read_text()))
+    report = load_from_storage(stopped.storage, stopped.job.name)
     assert (report.job_id, report.name, report.status) == (stopped.job.name, "kept", JobStatus.FINISHED)
     statistics = report.statistics
     assert (statistics.attempt, statistics.restarts, statistics.completed_checkpoints) == (3, 2, 21)
-    assert {operator.id: operator.parallelism for operator in report.operators} == {
+    assert {operator.id: operator.parallelism for operator in report.graph.operators} == {
         "files": 2,
         "fails-once": 2,
         "counted": 3,
