@@ -168,7 +168,7 @@ class JobExecution:
 
     def start_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
         """Let these subtasks run; the calls are on their way when the scheduler is told."""
-        started = {subtask: self._fleet.members.get(subtask) for subtask in subtasks}
+        started = {s: self._fleet.members.get(s) for s in self._all if s in subtasks}  # always in one order
         self._runs.update({s: OpenRun(member) for s, member in started.items() if member is not None})
         for subtask, member in started.items():
             if member is None:
@@ -248,9 +248,8 @@ class JobExecution:
         self._deployer.stop(attempt, subtasks, stopped)
 
     def _run(self, attempt: int, subtask: SubtaskId, run: OpenRun) -> None:
-        receivers = {
-            channel.receiver for output in self._graph.subtask(subtask).outputs for channel in output.channels
-        }
+        outputs = self._graph.subtask(subtask).outputs
+        receivers = dict.fromkeys(channel.receiver for output in outputs for channel in output.channels)
         peers = {
             receiver: Peer(known.member.process, known.member.role.at(attempt))
             for receiver in receivers

@@ -141,4 +141,5 @@ def test_every_example_is_run_or_is_a_part_of_one() -> None:
                 imported.add(f"{node.module}.py")
     for example in EXAMPLES.glob("*.py"):
         is_run = re.search(rf'run_example(_alone)?\("{example.name}"', tests)
-        assert example.name in imported or is_run, example.name
+        is_imported = f"from {example.stem} import" in tests
+        assert example.name in imported or is_imported or is_run, example.name

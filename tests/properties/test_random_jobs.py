@@ -87,8 +87,10 @@ def test_checkpoints_leave_no_files_behind(
     happenings: list[tuple[int, str]],
     seed: int,
 ) -> None:
+    """A storage that refuses a deletion keeps its file: that is counted, and not tried here."""
     history = History(shape, parallelism, config, Random(seed), keeps_checkpoints=False)
-    run(history, [(moves, what) for moves, what in happenings if what not in ("crash", "rescale")])
+    left_out = ("crash", "rescale", "storage")
+    run(history, [(moves, what) for moves, what in happenings if what not in left_out])
     assert state_files_in(history.storage) == set()
 
 

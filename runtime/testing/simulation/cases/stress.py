@@ -48,7 +48,8 @@ def happened_failures(result: SimulationResult) -> int:
 
 def _faults(parallelism: int) -> tuple[PlannedFault, ...]:
     """The failures, by the checkpoints that were completed before; the second one in the recovery."""
-    halfway = 3 * parallelism
+    # Late enough that every process has its role: one that dies before is replaced in the same attempt.
+    halfway = 8 * parallelism
     return (
         PlannedFault(FaultKind.USER_ERROR, Moment.COMPLETED, 1),
         PlannedFault(FaultKind.CRASH, Moment.DEPLOYING, 2, delay=halfway),

@@ -210,7 +210,7 @@ CHECKS: dict[str, Callable[[Taken], bool]] = {
     "start another job from it": lambda t: t.starts(),
     "at another parallelism": lambda t: t.starts(parallelism=3),
     "with another `max_parallelism` of keyed state": lambda t: t.starts(max_parallelism=32),
-    "with a stateful operator more": lambda t: t.starts(what="with one more"),
+    "with an additional stateful operator": lambda t: t.starts(what="with one more"),
     "without one of its stateful operators (`allow_non_restored_state`)": lambda t: t.starts(
         what="without", allow=True, exactly=False
     ),
