@@ -69,6 +69,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_prose.py --strict
 
 types: $(READY)
 	$(BIN)/mypy

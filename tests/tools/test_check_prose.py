@@ -125,3 +125,25 @@ def test_it_runs_as_a_program_on_the_whole_project() -> None:
         [sys.executable, TOOLS / "check_prose.py"], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1].startswith("all ")
+
+
+def test_findings_count_where_the_prose_is_clean_and_nowhere_else() -> None:
+    found = [
+        prose.Finding("a/b.py", 1, "long-sentence", "x"),
+        prose.Finding("c/d.py", 2, "long-sentence", "y"),
+    ]
+    assert prose.strict_problems(found, ["a", "c/d.py"]) == []
+    assert prose.strict_problems(found, ["a"]) == ["c/d.py:1: long-sentence: x"]
+
+
+def test_the_list_of_what_is_not_clean_only_gets_shorter() -> None:
+    found = [prose.Finding("a/b.py", 1, "long-sentence", "x")]
+    [problem] = prose.strict_problems(found, ["a", "c"])
+    assert problem.startswith("c is clean")
+
+
+def test_the_prose_of_the_project_is_as_clean_as_its_list_says() -> None:
+    done = subprocess.run(
+        [sys.executable, TOOLS / "check_prose.py", "--strict"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
