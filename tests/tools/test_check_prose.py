@@ -133,7 +133,7 @@ def test_findings_count_where_the_prose_is_clean_and_nowhere_else() -> None:
         prose.Finding("c/d.py", 2, "long-sentence", "y"),
     ]
     assert prose.strict_problems(found, ["a", "c/d.py"]) == []
-    assert prose.strict_problems(found, ["a"]) == ["c/d.py:1: long-sentence: x"]
+    assert prose.strict_problems(found, ["a"]) == ["c/d.py:2: long-sentence: y"]
 
 
 def test_the_list_of_what_is_not_clean_only_gets_shorter() -> None:
