@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.runtime.checkpoint.log.reader import DecisionLogReader
+from penstock.runtime.checkpoint.log.records import CheckpointCompleted
 from penstock.runtime.checkpoint.store.recovery import check_files
 from penstock.runtime.errors import (
     ConfigurationError,
@@ -76,6 +77,21 @@ def open_snapshot(url: str, open_location: StorageOpener) -> OpenedSnapshot:
 
 
 def _newest_of_job(root: str, job: str, open_location: StorageOpener) -> OpenedSnapshot:
+    """The newest snapshot of a job, which may run and let go of one while it is read."""
+    newest = _newest_record(root, job, open_location)
+    while True:
+        try:
+            opened = _read(root, newest.metadata.path, open_location)
+            break
+        except RestoreError:
+            gone, newest = newest, _newest_record(root, job, open_location)
+            if newest == gone:
+                raise
+    location = opened.checkpoint.location
+    return opened if location == root or location is None else open_snapshot(location, open_location)
+
+
+def _newest_record(root: str, job: str, open_location: StorageOpener) -> CheckpointCompleted:
     nothing = f"there is no snapshot at {root}/{job}: {_LOOKED_FOR}"
     try:
         paths = SnapshotPaths(job)
@@ -91,9 +107,7 @@ def _newest_of_job(root: str, job: str, open_location: StorageOpener) -> OpenedS
             "job its checkpoints stay, and a savepoint always stays"
         )
         raise RestoreError(msg)
-    opened = _read(root, newest.metadata.path, open_location)
-    location = opened.checkpoint.location
-    return opened if location == root or location is None else open_snapshot(location, open_location)
+    return newest
 
 
 def _read(root: str, path: str, open_location: StorageOpener) -> OpenedSnapshot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from live_bench import LiveJob
+from live_setup import LiveJob
 from marked_journal import PARTS, Journal, JournalHook, JournalSource
 
 from penstock.runtime.config.checkpointing import Checkpointing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from operators_bench import READ, Hook, Hooked, Run
+from operators_setup import READ, Hook, Hooked, Run
 
 from penstock.runtime.graph.collection_source import CollectionSource
 from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator

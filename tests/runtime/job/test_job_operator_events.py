@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operators_bench import READ, Eager, Run
+from operators_setup import READ, Eager, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed
 from penstock.runtime.errors import DeploymentError

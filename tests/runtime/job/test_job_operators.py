@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operators_bench import READ, Eager, Hook, Hooked, Missing, Run
+from operators_setup import READ, Eager, Hook, Hooked, Missing, Run
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from region_bench import A_READ, A_WRITE, ALL, B_READ, B_WRITE, A, B, Run, edge, two_pipelines, vertex
+from region_setup import A_READ, A_WRITE, ALL, B_READ, B_WRITE, A, B, Run, edge, two_pipelines, vertex
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from region_bench import A_READ, A_WRITE, ALL, B_WRITE, Run
+from region_setup import A_READ, A_WRITE, ALL, B_WRITE, Run
 
 from penstock.runtime.config.restart import FixedDelay, NoRestart
 from penstock.runtime.job.failure import FailureCause

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from stop_bench import COUNT, READ, Run
+from stop_setup import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stop_bench import COUNT, READ, Run
+from stop_setup import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from scheduler_bench import ALL, COUNT, READ, READS, Cluster, Run
+from scheduler_setup import ALL, COUNT, READ, READS, Cluster, Run
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus

@@ -1,7 +1,7 @@
 """Cancelling a job in whatever state it is, and the end after which nothing moves it."""
 
 import pytest
-from scheduler_bench import Run
+from scheduler_setup import Run
 
 from penstock.runtime.config.checkpointing import KeepAfter
 from penstock.runtime.config.restart import FixedDelay

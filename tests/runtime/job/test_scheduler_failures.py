@@ -1,7 +1,7 @@
 """What becomes of a job whose attempt, deployment, checkpoints or state fail."""
 
 import pytest
-from scheduler_bench import COUNT, READ, READS, Run
+from scheduler_setup import COUNT, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.config.restart import FixedDelay

@@ -1,7 +1,7 @@
 """JobMasters that come back, are replaced, or lose their storage for a while."""
 
 import pytest
-from scheduler_bench import ALL, READS, FlakyStorage, Run
+from scheduler_setup import ALL, READS, FlakyStorage, Run
 
 from penstock.runtime.config.restart import ExponentialBackoff, FixedDelay, NoRestart
 from penstock.runtime.errors import StorageError

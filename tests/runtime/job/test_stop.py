@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from stop_bench import COUNT, READ, Run
+from stop_setup import COUNT, READ, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
@@ -174,3 +176,32 @@ def test_the_newest_checkpoint_of_a_job_is_found_by_its_folder() -> None:
     found = open_snapshot("/data/job", places).checkpoint
     assert (found.checkpoint_id, found.location) == (1, "/data")
     assert open_snapshot("/data/job/chk-1-1/metadata", places).checkpoint == found
+
+
+class MeanwhileStorage(MemoryStorage):
+    """Something happens once, when the metadata of the first checkpoint is about to be read."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def get(self, path: str) -> bytes:
+        if path.endswith("chk-1-1/metadata") and self.meanwhile is not None:
+            happens, self.meanwhile = self.meanwhile, None
+            happens()
+        return super().get(path)
+
+
+def test_the_newest_checkpoint_is_found_also_when_the_job_takes_another_one_meanwhile() -> None:
+    storage, places = MeanwhileStorage("/data"), MemoryPlaces()
+    places.storages["/data"] = storage
+    places("/data/job", create=True)
+    run = Run(storage, places).start()
+    run.timers.advance(10)
+    run.acknowledge()
+
+    def another() -> None:
+        run.timers.advance(10)
+        run.acknowledge()
+        assert not storage.list("job/chk-1-1/"), "the first one is gone"
+
+    storage.meanwhile = another
+    assert open_snapshot("/data/job", places).checkpoint.checkpoint_id == 2

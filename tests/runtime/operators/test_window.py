@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from window_bench import SLIDING, TEN, add, applied, first, pushed, summed, tell
+from window_setup import SLIDING, TEN, add, applied, first, pushed, summed, tell
 
 from penstock.runtime.operators.window import LATE_RECORDS, WINDOW_STATE, WindowOperator
 from penstock.runtime.operators.window_contents import ReducedContents, WindowContents

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from window_bench import SLIDING, TEN, UNEVEN, applied, pushed, summed
+from window_setup import SLIDING, TEN, UNEVEN, applied, pushed, summed
 
 from penstock.runtime.operators.window import LATE_RECORDS, WINDOW_STATE
 from penstock.runtime.record.elements import END_OF_TIME

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from window_bench import TEN, add, applied, first, pushed, summed, tell
+from window_setup import TEN, add, applied, first, pushed, summed, tell
 
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator

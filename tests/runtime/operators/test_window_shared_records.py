@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from window_bench import SLIDING, TEN, applied
+from window_setup import SLIDING, TEN, applied
 
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.operators.changes_in_place import WATCHED_CALLS

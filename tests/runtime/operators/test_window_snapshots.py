@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from window_bench import applied, pushed, summed, tell
+from window_setup import applied, pushed, summed, tell
 
 from penstock.runtime.operators.window import LATE_RECORDS
 from penstock.runtime.record.elements import END_OF_TIME

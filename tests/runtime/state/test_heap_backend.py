@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from heap_bench import ALL, Files, delete, new_backend, put, restored, take
+from heap_setup import ALL, Files, delete, new_backend, put, restored, take
 
 from penstock.runtime.errors import (
     CodecError,

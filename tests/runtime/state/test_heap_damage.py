@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from heap_bench import ALL, Files, new_backend, put, restored, take
+from heap_setup import ALL, Files, new_backend, put, restored, take
 
 from penstock.runtime.errors import (
     ConfigurationError,

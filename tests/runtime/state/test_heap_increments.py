@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from heap_bench import Files, delete, new_backend, put, restored, take
+from heap_setup import Files, delete, new_backend, put, restored, take
 
 from penstock.runtime.errors import (
     StorageError,
