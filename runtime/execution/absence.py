@@ -24,7 +24,6 @@ class Pauses:
     Attributes:
         first: After the first failure.
         factor: How much longer each next one is.
-        longest: The longest one.
 
     Example:
         >>> pauses = Pauses(first=0.1, factor=2.0, longest=0.5)

@@ -42,7 +42,6 @@ class Deployer:
         fleet: Its processes.
         processes: Calls them.
         timers: Keep deadlines.
-        runner: Runs what blocks.
         describe: Makes descriptors.
     """
 
@@ -105,7 +104,6 @@ class Deployment:
 
     Args:
         deployer: Has what it needs.
-        attempt: The attempt.
         subtasks: What is deployed.
         restore: What it starts from.
         then: Told once how it went.

@@ -34,7 +34,6 @@ class Surroundings:
         storage: Checkpoints and the decision log.
         clock: Wall-clock and monotonic seconds.
         timers: Delays and timeouts.
-        runner: Runs what blocks.
         user_runner: Runs users' blocking code: hooks, and the work of enumerators.
         open_location: Opens storages of snapshots that are not in `storage`.
     """

@@ -41,7 +41,6 @@ class JobContext:
         restart: Decides whether and when another attempt begins.
         clock: Wall-clock and monotonic seconds.
         timers: Delays and timeouts.
-        runner: Runs what blocks.
         user_runner: Runs users' blocking code.
         deployment_timeout: Seconds within which an attempt must be deployed.
         created: Makes the first state.

@@ -84,7 +84,6 @@ class JobLedger:
     """The durable records of one job.
 
     Args:
-        job_id: The job.
         storage: Has the records and the checkpoints.
         checkpointing: How checkpoints are kept; `None` when none are taken.
         known_attempt: An attempt that is known to have begun; a log without it was deleted.
@@ -142,7 +141,6 @@ class JobLedger:
         """Give up a checkpoint whose state is damaged; whether the next attempt may start from an older one.
 
         Args:
-            checkpoint_id: The checkpoint.
             what: Describes the damage.
         """
         if self._checkpointing is None or not self._checkpointing.allow_older:

@@ -40,8 +40,6 @@ class JobOperators:
     """Makes and drives the operator coordinators of a job.
 
     Args:
-        job: The job.
-        graph: Its operators.
         codec: Encodes the coordinators' state for checkpoints.
         allow_non_restored: Whether state of coordinators and hooks that no longer exist may be dropped.
     """

@@ -50,7 +50,6 @@ class OperatorHarness:
 
     Args:
         operator: A new operator; the harness opens it and closes it.
-        operator_id: Its id.
         subtask: Index of the pretended subtask.
         parallelism: Number of pretended subtasks.
         max_parallelism: Number of key groups.

@@ -20,7 +20,6 @@ class Failing(State):
     """Stops the attempt and decides.
 
     Args:
-        job: The job.
         cause: The root cause.
         stopped: No subtask was deployed, so none needs to be stopped.
         given_up: Whether no attempt follows; then the failure is remembered already.

@@ -29,7 +29,6 @@ class Running(State):
     """Takes checkpoints until everything has finished.
 
     Args:
-        job: The job.
         reported: Subtasks that reported the end of their data before all were running.
     """
 

@@ -36,7 +36,6 @@ class Stopping(State):
     """Takes the job's last savepoint and waits until every subtask has left.
 
     Args:
-        job: The job.
         request: What the user wants.
         on_answer: Called once with the outcome of the savepoint.
         reported: Subtasks that had reported the end of their data.

@@ -26,7 +26,6 @@ class ControlPlane:
     """Has all processes and JobMasters; see the module's text.
 
     Args:
-        world: Time, chance and storage.
         job: What they run.
         ledger: Knows what the job's master hooks do.
 

@@ -30,14 +30,12 @@ class Master:
     """Holds a scheduler and carries what others say to it.
 
     Args:
-        world: Time, chance and storage.
         job: What it runs.
         number: Which one it is, from 1.
 
     Attributes:
         job: What it runs.
         is_alive: Whether it has neither died nor left.
-        timers: Its timers.
         hooks: The job's master hooks in this process.
         runner: Does its blocking work.
     """
@@ -115,7 +113,6 @@ class Masters:
     """All JobMasters of a run.
 
     Args:
-        world: Time, chance and storage.
         job: What they run.
 
     Attributes:

@@ -49,7 +49,6 @@ class SimulatedProcess:
     """Runs the attempts of one subtask; see the module's text.
 
     Args:
-        world: Time, chance and storage.
         id: Names it.
         needs: What it was started with.
         masters: Take reports.
@@ -292,7 +291,6 @@ class AttemptSupervisor:
         process: Where it runs.
         masters: Take reports.
         master: The one that has deployed it.
-        role: The role.
     """
 
     def __init__(self, process: SimulatedProcess, masters: Masters, master: Master, role: Role) -> None:

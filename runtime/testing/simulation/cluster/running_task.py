@@ -39,14 +39,12 @@ class RunningTask:
     """One attempt of one subtask; see the module's text. It is the subtask's gateway.
 
     Args:
-        world: Time, chance and storage.
         descriptor: What to run.
         credits: Of each of its outgoing channels.
         supervisor: Its process.
 
     Attributes:
         id: The subtask.
-        attempt: The attempt.
         state: How far it is.
         network: Its outgoing channels.
         has_ended: Whether it has reported the end of its data.

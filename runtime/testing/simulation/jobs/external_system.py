@@ -70,7 +70,6 @@ class ExternalSystem:
         """Make a transaction visible; one that is visible stays as it is.
 
         Args:
-            key: Which.
             covered_by: The checkpoint that allows it.
 
         Raises:

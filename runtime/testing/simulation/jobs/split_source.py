@@ -44,7 +44,6 @@ class SplitsOnRequest(OnRequest[Record]):
     """Hands out the splits of a simulated source on request.
 
     Args:
-        source: The source.
         watcher: Hears what its enumerator does.
     """
 

@@ -41,8 +41,6 @@ def windows(number: int, select: Callable[[Record], Key], length: int) -> Window
     """The operator with windows.
 
     Args:
-        number: The operator's number.
-        select: From a record to its key.
         length: Positions of a split in one window.
     """
 

@@ -110,7 +110,6 @@ class _Unpacker(pickle.Unpickler):
 
     Args:
         file: The bytes.
-        shared: What is shared.
     """
 
     def __init__(self, file: io.BytesIO, shared: list[Any]) -> None:

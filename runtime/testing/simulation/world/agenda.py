@@ -78,7 +78,6 @@ class Agenda:
         """Let something happen.
 
         Args:
-            kind: Its kind.
             act: Makes it happen.
             what: Describes it.
             at: Monotonic time before which it does not; at once when left out.
