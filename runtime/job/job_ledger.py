@@ -1,7 +1,7 @@
 """`JobLedger`: the durable records of a job, as blocking calls for the scheduler's background work.
 
-It uses the decision log and the checkpoint storage for the three steps of a job's life: an attempt begins, a
-checkpoint completes, the job ends. Only one call may be under way at a time.
+It writes to the decision log and the checkpoint storage when an attempt begins, a checkpoint completes or the
+job ends. Only one call may be in progress at a time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """`RunningTask`: one attempt of one subtask in a simulated process, with what an actor has around it.
 
-It is stepped as its actor would do it, only when the last step left more to do, something arrived, or the
-time that it named has come. So a wake-up that was forgotten shows as a job that stands still.
-
-Its process may die in front of any effect on the world: a frame that is sent, a report, a file that is
-written, a commit. What was done before stays done, what would have come never comes.
+As in its actor, it takes a step only if the last step left more to do, something arrived, or its timer is
+due. So a missing wake-up shows as a job that makes no progress. Its process may die before any external
+effect: a sent frame, a report, a written file, a commit. Earlier effects remain, later ones never happen.
 """
 
 from __future__ import annotations

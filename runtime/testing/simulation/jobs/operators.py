@@ -1,8 +1,8 @@
 """The users' code of a simulated job: a source, two operators with state, and a two-phase sink.
 
-They are written against the public protocols as users' code is, and keep every kind of state there is:
-splits of a source, list state, keyed state, transactions. Through `CodeHooks` the simulation makes them slow,
-lets them fail, and lets their process die between any two effects on the world.
+They use the public protocols, as user code does. They keep every kind of state: splits of a source, list
+state, keyed state, transactions. Through `CodeHooks` the simulation slows them down, makes them fail, and
+kills their process between any two external effects.
 """
 
 from __future__ import annotations
