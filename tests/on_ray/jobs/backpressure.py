@@ -80,8 +80,6 @@ def after_in_flight_checkpoint(job: RayJobHandle, attempt: int, *, completed: in
     """Wait until the newest checkpoint of an attempt is complete and holds in-flight data.
 
     Args:
-        job: The job.
-        attempt: The attempt.
         completed: So many checkpoints are complete, those of earlier attempts counted in.
     """
 
