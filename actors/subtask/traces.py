@@ -21,13 +21,15 @@ import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Collection, Iterator
 from typing import Final
 
 #: Where modules live that users do not edit between two jobs.
 _INSTALLED: Final = tuple(
-    os.path.realpath(path) + os.sep
+    folder + os.sep
     for name, path in sysconfig.get_paths().items()
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
+    for folder in (path, os.path.realpath(path))
 )
 #: Threads that outlive roles: those of our own pools, of event loops, and of fsspec.
 _LASTING_THREADS: Final = ("snapshot", "asyncio_", "metrics", "fsspecIO")
@@ -47,7 +49,8 @@ class Traces:
         self._path = list(sys.path)
         self._threads = set(threading.enumerate())
         self._files: dict[str, tuple[int, int] | None] = {}
-        self._not_users = {name for name, file in _user_files() if name}
+        #: Modules that were loaded before any code of users ran.
+        self._modules = set(sys.modules)
         self._taken_at = time.time()
 
     def role_taken(self) -> None:
@@ -74,8 +77,8 @@ class Traces:
 
         A file that was written after the role was taken may have been loaded before it was written.
         """
-        for name, file in _user_files():
-            if name in self._not_users or file in self._files:
+        for file in _users_files(set(sys.modules) - self._modules):
+            if file in self._files:
                 continue
             stamp = _stamp(file)
             if stamp is None or stamp[0] >= self._taken_at * 1e9:
@@ -93,16 +96,14 @@ class Traces:
         return None
 
 
-def _user_files() -> list[tuple[str, str]]:
-    """Names and files of the loaded modules that are installed nowhere and are not Penstock's."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or name.partition(".")[0] == "penstock":
+def _users_files(modules: Collection[str]) -> Iterator[str]:
+    """The files of those of the loaded modules that are installed nowhere and are not Penstock's."""
+    for name in modules:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if not isinstance(file, str) or name.partition(".")[0] == "penstock" or file.startswith(_INSTALLED):
             continue
         if not os.path.realpath(file).startswith(_INSTALLED):
-            found.append((name, file))
-    return found
+            yield file
 
 
 def _stamp(file: str) -> tuple[int, int] | None:
