@@ -283,10 +283,11 @@ def test_checkpoint_that_is_given_up_before_its_trigger_leaves_no_channel_blocke
 
 def test_cancellation_on_a_channel_that_has_ended_is_refused() -> None:
     fed = Input()
-    fed.send(0, EndOfPartition())
+    fed.send(1, barrier(1))
+    fed.send(0, barrier(1), EndOfPartition())
     fed.run()
-    with pytest.raises(StreamCorruptError, match="the cancellation of checkpoint 1 came on channel 0"):
-        fed.gate.process(0, CancelCheckpointMarker(1))
+    with pytest.raises(StreamCorruptError, match="the cancellation of checkpoint 2 came on channel 0"):
+        fed.gate.process(0, CancelCheckpointMarker(2))
     assert fed.take() == []
 
 
