@@ -1,8 +1,7 @@
 """`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
-Which calls it takes, when it gives up, and how its deliveries are answered is decided by the same classes as
-in a real process (`runtime/execution`). What it had in memory is gone when it dies; what it had sent is on
-its way all the same.
+The same classes as in a real process (`runtime/execution`) decide which calls it takes, when it gives up, and
+how it answers deliveries. When it dies, its memory is lost, but its sent messages still arrive.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ class SimulatedProcess:
     """Runs the attempts of one subtask; see the module's text.
 
     Args:
-        world: Time, chance and storage.
         id: Names it.
         needs: What it was started with.
         masters: Take reports.
@@ -316,7 +314,6 @@ class AttemptSupervisor:
         process: Where it runs.
         masters: Take reports.
         master: The one that has deployed it.
-        role: The role.
     """
 
     def __init__(self, process: SimulatedProcess, masters: Masters, master: Master, role: Role) -> None:

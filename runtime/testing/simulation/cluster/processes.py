@@ -50,8 +50,6 @@ class ProcessTable:
     """All processes of one job, whichever JobMaster has started them.
 
     Args:
-        world: Time, chance and storage.
-        job: The job.
         masters: Take the reports of subtasks.
     """
 
@@ -123,7 +121,6 @@ class MasterProcesses:
     Args:
         world: Time and chance.
         master: The JobMaster; nobody hears an answer when it is gone.
-        table: The processes.
     """
 
     def __init__(self, world: World, master: Master, table: ProcessTable) -> None:
