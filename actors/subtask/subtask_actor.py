@@ -93,7 +93,6 @@ class SubtaskActor:
         """Take a role; `Stale` when this process holds another one, or when no other job may run here.
 
         Args:
-            role: The role.
             lease_timeout: Seconds without a call of the JobMaster after which the actor ends itself.
         """
         is_free = self._holder.role is None
