@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ _CLUSTERS: Final = {"ray_cluster", "spark"}
 _SHARED: Final = pytest.StashKey[bool]()
 #: Seconds for the actors of a test to end.
 _PATIENCE: Final = 10.0
+#: Thresholds of `gc` while tests run: the default ones took a quarter of the time of the simulated jobs.
+_COLLECT_AFTER: Final = (50_000, 10, 10)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +59,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "long" in item.keywords:
             item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """Python's cycle collector runs rarely, and never walks the modules and the thousands of tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
 
 
 def _folder(item: pytest.Item) -> str:
