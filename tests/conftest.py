@@ -19,6 +19,8 @@ os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "1")
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
+#: The thresholds that Python has by default took a third of the collection of tests and a quarter of simulated jobs.
+gc.set_threshold(50_000, 10, 10)
 
 
 #: The only folders with tests on Ray or with Spark: `make test` collects no others for them.
@@ -29,8 +31,6 @@ _CLUSTERS: Final = {"ray_cluster", "spark"}
 _SHARED: Final = pytest.StashKey[bool]()
 #: Seconds for the actors of a test to end.
 _PATIENCE: Final = 10.0
-#: Thresholds of `gc` while tests run: the default ones took a quarter of the time of the simulated jobs.
-_COLLECT_AFTER: Final = (50_000, 10, 10)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,10 +62,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Python's cycle collector runs rarely, and never walks the modules and the thousands of tests."""
+    """Python's cycle collector never walks the modules and the thousands of tests."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
 
 
 def _folder(item: pytest.Item) -> str:
