@@ -27,7 +27,7 @@ help:
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
-	@echo "make mutants    faults put into the barrier handlers one at a time: does a test notice? (an hour)"
+	@echo "make mutants    faults put into barriers and coordinator one at a time: does a test notice? (ten minutes)"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"

@@ -96,7 +96,7 @@ def _end_shared_cluster(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """End what a test has left of Penstock's on a shared cluster; a Spark session stays."""
+    """End what a test has left of Penstock's on a shared cluster; warm processes and a Spark session stay."""
     yield
     if _CLUSTERS.isdisjoint(request.fixturenames):
         return
@@ -117,6 +117,9 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 def _penstock_actors() -> list[str]:
     from ray.util import list_named_actors
 
-    from penstock.actors.shared.names import NAMESPACE
+    from penstock.actors.shared.names import NAMESPACE, process_name
+    from penstock.actors.shared.process_registry import warm_processes
 
-    return sorted(a["name"] for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE)
+    warm = {process_name(process) for process in warm_processes()}
+    found = [a["name"] for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE]
+    return sorted(name for name in found if name not in warm)

@@ -150,5 +150,5 @@ def test_a_job_without_checkpoints_and_frames_of_the_other_kind_are_refused(
         bridge.from_structured_streaming(StreamEnvironment("x"), streaming, checkpoint_location="/tmp/x")
     with pytest.raises(GraphError, match="is a stream; use from_structured_streaming"):
         bridge.from_spark(environment(tmp_path), streaming)
-    with pytest.raises(GraphError, match="is no stream; use from_spark"):
+    with pytest.raises(GraphError, match="is not a stream; use from_spark"):
         bridge.from_structured_streaming(environment(tmp_path), spark.range(1), checkpoint_location="/tmp/x")

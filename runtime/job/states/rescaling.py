@@ -34,7 +34,6 @@ class Rescaling(State):
     """Takes a checkpoint, stops the subtasks and lets the next attempt begin.
 
     Args:
-        job: The job.
         request: The new parallelism.
         reported: Subtasks that had reported the end of their data.
     """

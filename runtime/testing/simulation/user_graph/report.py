@@ -42,7 +42,6 @@ class FailedRun:
     """The first run that went wrong.
 
     Attributes:
-        seed: Its seed.
         finding: What kind of mistake it shows.
         difference: What is different in its output; `None` when the job did not finish.
         problem: Why the job did not finish; empty when it did.

@@ -1,11 +1,10 @@
-"""`Agenda`: everything that may happen next, and which of it does.
+"""`Agenda`: everything that may happen next, and the choice among it.
 
-A *happening* is the smallest thing that is told apart: one step of a subtask, one frame that arrives, one
-credit that comes back, one piece of background work. Some have a time before which they can't happen. Of
-those whose time has come the draws choose: first a kind, by weight, then one of that kind. So a seed may
-starve the network, hold credits back, or let uploads take for ever, and another one does the opposite.
-
-In an orderly agenda the oldest of a kind goes first; the less orderly, the more often it is any other.
+A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
+one background task. Some can't happen before a given time. Among those that are due, the agenda draws first a
+kind, by weight, then one of that kind. So one seed may starve the network, hold credits back, or delay
+uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The less
+orderly it is, the more often it takes any other.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ class Agenda:
         """Let something happen.
 
         Args:
-            kind: Its kind.
             act: Makes it happen.
             what: Describes it.
             at: Monotonic time before which it does not; at once when left out.
