@@ -35,6 +35,13 @@ def test_end_of_data_is_forgotten_when_a_new_attempt_begins():
     assert run.gateway.take() == [("trigger", 1, READS)]
 
 
+def test_request_before_the_first_attempt_is_refused():
+    run = Run(begin=False)
+    run.trigger()
+    [answer] = run.answers
+    assert (answer.reason, answer.detail) == (Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+
+
 def test_nothing_is_triggered_before_everything_runs():
     run = Run(start=False)
     run.trigger()

@@ -58,6 +58,16 @@ def test_the_timeout_is_over_when_the_record_is_being_written():
     assert not checkpoint.set_timeout(timers.call_later(1, lambda: None))
 
 
+def test_the_timeout_is_over_when_it_completes():
+    timers = ManualTimers(ManualClock())
+    checkpoint = pending()
+    checkpoint.set_timeout(timers.call_later(1, lambda: None))
+    for subtask in (A, B):
+        checkpoint.acknowledge(subtask)
+    checkpoint.complete()
+    assert timers.pending == ()
+
+
 def test_an_abort_hands_back_what_came_in_and_nothing_counts_afterwards():
     checkpoint, file = pending(coordinators=["read"]), FileHandle("job/shared/1-7-a-0-0", 1, "")
     keyed = KeyedStateHandle(KeyGroupRange(0, 127), (file, InlineHandle(b"x")))

@@ -3,6 +3,7 @@
 from coordinator_setup import ALL, COUNTS, READ, READS, word_count
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan, CheckpointPlanner, NotAllRunning
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 def test_a_subtask_that_has_left_takes_no_part_and_is_named():
@@ -27,3 +28,11 @@ def test_where_checkpoints_stop_with_the_first_finished_subtask_the_last_one_is_
     planner.finished(READ)
     assert planner.plan() == NotAllRunning(())
     assert planner.plan(is_last=True) == CheckpointPlan(READS[1:], ALL[1:], ALL[1:], (READ,))
+
+
+def test_at_most_five_subtasks_that_do_not_run_yet_are_named():
+    waiting = tuple(SubtaskId("read", index) for index in range(6))
+    named = "subtasks that don't run yet: read[0], read[1], read[2], read[3], read[4]"
+    assert str(NotAllRunning(waiting[:5])) == str(NotAllRunning(waiting)) == named
+    assert str(NotAllRunning(waiting[:1])) == "subtasks that don't run yet: read[0]"
+    assert str(NotAllRunning(())) == "subtasks that don't run yet: none; they have finished"
