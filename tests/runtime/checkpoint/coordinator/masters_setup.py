@@ -118,7 +118,7 @@ class World:
             runner=self.runner,
             hooks=self.hooks,
             coordinators=self.operator_coordinators,
-            end_starts=end_starts,
+            **({} if end_starts else {"end_starts": False}),
         )
         self.store = CompletedCheckpointStore(1, may_delete=self.paths.may_delete)
         self.coordinator.begin_attempt(1, self.store, -1)

@@ -79,6 +79,14 @@ def test_a_request_by_hand_waits_for_the_end_of_the_pause_an_urgent_one_does_not
     assert run.gateway.take() == [("trigger", 3, READS)]
 
 
+def test_request_for_which_there_is_no_room_is_answered_at_once():
+    run = Run()
+    for _ in range(1002):
+        run.trigger()
+    assert [answer.reason for answer in run.answers] == [Reason.TOO_MANY_CHECKPOINT_REQUESTS]
+    assert run.coordinator.statistics().refused == 1
+
+
 def test_after_stop_nothing_is_triggered_and_what_ran_is_given_up():
     run = Run()
     run.coordinator.start_periodic()

@@ -177,6 +177,14 @@ def test_a_job_of_many_retained_checkpoints_remembers_a_bounded_number() -> None
     assert counts(history) == (30, 30, 0)
 
 
+def test_a_hundred_checkpoints_are_shown_by_default_and_twenty_of_them_with_rows() -> None:
+    history = CheckpointHistory()
+    history.recover([completed(n, triggered=n, completed=n) for n in range(1, 151)], 150)
+    shown = history.details()
+    assert len(shown) == 100
+    assert [d.record.checkpoint_id for d in shown if d.subtasks] == list(range(131, 151))
+
+
 def test_checkpoint_that_ran_is_not_shown_when_one_of_its_id_has_completed_and_was_let_go() -> None:
     running = EarlierHistory((record(6, CheckpointStatus.IN_PROGRESS),), CoordinatorStatistics(triggered=6))
     assert standing(recovered(earlier=running, highest_id=6)) == []
