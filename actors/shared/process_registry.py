@@ -42,7 +42,6 @@ def offer(process: str, calls: int) -> None:
     """Offer a process without a role to the JobMasters of its program; to be called in the process.
 
     Args:
-        process: The process.
         calls: Calls that it can hold at the same time.
     """
     internal_kv._internal_kv_put(_warm(process, calls), b"", overwrite=True, namespace=_NAMESPACE)

@@ -6,8 +6,8 @@ The actor outlives attempts: after a failure elsewhere it is deployed again, whi
 [Lease][penstock.runtime.execution.lease.Lease] when it ends itself. An actor that hears from no JobMaster for
 `lease_timeout` leaves. So no orphan stays on the cluster, whatever died first.
 
-It outlives jobs, too. When it has given its role back after a job that went well, it stays warm for a while:
-the next job of the same program takes it instead of starting a process. `Traces` says when that is not safe.
+It outlives jobs, too. After a successful job it gives its role back and stays warm for a while. The next job
+of the same program uses it instead of starting a process. `Traces` says when that is not safe.
 """
 
 from __future__ import annotations
@@ -94,7 +94,6 @@ class SubtaskActor:
         """Take a role; `Stale` when this process holds another one, or when no other job may run here.
 
         Args:
-            role: The role.
             lease_timeout: Seconds without a call of the JobMaster after which the actor ends itself.
         """
         is_free = self._holder.role is None

@@ -42,7 +42,6 @@ class Test:
     """A test that was collected.
 
     Attributes:
-        item: The test, for pytest.
         calls: The functions of the room that it calls.
         seconds: Processor time that it takes.
         kills: How many mutants it has killed.

@@ -122,8 +122,6 @@ def past_the_barrier(job: RayJobHandle, source: SubtaskId, taker: str, fan_out: 
     It has then sent its barrier, and in front of it at most what it says that it has sent.
 
     Args:
-        job: The job.
-        source: The source.
         taker: The operator.
         fan_out: Records that it takes for each record of the source.
 

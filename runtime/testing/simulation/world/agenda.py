@@ -10,11 +10,11 @@ orderly it is, the more often it takes any other.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.runtime.testing.simulation.world.draws import Draws
 
@@ -35,8 +35,7 @@ class Happening(IntEnum):
     TIMER = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One thing on the agenda.
 
     Attributes:
@@ -126,13 +125,13 @@ class Agenda:
         return {kind.name.lower(): counts[kind] for kind in Happening if counts[kind]}
 
     def _choose_queue(self) -> list[Entry]:
-        weighed = []
+        ready = [kind for kind, entries in enumerate(self._ready) if entries]
+        if len(ready) < 2:
+            return self._ready[ready[0]] if ready else []
+        limits = []
         total = 0
-        for weight, entries in zip(self._weights, self._ready, strict=True):
-            if entries:
-                total += weight * min(len(entries), _CROWD)
-                weighed.append((total, entries))
-        if len(weighed) < 2:
-            return weighed[0][1] if weighed else []
-        drawn = self._draws.below(total)
-        return next(entries for limit, entries in weighed if drawn < limit)
+        for kind in ready:
+            waiting = len(self._ready[kind])
+            total += self._weights[kind] * (waiting if waiting < _CROWD else _CROWD)
+            limits.append(total)
+        return self._ready[ready[bisect_right(limits, self._draws.below(total))]]
