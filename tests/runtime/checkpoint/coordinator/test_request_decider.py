@@ -16,7 +16,7 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as 
 def test_request_of_which_no_more_is_said_is_for_an_ordinary_checkpoint_by_hand():
     request = CheckpointRequest(1)
     assert request.kind is SnapshotKind.CHECKPOINT
-    assert not (request.periodic or request.forced or request.urgent or request.aligned or request.drain)
+    assert not any((request.periodic, request.forced, request.urgent, request.aligned, request.drain))
     assert (request.timestamp, request.target) == (0.0, None)
 
 
