@@ -75,6 +75,7 @@ class SubtaskActor:
         self._holder = RoleHolder()
         self._roles = 0
         self._has_failed = False
+        self._is_offered = False
         self._attempt: Attempt | None = None
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="snapshot")
         self._loop = asyncio.get_running_loop()
@@ -138,6 +139,7 @@ class SubtaskActor:
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         self._lease.change(_WARM)
         process_registry.offer(self._process, self._calls)
+        self._is_offered = True
         self._loop.call_later(_SOON, collect_ended_role)
         return True
 
@@ -247,9 +249,12 @@ class SubtaskActor:
             if not self._lease.is_over(time.monotonic()):
                 continue
             if self._holder.role is None:
-                if process_registry.withdraw(self._process, self._calls) or self._roles == 0:
+                if not self._is_offered:
+                    os._exit(0)  # it was claimed or started, and its JobMaster died before it gave a role
+                self._is_offered = False
+                if process_registry.withdraw(self._process, self._calls):
                     os._exit(0)
-                self._lease.renew()  # a JobMaster has just claimed it
+                self._lease.renew()  # a JobMaster has claimed it, and has one more lease to give a role
                 continue
             silent = self._lease.silent
             logger.error("%s heard from no JobMaster for %.0f s: leaving", self._holder.role, silent)

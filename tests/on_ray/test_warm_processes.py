@@ -138,3 +138,10 @@ def test_each_job_has_its_own_output_of_a_process_that_served_both() -> None:
         texts = [line.text for line in job.logs()]
         assert f"said {said}" in texts
         assert f"said {other}" not in texts
+
+
+@pytest.mark.long
+def test_a_warm_process_that_nobody_wants_ends_after_a_minute() -> None:
+    pid = run(footprints.pid_of)
+    eventually("its end", lambda: not Path(f"/proc/{pid}").exists(), patience=120.0)
+    assert list(warm_processes()) == []
