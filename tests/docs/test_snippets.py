@@ -103,8 +103,13 @@ def programs() -> Iterator[object]:
     """Blocks with a cluster of their own, and which of them need a Spark session, too."""
     for snippet in SNIPPETS:
         if snippet.needs_ray and snippet is not README:
-            kind = pytest.mark.spark if "spark_session(" in snippet.code else pytest.mark.ray
-            yield pytest.param(snippet, marks=kind, id=str(snippet))
+            # Those with Spark run every time in tests/on_spark/test_programs.py, in a session that is there.
+            kinds = (
+                [pytest.mark.spark, pytest.mark.long]
+                if "spark_session(" in snippet.code
+                else [pytest.mark.ray]
+            )
+            yield pytest.param(snippet, marks=kinds, id=str(snippet))
 
 
 @pytest.mark.parametrize("snippet", list(programs()))

@@ -37,11 +37,11 @@ def test_rows_arrive_once_while_spark_waits_for_a_slow_job_and_covered_frames_ar
     window = 1 << 20
     # Two tasks at a time with at most four frames of 4 MB under way.
     most = window + 8 * (9 << 19)
-    job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=window)
+    job = copied(tmp_path, wide_numbers(spark), slow=Slowed(3_000, tmp_path / "go"), window=window)
     eventually(
         "receive buffers that are full", lambda: all(d.most_unread_bytes >= window for d in buffers(job))
     )
-    after_rows(job, 40_000)
+    after_rows(job, 10_000)
     before = buffers(job)
     assert not any(buffer.complete for buffer in before)
     assert sum(buffer.rows for buffer in before) < COUNT
