@@ -85,7 +85,9 @@ def session_on_two_hosts() -> Any:
 
 def raced_attempts(folder: Path, spark: Any) -> None:
     """Run a job whose last partition is pushed by two attempts."""
-    wide = spark.range(0, COUNT, 1, 2).selectExpr("id", "rpad(cast(id AS string), 4000, '-') AS text")
+    wide = spark.range(0, COUNT, 1, 2).selectExpr(
+        "id", "concat(cast(id AS string), repeat('-', 4000)) AS text"
+    )
     raced = wide.mapInArrow(Raced(folder), "id long, text string")
     job = copied(folder, raced, slow=Slowed(100, folder / "go"), parallelism=1, window=1 << 30)
     eventually("frames of both attempts", lambda: sum(d.attempts for d in buffers(job)) == 3)
