@@ -13,7 +13,10 @@ IN_ORDER := $(BESIDE) --no-loadscope-reorder
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks tests/on_ray tests/on_spark
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
-SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
+SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+# Their classes, as they are in memory: to load them is half of a start. A JVM that the archive does not fit ignores it.
+CLASSES := $(VENV)/spark-classes.jsa
+WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
 .PHONY: demo mutants picture notebook test test-long simulate check bench dist compiled lint types help clean prose
 
@@ -39,10 +42,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: lint types compiled
+test: lint types compiled $(CLASSES)
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q $(IN_ORDER) -m "ray and not spark" $(WITH_PROCESSES)
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(IN_ORDER) -m spark $(WITH_PROCESSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q $(IN_ORDER) -m spark $(WITH_PROCESSES)
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
@@ -53,10 +56,10 @@ picture: $(READY)
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
 
-test-long: $(READY) compiled
+test-long: $(READY) compiled $(CLASSES)
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m "ray and not spark" $(WITH_PROCESSES)
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m spark $(WITH_PROCESSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m spark $(WITH_PROCESSES)
 
 check: lint types
 	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"
@@ -64,6 +67,9 @@ check: lint types
 # Hundreds of processes import these; with PYTHONDONTWRITEBYTECODE set, each would compile them again.
 compiled: $(READY)
 	$(BIN)/python -m compileall -q runtime actors bridge
+
+$(CLASSES): $(READY) tests/on_spark/make_class_archive.py
+	JAVA_TOOL_OPTIONS="$(SHORT_LIVED) $$JAVA_TOOL_OPTIONS" $(BIN)/python tests/on_spark/make_class_archive.py $@ >$(VENV)/spark-classes.log 2>&1 || touch $@
 
 lint: $(READY)
 	$(BIN)/ruff check .

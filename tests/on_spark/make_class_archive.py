@@ -27,6 +27,8 @@ from penstock.bridge.session.spark_options import JVM_OPTIONS
 
 _RAYDP: Final = glob.glob(str(Path(raydp.__file__).parent / "jars" / "*"))
 _RAY: Final = glob.glob(str(Path(ray.__file__).parent / "jars" / "*"))
+#: Of Ray and RayDP.
+_LOADED: Final = ("io/ray/api/", "io/ray/runtime/", "org/apache/spark/")
 #: Rows that go through each kind of work once; their number does not matter.
 _ROWS: Final = 1_000
 
@@ -44,8 +46,7 @@ def main(archive: str) -> None:
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait()
-    if Path(unfinished).exists():
+    if gateway.proc.wait() == 0 and Path(unfinished).exists():
         Path(unfinished).rename(archive)
     else:
         Path(archive).touch()  # this Java makes none: the tests run without
@@ -97,7 +98,7 @@ def _load_classes(jvm: Any) -> None:
 def _names(jars: list[str]) -> Iterator[str]:
     for jar in jars:
         for name in zipfile.ZipFile(jar).namelist():
-            if name.startswith(("io/ray/", "org/apache/spark/")) and name.endswith(".class"):
+            if name.startswith(_LOADED) and name.endswith(".class"):
                 yield name.removesuffix(".class").replace("/", ".")
 
 
