@@ -5,11 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# pytest keeps what it makes of the test files: otherwise each of its six processes makes it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Two processes share the test files. Tests without processes of their own come first: they fail soonest. Those on
 # Ray and with Spark follow each other, because they share a cluster or a session; the files of the other folders come
-# before them, as few tests that take long make a bad end.
-BESIDE := -n 2 --dist loadfile --durations=12 --durations-min=2
-IN_ORDER := $(BESIDE) --no-loadscope-reorder
+# before them, as few tests that take long make a bad end. The long simulations come first for the same reason.
+BESIDE := -n 2 --dist loadfile --no-loadscope-reorder --durations=12 --durations-min=2
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks tests/on_ray tests/on_spark
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
@@ -18,7 +20,7 @@ SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 CLASSES := $(VENV)/spark-classes.jsa
 WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
-.PHONY: demo mutants picture notebook test test-long simulate check bench dist compiled lint types help clean prose
+.PHONY: demo mutants picture notebook test test-long simulate check checked bench dist compiled lint types help clean prose
 
 help:
 	@echo "make demo       run the main job: words counted exactly once while a process is killed"
@@ -28,7 +30,7 @@ help:
 	@echo "make simulate   SEEDS=50000 whole jobs with failures, in simulated time"
 	@echo "make notebook   executes the notebook with Spark and keeps its results and pictures in it"
 	@echo "make picture    draws docs/floors.svg: the rooms of the code and who imports whom"
-	@echo "make mutants    faults put into the barrier handlers one at a time: does a test notice? (an hour)"
+	@echo "make mutants    faults put into barriers and coordinator one at a time: does a test notice? (ten minutes)"
 	@echo "make prose      long sentences and empty docstrings by folder; WITHIN=folder lists them"
 	@echo "make dist       the wheel and the sdist, in dist/"
 	@echo "make bench      the benchmarks; the one against Bytewax makes an environment of its own"
@@ -42,10 +44,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: lint types compiled $(CLASSES)
+test: checked $(CLASSES)
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q $(IN_ORDER) -m "ray and not spark" $(WITH_PROCESSES)
-	$(WITH_SPARK) $(BIN)/python -m pytest -q $(IN_ORDER) -m spark $(WITH_PROCESSES)
+	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q $(BESIDE) -m spark $(WITH_PROCESSES)
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
@@ -58,13 +60,17 @@ simulate: $(READY)
 
 test-long: $(READY) compiled $(CLASSES)
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m "ray and not spark" $(WITH_PROCESSES)
-	$(WITH_SPARK) $(BIN)/python -m pytest -q --run-long $(IN_ORDER) -m spark $(WITH_PROCESSES)
+	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q --run-long $(BESIDE) -m spark $(WITH_PROCESSES)
 
-check: lint types
-	$(BIN)/python -m pytest -q -m "not ray and not spark and not simulation"
+check: checked
+	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark and not simulation"
 
-# Hundreds of processes import these; with PYTHONDONTWRITEBYTECODE set, each would compile them again.
+# mypy takes one core, the other checks take the other.
+checked: $(READY)
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled
+
+# Hundreds of processes import these, many at the same time.
 compiled: $(READY)
 	$(BIN)/python -m compileall -q runtime actors bridge
 

@@ -1,8 +1,8 @@
 """The keyed sum in Bytewax; run by its own Python (`python -m bytewax.run bytewax_flow:flow`).
 
-The source hands in batches, the sum keeps its state in Bytewax's recovery store, and the sink drops records
-and ten times a second writes `<seconds> <records> <processor seconds>` to the file `PENSTOCK_BENCH_OUT`. It
-ends by itself after `PENSTOCK_BENCH_SECONDS`.
+The source emits batches, the sum keeps its state in Bytewax's recovery store, and the sink drops records. Ten
+times a second the sink writes `<seconds> <records> <processor seconds>` to the file `PENSTOCK_BENCH_OUT`. The
+flow ends by itself after `PENSTOCK_BENCH_SECONDS`.
 """
 
 from __future__ import annotations

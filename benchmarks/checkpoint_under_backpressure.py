@@ -1,11 +1,11 @@
-"""How long a checkpoint takes when a sink is too slow for its source, by the way barriers travel.
+"""Duration of a checkpoint when a sink is too slow for its source, for each alignment of barriers.
 
     python benchmarks/checkpoint_under_backpressure.py --json checkpoint_under_backpressure.json
 
-Source -> key_by -> running sum -> rebalance -> a sink that takes a millisecond for each record. Under
-pressure the source is as fast as it can, so every buffer on the way is full, and an aligned barrier waits
-until the sink has worked them all off; idle, it makes a record now and then. What counts is the time from the
-trigger of a checkpoint to its completion, everything durable, of those that began when the buffers were full.
+Source -> key_by -> running sum -> rebalance -> a sink that takes a millisecond for each record. Under back
+pressure the source is as fast as possible, so every buffer is full. An aligned barrier waits until the sink
+has drained them all. Idle, the source makes a record now and then. Measured is the time from the trigger of a
+checkpoint to its completion, when everything is durable. Only checkpoints that began with full buffers count.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
     python benchmarks/coordinator_scale.py --json coordinator_scale.json
 
-The coordinator is the one place of a job through which everything goes: it plans, counts acknowledgements,
-writes the metadata and its record, and tells everybody. So its cost must grow with the number of subtasks and
-not with its square, and stay far below the interval between checkpoints. The real job scheduler, coordinator,
-log and metadata run; subtasks are simulated, each acknowledges a file of keyed state and a list. Half of them
-are sources, each with one receiver. Nothing is waited for, so what is counted is processor time, which others
-on the machine do not add to.
+Every step of a checkpoint goes through the coordinator: it plans, counts acknowledgements, writes the
+metadata and its record, and notifies the subtasks. So its cost must grow linearly with the number of
+subtasks, and stay far below the checkpoint interval. The real job scheduler, coordinator, log and metadata
+run; subtasks are simulated, each acknowledges a file of keyed state and a list. Half of them are sources,
+each with one receiver. Nothing waits, so processor time is measured, and other load on the machine does not
+add to it.
 """
 
 from __future__ import annotations

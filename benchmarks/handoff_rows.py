@@ -95,7 +95,7 @@ class Making:
     """Makes the rows of each piece."""
 
     def __call__(self, pieces: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """One batch a piece."""
+        """Yields one Arrow batch for each piece."""
         for first in pieces["first"].to_pylist():
             yield made(first, BATCH)
 

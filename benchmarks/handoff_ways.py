@@ -90,8 +90,8 @@ class Handoff:
     def run_ray_data_round(self) -> None:
         """The ways of Ray Data once.
 
-        They come when all others are done: behind `Dataset.to_spark` the Python workers of Spark, which it
-        has connected to Ray, keep two thirds of a processor busy each for as long as the session lives.
+        They come last, because `Dataset.to_spark` connects Spark's Python workers to Ray. Each of them then
+        keeps two thirds of a processor busy until the session ends.
         """
         self._measure(self.seen_in, DATA_IN, self.ray_data_in)
         self._measure(self.seen_out, DATA_OUT, self.ray_data_out)

@@ -1,11 +1,11 @@
-"""What a checkpoint costs the task when the state is large and little of it has changed.
+"""The cost of a checkpoint for the task when the state is large and little of it has changed.
 
     python benchmarks/large_state.py --json large_state.json
 
-What stops a task at a checkpoint is the synchronous part of the snapshot, and it must cost what changed and
-not what there is. So keyed state of two sizes, one a hundred times the other, has the same number of keys
-changed between checkpoints. The state backend of a subtask is driven directly, without a cluster; neither
-part waits for anything, so what is counted is processor time, which others on the machine do not add to.
+The synchronous part of the snapshot stops the task. Its cost must depend on the changed keys and not on the
+size of the state. So the benchmark uses keyed state of two sizes, one a hundred times the other, with the
+same number of changed keys between checkpoints. It drives the state backend of a subtask directly, without a
+cluster. Neither part waits, so processor time is measured, and other load on the machine does not add to it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How long a job stands still when a process of it dies.
+"""How long a job makes no progress when one of its processes dies.
 
     python benchmarks/recovery.py --json recovery.json
 
 A job keeps state of a given size. When a checkpoint covers all of it, the process that holds it is killed
-with SIGKILL, and the time until the first record has gone through the restored state is taken: the death is
-seen, the attempt is stopped, a new one is written into the log, a process is started, state is read, and the
-source goes on. The restart strategy adds no delay. A process costs about a second of processor time to
-start, which is most of what small state takes.
+with SIGKILL. Measured is the time until the restored state has processed the first record. In this time the
+death is detected, the attempt is stopped, and a new one is logged. Then a process starts, the state is read,
+and the source continues. The restart strategy adds no delay. A process needs about a second of processor time
+to start, which is most of the time when the state is small.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rows:
     keys: int
 
     def __call__(self, number: int) -> Row:
-        """The row of a number."""
+        """A row for this number, under one of the keys."""
         return number % self.keys, number.to_bytes(8, "big") * (_VALUE_BYTES // 8)
 
 

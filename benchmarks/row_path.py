@@ -2,14 +2,14 @@
 
     python benchmarks/row_path.py --json row_path.json
 
-Everyone runs the functions of `workload.py`, with a checkpoint (Bytewax: a snapshot) every second. In every
-round each contender runs for some seconds, one after the other; only the steady part counts, start-up and
-warm-up are left out. A ratio is made of two contenders of one round, so a machine that slows down slows both;
-the table shows the middle of all rounds.
+All contenders run the functions of `workload.py`, with a checkpoint (Bytewax: a snapshot) every second. In
+every round each contender runs for some seconds, one after the other. Start-up and warm-up do not count. A
+ratio compares two contenders of one round, so a machine that slows down slows both. The table shows the
+median of all rounds.
 
-Beside the rate stands the processor time a row, of all processes of a contender together. The rate is what a
-user sees; but on a machine that is busy with other things a contender of several processes gets more of it,
-and the processor time tells what it would be worth otherwise.
+Beside the rate stands the processor time a row, of all processes of a contender together. Users see the rate.
+But on a busy machine a contender of several processes gets a larger share of the processors. Processor time
+is fair to both.
 """
 
 from __future__ import annotations

@@ -2,13 +2,12 @@
 
     python benchmarks/spark_handoff.py --json spark_handoff.json
 
-The rows are a long, a double and a string of 12 characters. *In* is from the moment at which everything is
-up (job, actors, executors, warm Python workers) until the last row was counted by two actors or subtasks.
-*Out* is from rows in two actors or subtasks until Spark has aggregated them. Every way of a round is checked
-by its sum. Ray Data's ways have rounds of their own, behind all others. The *plain push* is the bare
-minimum: `mapInArrow` that pushes batches to two actors and waits. *Driver grew* is the most memory that the
-way took, above what was there before, in the two processes of the driver: this one and its JVM, in which
-`toPandas` collects.
+The rows are a long, a double and a string of 12 characters. *In* begins when everything is up (job, actors,
+executors, warm Python workers). It ends when two actors or subtasks have counted the last row. *Out* is from
+rows in two actors or subtasks until Spark has aggregated them. Every way of a round is checked by its sum.
+Ray Data's ways have rounds of their own, behind all others. The *plain push* is the bare
+minimum: `mapInArrow` that pushes batches to two actors and waits. *Driver grew* is the additional peak memory
+of the driver's two processes: this one and its JVM, in which `toPandas` collects.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A user's own connector: text files, read a part at a time with a checkpoint in between.
 
-It makes a job last for a given number of checkpoints on a machine of any speed, so that a kill can be put
-into its middle. It wraps a `FileSource`; `own_connector.py` shows a source that wraps nothing. It never
-sleeps: it says when it wants to be asked again.
+It makes a job last for a given number of checkpoints on a machine of any speed. So a process can be killed in
+the middle of the job. It wraps a `FileSource`; `own_connector.py` shows a source that wraps nothing. It never
+sleeps: it returns the time of its next poll.
 """
 
 from __future__ import annotations

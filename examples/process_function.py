@@ -2,8 +2,8 @@
 
     python examples/process_function.py --output alarms
 
-`TooHot` counts hot readings per sensor in a `ValueState`. The state is part of every checkpoint, so a job
-that is restarted in the middle of a hot row goes on counting where it was.
+`TooHot` counts hot readings per sensor in a `ValueState`. The state is part of every checkpoint. So a job
+that is restarted in the middle of a hot series continues its count.
 """
 
 from __future__ import annotations

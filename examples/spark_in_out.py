@@ -3,10 +3,10 @@
     pip install 'penstock[spark]'
     python examples/spark_in_out.py
 
-Orders and customers are made up. Spark drops broken orders and joins the customers; the rows go straight from
-its executors to the job, which numbers each customer's orders and keeps a running total (state that Spark's
-batch queries do not have); the result goes straight back, and Spark sums it up. Then everything is computed
-again in plain Python and compared. `--kill` ends a subtask in the middle: the result is the same.
+Orders and customers are generated. Spark drops broken orders and joins the customers. The rows go straight
+from its executors to the job. The job numbers each customer's orders and keeps a running total: state that
+Spark's batch queries do not have. The result goes straight back, and Spark sums it up. Then everything is
+computed again in plain Python and compared. `--kill` ends a subtask in the middle: the result is the same.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python examples/word_count.py --input 'texts/*.txt' --output counts --kill-after-checkpoints 2
 
-Every occurrence of a word commits one JSON line `{"word": ..., "count": n}` to the output folder, so each
-(word, 1..n) must stand there exactly once, whatever was killed in between. With a kill asked for, the text is
-read in parts with checkpoints in between, so that the kill falls into the middle of the job.
+Every occurrence of a word commits one JSON line `{"word": ..., "count": n}` to the output folder. So each
+(word, 1..n) must be there exactly once, whatever was killed in between. If a kill is requested, the text is
+read in parts with checkpoints in between. So the kill comes in the middle of the job.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from enum import EnumMeta
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import lazy_loader
@@ -150,6 +151,29 @@ class NearestNames(type):
             if kwargs:
                 check_keywords(cls.__name__, kwargs, keywords_of(cls.__init__))
             return super().__call__(*args, **kwargs)
+
+
+class NearestEnumMembers(EnumMeta):
+    """Metaclass of users' enums: answers a misspelt member.
+
+    Example:
+        >>> from enum import Enum
+        >>> class Color(Enum, metaclass=NearestEnumMembers):
+        ...     GREEN = "green"
+        >>> Color.GREN
+        Traceback (most recent call last):
+        ...
+        AttributeError: type object 'Color' has no attribute 'GREN'; did you mean 'GREEN'?
+    """
+
+    if not TYPE_CHECKING:  # a type checker goes on refusing unknown names
+
+        def __getattr__(cls, name: str) -> Any:
+            """The member of this name; Python 3.11 finds some members only here."""
+            members = cls.__dict__.get("_member_map_", {})
+            if name in members:
+                return members[name]
+            raise unknown_attribute(cls, name)
 
 
 class NearestMembers:

@@ -52,7 +52,7 @@ _UNIT = re.compile(r"\b(micro|milli)?seconds?\b|\bbytes?\b|`", re.IGNORECASE)
 _SECTION = re.compile(r"(Args|Attributes|Returns|Yields|Raises|Example|Examples|Note|Notes):$")
 _ENTRY = re.compile(r"(\*{0,2}\w+)(?: \([^)]*\))?: +(\S.*)$")
 _DRAWN = re.compile(r"\S {3,}\S")  # a table or a picture made of text
-_ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s+")
+_ITEM = re.compile(r"(?:[-*+]|\d+[.)]|[a-z]\))\s+")
 _CODE = re.compile(r"``?[^`]+``?")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)[.!?][\"')\]*_]*\s+(?=[^a-z])")

@@ -15,7 +15,8 @@ import ray
 from ray.actor import ActorHandle
 
 from penstock.actors.master.guarded_loop import GuardedLoop
-from penstock.actors.shared.names import NAMESPACE, process_name, process_of
+from penstock.actors.shared import process_registry
+from penstock.actors.shared.names import NAMESPACE, process_name
 from penstock.actors.subtask.remote_channels import RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
@@ -46,6 +47,8 @@ T = TypeVar("T")
 
 #: Calls that an actor must be able to hold besides deliveries: control, leases, statistics.
 _CONTROL_CALLS: Final = 1_000
+#: Warm processes of one program; each has about 70 MB.
+_MOST_WARM: Final = 16
 #: Barriers, markers and ends that may be on their way on one channel besides its credits.
 _EVENTS_PER_CHANNEL: Final = 64
 
@@ -68,34 +71,43 @@ class RayProcesses:
         self._master = master
         self._guarded = guarded
         self._handles: dict[ProcessId, ActorHandle[Any]] = {}
+        #: Warm processes of the program, counted when the job ends.
+        self._left_warm: int | None = None
 
     def left_behind(self) -> Sequence[ProcessId]:
-        """The processes of the job, found by their names."""
-        for entry in ray.util.list_named_actors(all_namespaces=True):
-            process = process_of(self._job_id, entry["name"]) if entry["namespace"] == NAMESPACE else None
-            if process is None:
-                continue
-            try:
-                self._handles[process] = ray.get_actor(entry["name"], namespace=NAMESPACE)
-            except ValueError:
-                continue  # it has just ended
+        """The processes of the job that live."""
+        for process in process_registry.processes_of_job(self._job_id):
+            if not self._find(process):
+                process_registry.remove_from_job(self._job_id, process)
         return list(self._handles)
+
+    def claim(self, needs: Needs) -> ProcessId | None:
+        """Claim a warm process of this program, if the job allows that."""
+        if not self._config.reuse_processes or needs.occupies_resources:
+            return None
+        while (process := process_registry.claim(self._calls(needs))) is not None:
+            process_registry.add_to_job(self._job_id, process)
+            if self._find(process):
+                return process
+            process_registry.remove_from_job(self._job_id, process)
+        return None
 
     def start(self, needs: Needs) -> ProcessId:
         """Start a process. Its inputs fix the number of calls that it can hold at the same time."""
-        process = secrets.token_hex(6)
+        process, calls = secrets.token_hex(6), self._calls(needs)
+        process_registry.add_to_job(self._job_id, process)
         remote: Any = ray.remote(SubtaskActor)
         actor = remote.options(
-            name=process_name(self._job_id, process),
+            name=process_name(process),
             namespace=NAMESPACE,
             lifetime="detached",
             num_cpus=needs.num_cpus,
             num_gpus=needs.num_gpus,
             max_restarts=0,
             max_task_retries=0,
-            max_concurrency=needs.inputs * (self._config.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS,
+            max_concurrency=calls,
         )
-        self._handles[process] = actor.remote(self._job_id, self._config.lease_timeout, needs)
+        self._handles[process] = actor.remote(process, calls, needs)
         return process
 
     def end(self, process: ProcessId, why: str = "") -> None:
@@ -105,6 +117,12 @@ class RayProcesses:
         handle = self._handles.pop(process, None)
         if handle is not None:
             ray.kill(handle)
+            process_registry.remove_from_job(self._job_id, process)
+
+    def forget(self, process: ProcessId) -> None:
+        """Have no handle of it any more, and no record."""
+        if self._handles.pop(process, None) is not None:
+            process_registry.remove_from_job(self._job_id, process)
 
     def room(self) -> Room:
         """The cluster's CPUs and GPUs."""
@@ -118,7 +136,7 @@ class RayProcesses:
 
     def take(self, process: ProcessId, role: Role, reply: Reply[Place | Stale]) -> None:
         """Call `take`."""
-        self._call(process, lambda actor: actor.take.remote(role), reply)
+        self._call(process, lambda actor: actor.take.remote(role, self._config.lease_timeout), reply)
 
     def deploy(
         self, process: ProcessId, role: Role, descriptor: TaskDescriptor, reply: Reply[SubtaskFailed | None]
@@ -153,9 +171,27 @@ class RayProcesses:
         """Call `renew`."""
         self._call(process, lambda actor: actor.renew.remote(role), reply)
 
-    def leave(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
+    def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         """Call `leave`."""
-        self._call(process, lambda actor: actor.leave.remote(role), reply)
+        stays = self._config.reuse_processes and self._may_leave_warm()
+        self._call(process, lambda actor: actor.leave.remote(role, stays), reply)
+
+    def _may_leave_warm(self) -> bool:
+        """Whether one more of this job's processes may wait for another job."""
+        if self._left_warm is None:
+            self._left_warm = len(process_registry.warm_processes())
+        self._left_warm += 1
+        return self._left_warm <= _MOST_WARM
+
+    def _calls(self, needs: Needs) -> int:
+        return needs.inputs * (self._config.credits + _EVENTS_PER_CHANNEL) + _CONTROL_CALLS
+
+    def _find(self, process: ProcessId) -> bool:
+        try:
+            self._handles[process] = ray.get_actor(process_name(process), namespace=NAMESPACE)
+        except ValueError:
+            return False  # it has ended
+        return True
 
     def _call(self, process: ProcessId, make: Callable[[Any], Awaitable[T]], reply: Reply[T]) -> None:
         handle = self._handles.get(process)

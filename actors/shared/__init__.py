@@ -1,7 +1,7 @@
 """What several processes of a job use.
 
 - What a JobMaster tells clients: `job_report`, with `failure_text`, and `savepoint_answers`.
-- Names of actors and of log files: `names`, `log_names`.
+- Names of actors and of log files: `names`, `log_names`. `process_registry`: which job a process serves.
 - How a job graph travels: `graph_shipping`, `main_classes`.
 - Calls of actors: `answers` waits with a deadline, `repeated_call` calls again what does not answer.
 - What a job leaves when it has ended: `archive`; `old_reports` reads what version 0.1 has left.

@@ -26,3 +26,9 @@ def spare_long_lived_objects() -> None:
         gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
+
+
+def collect_ended_role() -> None:
+    """Collect what a role has left, while the process waits for another one."""
+    gc.unfreeze()
+    gc.collect()

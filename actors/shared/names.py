@@ -31,27 +31,21 @@ def job_of_master(actor_name: str) -> str | None:
     return actor_name.removeprefix(_MASTER_PREFIX) if actor_name.startswith(_MASTER_PREFIX) else None
 
 
-def process_prefix(job_id: str) -> str:
-    """How the names of all processes of a job begin that run subtasks."""
-    return f"{_PROCESS_PREFIX}{job_id}:"
-
-
-def process_name(job_id: str, process: str) -> str:
-    """Name of the actor of a process; says nothing about the role that the process holds.
+def process_name(process: str) -> str:
+    """Name of the actor of a process that takes roles of subtasks; says nothing about the role.
 
     Example:
-        >>> process_name("word-count-1a2b", "9f04")
-        'process:word-count-1a2b:9f04'
+        >>> process_name("9f04")
+        'process:9f04'
     """
-    return process_prefix(job_id) + process
+    return _PROCESS_PREFIX + process
 
 
-def process_of(job_id: str, actor_name: str) -> str | None:
-    """The process of an actor of this job; `None` for any other actor.
+def process_of(actor_name: str) -> str | None:
+    """The process of an actor's name; `None` for any other actor.
 
     Example:
-        >>> process_of("j", "process:j:9f04"), process_of("j", "job:j")
+        >>> process_of("process:9f04"), process_of("job:j")
         ('9f04', None)
     """
-    prefix = process_prefix(job_id)
-    return actor_name.removeprefix(prefix) if actor_name.startswith(prefix) else None
+    return actor_name.removeprefix(_PROCESS_PREFIX) if actor_name.startswith(_PROCESS_PREFIX) else None

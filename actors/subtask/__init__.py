@@ -4,7 +4,8 @@
 - `task_thread`, or `task_on_loop`: steps the runtime's `Subtask`.
 - `remote_channels` sends to other subtasks, `master_link` reports to the JobMaster; `task_gateway` is what
   the subtask sees of both.
-- `metrics`: counters for Prometheus.
+- `metrics`: counters for Prometheus. `traces`: what users' code has left here, and whether another job may
+  use the process.
 
 `runtime/execution` decides which calls the actor takes, when deliveries are answered, and when its lease is
 over.

@@ -53,16 +53,22 @@ class SubtaskMetrics:
         self._seen = {}
         self._attempts.inc(1, self._tags)
         if self._thread is None:
+            self._ended.clear()
             self._thread = threading.Thread(target=self._publish_forever, name="metrics", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
-        """Publish no more."""
+        """Publish a last time, then no more until the next beginning."""
+        if self._thread is None:
+            return
         self._ended.set()
+        self._thread.join()
+        self._thread = None
 
     def _publish_forever(self) -> None:
         while not self._ended.wait(_INTERVAL):
             self._publish()
+        self._publish()
 
     def _publish(self) -> None:
         statistics = None if self._source is None else self._source()

@@ -5,6 +5,9 @@ The actor outlives attempts: after a failure elsewhere it is deployed again, whi
 [RoleHolder][penstock.runtime.execution.role_holder.RoleHolder] decides which calls it takes, and
 [Lease][penstock.runtime.execution.lease.Lease] when it ends itself. An actor that hears from no JobMaster for
 `lease_timeout` leaves. So no orphan stays on the cluster, whatever died first.
+
+It outlives jobs, too. After a successful job it gives its role back and stays warm for a while. The next job
+of the same program uses it instead of starting a process. `Traces` says when that is not safe.
 """
 
 from __future__ import annotations
@@ -15,15 +18,17 @@ import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 from ray.actor import ActorHandle
 
-from penstock.actors.shared.cycle_collector import spare_long_lived_objects
+from penstock.actors.shared import process_registry
+from penstock.actors.shared.cycle_collector import collect_ended_role, spare_long_lived_objects
 from penstock.actors.shared.output_capture import OutputCapture, capture_subtask
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import RemotePeer
+from penstock.actors.subtask.traces import Traces
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped
@@ -41,30 +46,43 @@ logger = logging.getLogger(__name__)
 _STALE, _NOT_YET = DeliveryAnswer.STALE.value, DeliveryAnswer.NOT_YET.value
 
 
+#: Seconds that a process without a role waits for one.
+_WARM: Final = 60.0
+#: Seconds after which a process that has given its role back collects garbage; its answer has left then.
+_SOON: Final = 0.05
+#: Roles that a process takes in its life; bounds what users' code leaves in its memory.
+_MOST_ROLES: Final = 50
+
+
 class SubtaskActor:
     """Runs the attempts of one subtask, one after the other, for as long as it holds that role.
 
     Args:
-        job_id: The job that has started it.
-        lease_timeout: Seconds without a call of the JobMaster after which the actor ends itself.
+        process: Its name in the cluster's registry of processes.
+        calls: Calls that it can hold at the same time.
         needs: What it was started with.
     """
 
-    def __init__(self, job_id: str, lease_timeout: float, needs: Needs) -> None:
+    def __init__(self, process: str, calls: int, needs: Needs) -> None:
         # For `deploy`, but loaded while other actors are being started. An import above would load it in
         # the JobMaster, too, which does not need it.
         import penstock.actors.subtask.attempt  # noqa: F401
 
-        self._job_id = job_id
+        self._process = process
+        self._calls = calls
         self._needs = needs
-        self._lease = Lease(lease_timeout, time.monotonic())
+        self._lease = Lease(_WARM, time.monotonic())
         self._holder = RoleHolder()
+        self._roles = 0
+        self._has_failed = False
+        self._is_offered = False
         self._attempt: Attempt | None = None
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="snapshot")
         self._loop = asyncio.get_running_loop()
         self._watchdog = self._loop.create_task(self._watch_lease())
         self._metrics = SubtaskMetrics()
         self._output: OutputCapture | None = None
+        self._traces = Traces()
 
     # -- the role -------------------------------------------------------------------------------------------
 
@@ -72,13 +90,23 @@ class SubtaskActor:
         """What this process holds, and where it runs; for a JobMaster that was restarted."""
         return Held(self._holder.role, self._needs, _place())
 
-    async def take(self, role: Role) -> Place | Stale:
-        """Take a role; `Stale` when this process holds another one."""
+    async def take(self, role: Role, lease_timeout: float) -> Place | Stale:
+        """Take a role; `Stale` when this process holds another one, or when no other job may run here.
+
+        Args:
+            lease_timeout: Seconds without a call of the JobMaster after which the actor ends itself.
+        """
+        is_free = self._holder.role is None
+        if is_free and (changed := self._traces.changed_module()):
+            logger.info("this process takes no other role: %s", changed)
+            return Stale()
         if not self._holder.take(role):
             return Stale()
-        self._lease.renew()
-        if self._output is None:
+        self._lease.change(lease_timeout)
+        if is_free:
             self._output = capture_subtask(role.job_id, role.subtask)
+            self._traces.role_taken()
+            self._roles += 1
         return _place()
 
     async def give_back(self, role: Role) -> bool:
@@ -96,10 +124,33 @@ class SubtaskActor:
             self._output = None
         return True
 
-    async def leave(self, role: Role) -> None:
-        """Give the role back and end this actor; does nothing when it holds another one."""
-        if await self.give_back(role):
+    async def leave(self, role: Role, stays: bool) -> bool:
+        """Give the role back. `True` when the process then waits for another role, otherwise it ends.
+
+        Args:
+            role: The role; nothing happens when the process holds another one.
+            stays: Whether the job allows other jobs to use the process.
+        """
+        if not await self.give_back(role):
+            return False
+        why = self._why_not_again() if stays else "the job does not allow it"
+        if why is not None:
+            logger.info("this process takes no other role: %s", why)
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+        self._lease.change(_WARM)
+        process_registry.offer(self._process, self._calls)
+        self._is_offered = True
+        self._loop.call_later(_SOON, collect_ended_role)
+        return True
+
+    def _why_not_again(self) -> str | None:
+        if self._has_failed:
+            return "users' code has failed here"
+        if self._needs.occupies_resources:
+            return "it occupies resources"
+        if self._roles >= _MOST_ROLES:
+            return f"it has taken {self._roles} roles"
+        return self._traces.left()
 
     # -- calls of the JobMaster -----------------------------------------------------------------------------
 
@@ -124,6 +175,7 @@ class SubtaskActor:
             await attempt.deploy()
         except Exception as error:
             attempt.outcome = describe_failure(error)
+            self._has_failed = True
             return attempt.outcome
         spare_long_lived_objects()
         return None
@@ -136,6 +188,7 @@ class SubtaskActor:
         current.start(peers)
         self._metrics.begin(role.job_id, str(role.subtask), current.statistics)
         outcome = await current.run()
+        self._has_failed = self._has_failed or isinstance(outcome, SubtaskFailed)
         if self._output is not None:
             self._output.flush()
         return outcome
@@ -193,11 +246,20 @@ class SubtaskActor:
     async def _watch_lease(self) -> None:
         while True:
             await asyncio.sleep(self._lease.interval)
-            if self._lease.is_over(time.monotonic()):
-                who = self._holder.role or f"a free process of {self._job_id}"
-                logger.error("%s heard from no JobMaster for %.0f s: leaving", who, self._lease.silent)
-                # The task thread may be stuck in users' code, so the process is ended, not asked.
-                os._exit(1)
+            if not self._lease.is_over(time.monotonic()):
+                continue
+            if self._holder.role is None:
+                if not self._is_offered:
+                    os._exit(0)  # it was claimed or started, and its JobMaster died before it gave a role
+                self._is_offered = False
+                if process_registry.withdraw(self._process, self._calls):
+                    os._exit(0)
+                self._lease.renew()  # a JobMaster has claimed it, and has one more lease to give a role
+                continue
+            silent = self._lease.silent
+            logger.error("%s heard from no JobMaster for %.0f s: leaving", self._holder.role, silent)
+            # The task thread may be stuck in users' code, so the process is ended, not asked.
+            os._exit(1)
 
 
 def _place() -> Place:

@@ -1,8 +1,8 @@
 """The actor that owns the blocks of a job's results until they are released.
 
-A block is an Arrow IPC stream in Ray's object store. Ray keeps an object as long as the process that put it
-there lives, so this actor puts all blocks: subtasks may die, and the Spark session may be restarted. Ray
-spills blocks to disk when memory gets short.
+A block is an Arrow IPC stream in Ray's object store. Ray keeps an object as long as its owner lives. So this
+actor puts all blocks: subtasks may die, and the Spark session may be restarted. Ray spills blocks to disk
+when memory gets short.
 
 Blocks are staged under a transaction and then committed, as a transactional sink needs it. Every call may be
 repeated.

@@ -1,7 +1,7 @@
 """Reads one receive buffer from a position on.
 
-A read is repeated as long as Ray can't reach the receive buffer: it holds every frame until a checkpoint
-covers it, so every question may be asked again. Only its death loses rows.
+A read is repeated while Ray can't reach the receive buffer. The buffer holds every frame until a checkpoint
+covers it, so every call is idempotent. Only its death loses rows.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 _WATCH: Final = 2.0
 #: Consecutive looks that find no JobMaster before the job counts as ended.
 _MISSES: Final = 2
-#: Calls that may wait at the same time. Each Spark task has up to four under way; if the waiting pushes used
-#: up the limit, the reader's calls, which make room, would never run.
+#: Calls that may wait at the same time. Each Spark task has up to four in progress. The reader's calls make
+#: room, so they must still run when many pushes wait.
 MAX_PENDING_CALLS: Final = 100_000
 
 

@@ -1,7 +1,7 @@
 """`FrameStore`: holds frames in memory while there is room, then in nameless files, until they are released.
 
-Writing a frame to a file costs more than everything else that happens to it, and a job that keeps up with
-Spark releases its frames at the next checkpoint. A frame that finds the memory full goes to a file and stays
+Writing a frame to a file costs more than everything else that happens to it. A job that keeps up with Spark
+releases its frames at the next checkpoint. A frame that arrives when memory is full goes to a file and stays
 there. So the disk is not touched while at most `memory` bytes arrive between two checkpoints.
 
 A file is unlinked as soon as it is created, so nothing is left behind however the process ends. Frames are

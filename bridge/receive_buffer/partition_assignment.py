@@ -2,8 +2,8 @@
 
 A partition goes to the reader with the least to do, so neither a skewed partition nor a slow reader holds the
 others up. This is the split enumerator of a transfer. It lives in the first receive buffer and not in the
-JobMaster, because it must live exactly as long as the rows: a new JobMaster that had forgotten where half of
-a partition lies would send the other half to another reader.
+JobMaster, because it must live exactly as long as the rows. A new JobMaster would not know where half of a
+partition lies, and might send the rest to another reader.
 
 Every attempt of a partition must get the same answer, also when Spark runs a micro-batch again that some
 receive buffers have closed. So an epoch's answers are kept until the next epoch begins.

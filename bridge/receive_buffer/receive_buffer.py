@@ -9,7 +9,7 @@ Why every row comes out exactly once:
 * Frames are numbered within their partition, from 0. The buffer accepts a partition's frames in that order,
   each number once. A Spark task that is retried or speculated pushes the same frames again under another
   attempt. The buffer recognises them by their numbers and drops them.
-* This is right only if every attempt computes the same frames, which Spark does not promise: a shuffle may
+* This is right only if every attempt computes the same frames. Spark does not promise that: a shuffle may
   change the order of rows, and `rand()` gives other values. So the buffer keeps a digest of every frame. A
   frame that comes again with other content fails the transfer; two computations are never mixed.
 * Frames stay in the buffer until a checkpoint covers them. A restored reader asks from its position on and

@@ -1,8 +1,8 @@
 """Makes a DataFrame of blocks in Ray's object store, without moving them through the driver.
 
 In a RayDP session the executors' JVMs read the blocks straight from the object store, with an internal
-function of RayDP that is four times as fast as Python workers. In any other session Python workers fetch them
-from their holder.
+function of RayDP. It is four times as fast as Python workers. In any other session Python workers fetch the
+blocks from their holder.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`spark_session`: a Spark session on the Ray cluster that works out of the box.
 
-It wraps `raydp.init_spark`. It finds a Java, sets the JVM options, lets Python workers run this interpreter,
-joins the Ray cluster as jobs do (or starts a local one on loopback), and waits for the executors.
-`raydp.init_spark` alone returns earlier, and on a cluster that is too small the first query then waits for
-ever.
+It wraps `raydp.init_spark`. It finds a Java, sets the JVM options, and makes Python workers run this
+interpreter. It joins the Ray cluster as jobs do (or starts a local one on loopback), and waits for the
+executors. `raydp.init_spark` alone returns earlier, and on a cluster that is too small the first query then
+waits for ever.
 """
 
 from __future__ import annotations

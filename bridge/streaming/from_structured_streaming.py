@@ -10,8 +10,8 @@ number to the same rows. So a micro-batch is an epoch of the receive buffers (`r
   micro-batch induces that checkpoint (`induced_checkpoint.py`).
 
 The number of a micro-batch is the replayable offset. A snapshot of the job that was taken at the end of a
-micro-batch contains its number. The receive buffers of a job that starts from it count all up to that number
-as closed: Spark may give the last one again, and it is skipped.
+micro-batch contains its number. When a job starts from the snapshot, its receive buffers treat all
+micro-batches up to that number as closed. Spark may give the last one again, and it is skipped.
 
 A query that fails is restarted from its own checkpoint location, a few times, after growing pauses. A query
 that ends (its trigger is `availableNow` or `once`, or somebody stops it) ends the stream, and the job with
@@ -83,9 +83,9 @@ def from_structured_streaming(
 ) -> DataStream[Any]:
     """A stream of the rows of a streaming DataFrame, micro-batch by micro-batch, each exactly once.
 
-    Spark commits a micro-batch when a completed checkpoint covers it, and the end of each micro-batch induces
-    one, so the job's checkpoint interval may be long. Keep the program with the query as long as the job
-    runs.
+    Spark commits a micro-batch when a completed checkpoint covers it. The end of each micro-batch induces a
+    checkpoint, so the job's checkpoint interval may be long. Keep the program with the query as long as the
+    job runs.
 
     Args:
         env: The environment of the job; it must take checkpoints.
@@ -103,8 +103,8 @@ def from_structured_streaming(
         **options: See `OperatorOptions`.
 
     Raises:
-        GraphError: The job takes no checkpoints, the DataFrame is not a stream, a column has a type that
-            can't be transferred, or an argument is invalid.
+        GraphError: The job takes no checkpoints, the DataFrame is not a stream, a column's type can't be
+            transferred, or an argument is invalid.
     """
     what = "from_structured_streaming"
     check_arguments(what, df, format, DEFAULT_WINDOW)

@@ -3,11 +3,10 @@
 Spark may commit a micro-batch only when a completed checkpoint covers it. The next periodic checkpoint would
 come too late: each micro-batch would take a whole period. So the source is externally induced. The program
 with the query asks the JobMaster for a checkpoint as soon as one that starts now covers the micro-batch. By
-then all its rows have come (it is closed in all receive buffers), and every reader has emitted its part and
-knows that the micro-batch has ended. A reader without rows learns that at its next look, so readers without
-partitions hold nothing up. A micro-batch without rows needs a checkpoint, too. No job can be started from a
-snapshot in which some readers know its end and others do not, so that snapshot must not be the newest one
-when Spark goes on.
+then all its rows have arrived (it is closed in all receive buffers). Every reader has emitted its part and
+knows that the micro-batch has ended. A reader without rows learns that at its next poll, so readers without
+partitions delay nothing. A micro-batch without rows needs a checkpoint, too. A snapshot in which only some
+readers know its end can't start a job. So it must not be the newest one when Spark goes on.
 
 The program sends a request, and puts no mark into the rows (`runtime/operators/externally_induced.py`). With
 marks, *every* checkpoint and savepoint would wait for the end of a micro-batch, however long that takes. A
@@ -19,12 +18,12 @@ when all receive buffers are covered, which readers tell them when a checkpoint 
 
 * A checkpoint fails, or is refused because the job restarts: it is requested again. The failure counts like
   that of any other checkpoint (`tolerable_failures`).
-* A completed checkpoint does not cover the micro-batch, because a restored reader reads its part again:
-  another one is requested when that reader has emitted its part.
+* A completed checkpoint may not cover the micro-batch, because a restored reader reads its part again.
+  Another one is requested when that reader has emitted its part.
 * A JobMaster dies and takes the request with it: its successor is asked.
 * A periodic checkpoint or a savepoint covers the micro-batch first: nothing more is requested.
 
-There are never many requests. Each query has at most one under way, and sends the next one after an answer
+There are never many requests. Each query has at most one in progress, and sends the next one after an answer
 and a pause. A request that comes while another checkpoint runs waits in the coordinator's queue. It is as
 urgent as a periodic one: `min_pause` and `max_concurrent` hold it back, because users set them to give the
 job time between checkpoints.

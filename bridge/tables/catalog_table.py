@@ -1,7 +1,7 @@
 """Finds the folder and the columns of a table in Spark's catalog, for `SparkTable.of`.
 
-Files that appear in the folder are rows of the table only if the table is nothing but its files: Parquet,
-without partitions and buckets, in the session's own catalog. Every other table is refused.
+New files in the folder become rows of the table only if the table consists of its files alone. So it must be
+Parquet, without partitions and buckets, in the session's own catalog. Every other table is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`SparkTable`: a folder of Parquet files that a job writes exactly once and Spark reads at any time.
 
-A file gets its final name when the checkpoint that covers it is complete (see `FileSink`); Spark ignores all
-other names, in batch and as a stream. Types are cast to those that Spark reads right. The table knows its
+A file gets its final name when the checkpoint that covers it is complete (see `FileSink`). Spark ignores all
+other names, in batch and as a stream. Types are cast to those that Spark reads correctly. The table knows its
 owner: a second job is refused while the first one lives.
 """
 

@@ -94,8 +94,8 @@ class JobBuffers:
     def are_there(self) -> bool:
         """Whether all receive buffers are alive; they end with their job.
 
-        Only a dead one counts as gone. One that is silent, or that Ray can't reach, counts as alive: the
-        next look may tell more, and a call that waits for it gets its own error.
+        Only a dead one counts as gone. One that does not answer, or that Ray can't reach, counts as alive.
+        The next check may find out more, and a call that waits for it gets its own error.
         """
         try:
             self._ask([buffer.statistics.remote for buffer in self.handles], _LOOK)

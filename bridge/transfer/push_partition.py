@@ -173,7 +173,7 @@ def frames(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[lis
 def encoded(batches: list[pa.RecordBatch]) -> pa.Buffer:
     """Batches as an Arrow IPC stream.
 
-    They are written twice, first into nothing to count the bytes: a buffer that grows while it is filled
+    They are written twice, the first time only to count the bytes. A buffer that grows while it is filled
     takes at least twice as long as one of the right size.
     """
     counted = pa.MockOutputStream()

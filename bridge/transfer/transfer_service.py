@@ -51,9 +51,9 @@ class Serve(Protocol):
 class TransferService:
     """Serves the requests of jobs, one after the other, as long as the session lives.
 
-    Until then it costs the program a thread and the cluster a process of about 80 MB, the rendezvous, also
-    after its jobs have ended: another one may come. At rest it makes a call every ten seconds and looks at
-    the session every second.
+    Until then it costs the program a thread, and the cluster a process of about 80 MB, the rendezvous. It
+    also stays when its jobs have ended, because another one may come. When idle it makes a call every ten
+    seconds and checks the session every second.
 
     Args:
         session: The session of the DataFrame.

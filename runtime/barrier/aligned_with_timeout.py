@@ -31,7 +31,6 @@ class AlignedWithTimeoutBarrierHandler(CheckpointBarrierUnaligner):
 
     Args:
         inputs: Blocks channels, and shows what waits in them.
-        writer: Takes what is captured.
         timers: Ends an alignment that takes too long, in the task's thread, between two pieces of work.
         end_of_partition: What the end of a channel means to a checkpoint that is not complete.
         aligned_channels: Channels on which no barrier overtakes.

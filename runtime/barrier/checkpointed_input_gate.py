@@ -130,7 +130,7 @@ class CheckpointedInputGate:
         """Fail when an element has been missing for too long; else say when to ask again.
 
         Args:
-            now: Monotonic time.
+            now: Monotonic seconds.
 
         Raises:
             MissingElementsError: A gap is too old.

@@ -141,7 +141,6 @@ class InFlightCapture:
     """What unaligned checkpoints need beside channels.
 
     Attributes:
-        writer: Takes what is captured.
         timers: Ends alignments that take too long.
         aligned_channels: Channels whose elements can't be re-distributed: no barrier overtakes there.
     """

@@ -19,7 +19,6 @@ class OvertakenInput:
 
     Args:
         inputs: Blocks channels, and shows what waits in them.
-        writer: Takes what is captured.
         aligned_channels: Channels on which no barrier overtakes.
         is_ready: Whether the task can take a checkpoint at this moment.
         trigger: Tells the task to take a checkpoint: its barrier, and the monotonic time of its first sign.

@@ -17,11 +17,11 @@ from penstock.runtime.config.checks import (
     whole_number,
 )
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.misspelt_names import NearestNames
+from penstock.runtime.misspelt_names import NearestEnumMembers, NearestNames
 from penstock.runtime.record.elements import CheckpointOptions, SnapshotKind
 
 
-class KeepAfter(Enum):
+class KeepAfter(Enum, metaclass=NearestEnumMembers):
     """After which end of the job its checkpoints stay in storage; savepoints always stay."""
 
     NEVER = "never"

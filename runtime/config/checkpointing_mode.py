@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
+from penstock.runtime.misspelt_names import NearestEnumMembers
 
-class CheckpointingMode(Enum):
+
+class CheckpointingMode(Enum, metaclass=NearestEnumMembers):
     """The promise that a checkpoint keeps when a job is restored from it.
 
     Example:

@@ -48,6 +48,9 @@ class JobConfig(metaclass=NearestNames):
         allow_pickle: Whether records that the codec does not know are pickled; `False` makes them an error.
         deployment_timeout: How long subtasks may take to come up, and before that master hooks to restore.
         lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself.
+        reuse_processes: Whether subtasks may run in processes that have served earlier jobs of this program,
+            and leave theirs to later ones. A process costs about a second to start. `False` gives each
+            subtask a new process that ends with the job.
         gap_timeout: How long a receiver waits for an element that a later one has overtaken.
         cancellation_timeout: How long a user's code may take to come back after a cancel.
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
@@ -80,6 +83,7 @@ class JobConfig(metaclass=NearestNames):
     allow_pickle: bool = True
     deployment_timeout: float = 60.0
     lease_timeout: float = 60.0
+    reuse_processes: bool = True
     gap_timeout: float = 30.0
     cancellation_timeout: float = 30.0
     step_on: StepOn = "thread"
@@ -95,6 +99,7 @@ class JobConfig(metaclass=NearestNames):
         for name in _COUNTS:
             whole_number(name, getattr(self, name), at_least=1)
         truth("allow_pickle", self.allow_pickle)
+        truth("reuse_processes", self.reuse_processes)
         _one_of("failover", self.failover, get_args(Failover))
         truth("allow_non_restored_state", self.allow_non_restored_state)
         if self.restore_from is not None and (

@@ -1,13 +1,13 @@
-"""`Absence`: when a call that reached nobody is made again, and when its receiver counts as gone.
+"""`Absence`: when a call that got no answer is repeated, and when its receiver counts as lost.
 
-A cluster says two things of a process that gives no answer. It has died: that is final, unless something
-brings it back under the same name. Or it can't be reached, mostly because a connection broke: that says
-nothing about the process, and not even whether it has carried the call out. So only calls that do no harm
-twice may be made again.
+The cluster reports a process that gives no answer in one of two ways. It has died: that is final, unless
+something restarts it under the same name. Or it is unreachable, mostly because a connection broke. Then
+nobody knows whether the process lives, or whether it has executed the call. So only idempotent calls may be
+repeated.
 
 One absence begins with the first call that fails and ends with a call that lasts. The pauses between calls
-grow, so that a receiver that comes back is not met by a crowd. This is the only place that decides about
-repeating; whoever makes calls (a thread that waits, an event loop, a poll) asks it.
+grow, so that not all callers reach a receiver at once when it comes back. Retries are decided here only:
+blocking threads, event loops and polls all ask this class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class Pauses:
     Attributes:
         first: After the first failure.
         factor: How much longer each next one is.
-        longest: The longest one.
 
     Example:
         >>> pauses = Pauses(first=0.1, factor=2.0, longest=0.5)

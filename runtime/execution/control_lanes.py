@@ -1,8 +1,8 @@
 """`ControlLanes`: control messages that must reach a subtask in their order.
 
-Calls of a process start in any order, so a message is sent when the one before it has been answered. Triggers
-and the events of operator coordinators share a lane: an event that was sent behind a trigger must not reach
-the source before it, or what it brings would be in two snapshots.
+A process may start calls in any order, so a message is sent only after the one before it has been answered.
+Triggers and the events of operator coordinators share a lane. An event that is sent after a trigger must not
+overtake it: its content would be in two snapshots.
 """
 
 from __future__ import annotations

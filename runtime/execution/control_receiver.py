@@ -1,8 +1,7 @@
-"""`ControlReceiver`: what a message of the JobMaster does to a subtask.
+"""`ControlReceiver`: applies messages of the JobMaster to a subtask.
 
-A message may come twice, because a call whose connection broke is made again. Subtasks take triggers and
-notifications twice without harm. Events of operator coordinators are numbered for that: one that is not newer
-than the last one is dropped.
+A message may arrive twice, because a call whose connection broke is repeated. Triggers and notifications are
+idempotent. Events of operator coordinators are numbered: one that is not newer than the last one is dropped.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ from penstock.runtime.execution.messages import (
 )
 from penstock.runtime.task.subtask import Subtask
 
-#: Hands something to the subtask, in its own thread, when it runs.
-HandOver: TypeAlias = Callable[[Callable[[Subtask], None]], None]
+#: Puts an action into the mailbox of the subtask, whose thread executes it (Flink's `MailboxExecutor`).
+Enqueue: TypeAlias = Callable[[Callable[[Subtask], None]], None]
 
 
 class ControlReceiver:
-    """Takes the messages for one attempt.
+    """Receives the messages for one attempt.
 
     Args:
-        hand_over: Hands something to the subtask.
+        enqueue: Puts an action into the subtask's mailbox.
     """
 
-    def __init__(self, hand_over: HandOver) -> None:
-        self._hand_over = hand_over
+    def __init__(self, enqueue: Enqueue) -> None:
+        self._enqueue = enqueue
         self._last_event = 0
 
     def receive(self, message: SubtaskControl) -> None:
-        """Take a message."""
+        """Enqueue the action that a message asks for."""
         match message:
             case TriggerCheckpoint(barrier):
-                self._hand_over(lambda subtask: subtask.trigger_checkpoint(barrier))
+                self._enqueue(lambda subtask: subtask.trigger_checkpoint(barrier))
             case EventForOperator(operator_id, number, event):
                 if number > self._last_event:
                     self._last_event = number
-                    self._hand_over(lambda subtask: subtask.operator_event(operator_id, event))
+                    self._enqueue(lambda subtask: subtask.operator_event(operator_id, event))
             case NotifyComplete(checkpoint_id):
-                self._hand_over(lambda subtask: subtask.notify_checkpoint_complete(checkpoint_id))
+                self._enqueue(lambda subtask: subtask.notify_checkpoint_complete(checkpoint_id))
             case NotifyAborted(checkpoint_id):
-                self._hand_over(lambda subtask: subtask.notify_checkpoint_aborted(checkpoint_id))
+                self._enqueue(lambda subtask: subtask.notify_checkpoint_aborted(checkpoint_id))

@@ -1,8 +1,8 @@
-"""`Deployer` and `Deployment`: bring subtasks up for one attempt, one step after the other.
+"""`Deployer` and `Deployment`: deploy the subtasks of one attempt, step by step.
 
-What still runs of older attempts is stopped; every role gets a process; the attempt's descriptors are made,
-which reads the storage; every process is handed its own. Every step has a deadline, and every call may be the
-one at which a process dies. It is told once how it went, unless it was called off.
+First, subtasks of older attempts are stopped. Then every role gets a process. Then the attempt's deployment
+descriptors are made, which reads the storage, and each process gets its own. Every step has a deadline, and a
+process may die during any call. The outcome is reported once, unless the deployment was cancelled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class Deployer:
         fleet: Its processes.
         processes: Calls them.
         timers: Keep deadlines.
-        runner: Runs what blocks.
         describe: Makes descriptors.
     """
 
@@ -105,7 +104,6 @@ class Deployment:
 
     Args:
         deployer: Has what it needs.
-        attempt: The attempt.
         subtasks: What is deployed.
         restore: What it starts from.
         then: Told once how it went.

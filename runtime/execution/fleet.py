@@ -1,10 +1,15 @@
 """`Fleet`: which process holds which role of a job.
 
 A process costs about a second to start, so a restart keeps those that live: each keeps its role, and takes
-the next attempt in it. The fleet starts processes for roles that nobody holds, and ends those that are dead,
-useless, or too much. It never decides by a process's name: a JobMaster that comes back from a crash asks
-every process that was left behind for its role, and takes over those that hold one. A free process takes a
-role that it fits.
+the next attempt in it. For a role that nobody holds the fleet claims a warm process, which has served an
+earlier job of the program, or starts one. It ends processes that are dead, useless, or too much. At the end
+of the job each process gives its role back. Those that may serve again stay warm; the others end.
+
+A warm process may have died unnoticed, hang, or refuse the role. Then a new one is started in its place, so a
+warm process can cost a moment and never a deployment.
+
+The fleet never decides by a process's name: a JobMaster that comes back from a crash asks every process that
+was left behind for its role, and takes over those that hold one of this job.
 
 What it must never do: give one role to two processes of which both are used. Of two that hold the same
 subtask, because two JobMasters were at work, the one with the newer attempt stays.
@@ -39,6 +44,8 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 TAKE_OVER_TIMEOUT: Final = 10.0
 #: Seconds within which processes must have left.
 LEAVE_TIMEOUT: Final = 10.0
+#: Seconds within which a warm process must take its role; a new one is started then.
+WARM_TIMEOUT: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,6 @@ class Fleet:
         self._processes = processes
         self._timers = timers
         self._new_token = new_token
-        self._free: dict[ProcessId, Needs] = {}
         self.members: dict[SubtaskId, Member] = {}
 
     # -- a JobMaster that comes back ------------------------------------------------------------------------
@@ -113,11 +119,12 @@ class Fleet:
             self._processes.end(process, "it does not say which role it holds" if is_silent else "")
             return
         held = answer.role
-        if held is None:
-            self._free[process] = answer.needs
+        if held is None or held.job_id != self._job_id:
+            # It gave its role back. It waits for another one, serves another job, or ends by its lease.
+            self._processes.forget(process)
             return
         known = self.members.get(held.subtask)
-        if held.job_id != self._job_id or (known is not None and known.role.attempt >= held.attempt):
+        if known is not None and known.role.attempt >= held.attempt:
             self._processes.end(process)
             return
         if known is not None:
@@ -144,7 +151,8 @@ class Fleet:
         """The job was rescaled: end the processes of subtasks that are gone or need another process."""
         needed = {subtask.id: Needs.of(subtask) for subtask in graph.subtasks}
         for subtask, member in list(self.members.items()):
-            if needed.get(subtask) != member.needs:
+            wanted = needed.get(subtask)
+            if wanted is None or not member.needs.fit(wanted):
                 self.lose(subtask)
         self._graph = graph
 
@@ -170,23 +178,25 @@ class Fleet:
             del self.members[member.role.subtask]
 
     def leave(self, then: Callable[[], None]) -> None:
-        """Let all processes stop what they run and give their roles back, end them, then go on."""
+        """Let all processes stop what they run and give their roles back, end the others, then go on."""
         members, self.members = list(self.members.values()), {}
-        free, self._free = list(self._free), {}
+        leaving = [member.process for member in members]
 
-        def answered(answers: Mapping[ProcessId, CallFailure | None]) -> None:
-            for process in (*(member.process for member in members), *free):
-                self._processes.end(process)
+        def answered(answers: Mapping[ProcessId, bool | CallFailure]) -> None:
+            for process in leaving:
+                if answers.get(process) is True:
+                    self._processes.forget(process)
+                else:
+                    self._processes.end(process)
             then()
 
-        leaving = [member.process for member in members]
-        gathering: Gathering[ProcessId, None] = Gathering(leaving, self._timers, LEAVE_TIMEOUT, answered)
+        gathering: Gathering[ProcessId, bool] = Gathering(leaving, self._timers, LEAVE_TIMEOUT, answered)
         for member in members:
             self._processes.leave(member.process, member.role, gathering.reply(member.process))
 
 
 class Placement:
-    """Finds or starts processes for roles that nobody holds; made by `Fleet.ensure`.
+    """Claims or starts processes for roles that nobody holds; made by `Fleet.ensure`.
 
     Args:
         fleet: Of the job.
@@ -205,10 +215,11 @@ class Placement:
             missing, fleet._timers, timeout, self._answered
         )
         for subtask, needs in missing.items():
-            process = self._process_for(needs)
-            role = Role(fleet._job_id, subtask, 0, fleet._new_token())
-            self._chosen[subtask] = Member(process, role, needs, Place(0, ""))
-            fleet._processes.take(process, role, self._gathering.reply(subtask))
+            warm = fleet._processes.claim(needs)
+            if warm is None:
+                self._start(subtask, needs)
+            else:
+                self._try(subtask, needs, warm)
 
     def cancel(self) -> None:
         """Nobody wants them any more."""
@@ -217,13 +228,34 @@ class Placement:
             self._fleet._processes.end(member.process)
         self._chosen.clear()
 
-    def _process_for(self, needs: Needs) -> ProcessId:
-        free = self._fleet._free
-        process = next((process for process, has in free.items() if has == needs), None)
-        if process is None:
-            return self._fleet._processes.start(needs)
-        del free[process]
-        return process
+    def _start(self, subtask: SubtaskId, needs: Needs) -> None:
+        member = self._choose(subtask, needs, self._fleet._processes.start(needs))
+        self._fleet._processes.take(member.process, member.role, self._gathering.reply(subtask))
+
+    def _try(self, subtask: SubtaskId, needs: Needs, warm: ProcessId) -> None:
+        """Let a warm process take the role; start another one when it does not."""
+        member = self._choose(subtask, needs, warm)
+        reply = self._gathering.reply(subtask)
+
+        def answered(answer: Place | Stale | CallFailure) -> None:
+            timer.cancel()
+            if isinstance(answer, Place) and self._chosen.get(subtask) is member:
+                reply(answer)
+            else:
+                replace()
+
+        def replace() -> None:
+            if self._chosen.get(subtask) is member:
+                self._fleet._processes.end(warm)
+                self._start(subtask, needs)
+
+        timer = self._fleet._timers.call_later(WARM_TIMEOUT, replace)
+        self._fleet._processes.take(warm, member.role, answered)
+
+    def _choose(self, subtask: SubtaskId, needs: Needs, process: ProcessId) -> Member:
+        role = Role(self._fleet._job_id, subtask, 0, self._fleet._new_token())
+        self._chosen[subtask] = member = Member(process, role, needs, Place(0, ""))
+        return member
 
     def _answered(self, answers: Mapping[SubtaskId, Place | Stale | CallFailure]) -> None:
         chosen, self._chosen = self._chosen, {}

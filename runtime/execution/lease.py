@@ -15,9 +15,6 @@ class Lease:
         timeout: Seconds of silence after which the lease is over.
         now: Monotonic seconds.
 
-    Attributes:
-        interval: Seconds between two looks.
-
     Example:
         >>> lease = Lease(timeout=4.0, now=0.0)
         >>> [lease.is_over(now) for now in (1.0, 2.0, 3.0, 4.0, 4.1)]
@@ -25,10 +22,14 @@ class Lease:
     """
 
     def __init__(self, timeout: float, now: float) -> None:
-        self.interval = timeout / 4
         self._timeout = timeout
         self._looked_at = now
         self._silent = 0.0
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks."""
+        return self._timeout / 4
 
     @property
     def silent(self) -> float:
@@ -38,6 +39,11 @@ class Lease:
     def renew(self) -> None:
         """A sign of the JobMaster."""
         self._silent = 0.0
+
+    def change(self, timeout: float) -> None:
+        """A sign of the JobMaster, and another timeout from now on."""
+        self._timeout = timeout
+        self.renew()
 
     def is_over(self, now: float) -> bool:
         """Look whether it is over; `now` is in monotonic seconds."""

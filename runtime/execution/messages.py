@@ -20,8 +20,6 @@ class Acknowledged:
     """A subtask's part of a checkpoint is durable.
 
     Attributes:
-        subtask: The reporting subtask.
-        checkpoint_id: The checkpoint.
         snapshot: Handles of its state.
         metrics: How long each part took.
     """
@@ -37,8 +35,6 @@ class Declined:
     """A subtask can't take part in a checkpoint.
 
     Attributes:
-        subtask: The reporting subtask.
-        checkpoint_id: The checkpoint.
         reason: Why it can't.
         detail: Explains it to people.
     """
@@ -51,24 +47,14 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class ReachedEndOfData:
-    """A subtask has processed the end of all its inputs.
-
-    Attributes:
-        subtask: The reporting subtask.
-    """
+    """A subtask has processed the end of all its inputs."""
 
     subtask: SubtaskId
 
 
 @dataclass(frozen=True, slots=True)
 class EventForCoordinator:
-    """An event of a subtask for the coordinator of one of its operators.
-
-    Attributes:
-        subtask: The reporting subtask.
-        operator_id: The operator.
-        event: The event.
-    """
+    """An event of a subtask for the coordinator of one of its operators."""
 
     subtask: SubtaskId
     operator_id: str
@@ -91,22 +77,14 @@ class TriggerCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class NotifyComplete:
-    """A checkpoint is complete: commit what it covers.
-
-    Attributes:
-        checkpoint_id: The checkpoint.
-    """
+    """A checkpoint is complete: commit what it covers."""
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyAborted:
-    """A checkpoint was given up.
-
-    Attributes:
-        checkpoint_id: The checkpoint.
-    """
+    """A checkpoint was given up."""
 
     checkpoint_id: int
 
@@ -116,9 +94,7 @@ class EventForOperator:
     """An event of an operator coordinator for one of its subtasks.
 
     Attributes:
-        operator_id: The operator.
         number: Counts the events for this subtask, so that a repeated one is recognised.
-        event: The event.
     """
 
     operator_id: str
@@ -152,7 +128,6 @@ class SubtaskFailed:
     Attributes:
         error: One paragraph for people: what happened, where, what to do.
         traceback: The user's traceback, as text.
-        location: The operator that failed, if it was one.
         recoverable: Whether another attempt may go better.
         is_damage: Whether the state that it was to restore is damaged.
     """

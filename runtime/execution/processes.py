@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
 from penstock.runtime.execution.role import Role
@@ -21,7 +21,10 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 T = TypeVar("T")
 
-#: Names a process within its job; says nothing about its role.
+#: Inputs that every process has room for.
+_ROOM_FOR_INPUTS: Final = 64
+
+#: Names a process; says nothing about its role.
 ProcessId: TypeAlias = str
 
 
@@ -72,8 +75,27 @@ class Needs:
 
     @classmethod
     def of(cls, subtask: ExecutionSubtask) -> Needs:
-        """What a subtask needs."""
-        return cls(subtask.vertex.num_cpus, subtask.vertex.num_gpus, len(subtask.inputs))
+        """What a subtask needs, with room for more inputs than it has.
+
+        So its process also serves the subtask after a rescale, or a subtask of another job.
+        """
+        inputs = max(len(subtask.inputs), _ROOM_FOR_INPUTS)
+        return cls(subtask.vertex.num_cpus, subtask.vertex.num_gpus, inputs)
+
+    @property
+    def occupies_resources(self) -> bool:
+        """Whether the process occupies CPUs or GPUs for as long as it lives."""
+        return bool(self.num_cpus or self.num_gpus)
+
+    def fit(self, wanted: Needs) -> bool:
+        """Whether a process that was started with these serves a subtask that needs `wanted`.
+
+        Example:
+            >>> Needs(0, 0, 64).fit(Needs(0, 0, 2)), Needs(1, 0, 64).fit(Needs(0, 0, 2))
+            (True, False)
+        """
+        same_resources = (self.num_cpus, self.num_gpus) == (wanted.num_cpus, wanted.num_gpus)
+        return same_resources and self.inputs >= wanted.inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +178,15 @@ class Processes(Protocol):
     """The processes of one job. No method blocks, and no reply comes before its call has returned."""
 
     def left_behind(self) -> Sequence[ProcessId]:
-        """Processes of this job that an earlier JobMaster has started."""
+        """Processes that an earlier JobMaster of this job has started or claimed."""
+        ...
+
+    def claim(self, needs: Needs) -> ProcessId | None:
+        """Claim a warm process that fits; `None` when there is none.
+
+        A warm process has served this program before and holds no role. Nobody else can claim it then, but it
+        may have died, and it may refuse the role.
+        """
         ...
 
     def start(self, needs: Needs) -> ProcessId:
@@ -165,6 +195,10 @@ class Processes(Protocol):
 
     def end(self, process: ProcessId, why: str = "") -> None:
         """End a process at once, whatever it does; `why` is a warning for the log, if it is worth one."""
+        ...
+
+    def forget(self, process: ProcessId) -> None:
+        """This process is not of this job any more; it lives on."""
         ...
 
     def room(self) -> Room:
@@ -207,6 +241,6 @@ class Processes(Protocol):
         """Renew the lease of a process, and ask what it has counted."""
         ...
 
-    def leave(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
-        """Let a process stop what it runs, give its role back and end."""
+    def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
+        """Let a process stop what it runs and give its role back; `True` when it stays as a warm process."""
         ...

@@ -19,7 +19,6 @@ def cause_of_end(
     """Why an attempt has failed whose `run` call has ended; `None` when it has not.
 
     Args:
-        subtask: The subtask.
         place: Where it ran.
         outcome: How the call ended.
         was_stopped: Whether the JobMaster has told the subtask to stop.

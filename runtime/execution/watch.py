@@ -1,4 +1,4 @@
-"""`Watch`: looks at the subtasks of a job from time to time: renews their leases and reads their counters."""
+"""`Watch`: periodically renews the leases of a job's subtasks and reads their counters."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from penstock.runtime.ports import TimerService
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.statistics import SubtaskStatistics
 
-#: Longest time between two looks, in seconds.
+#: Longest time between two rounds, in seconds.
 INTERVAL: Final = 2.0
-#: Seconds within which a subtask must tell its counters; one that is busy tells them the next time.
+#: Seconds within which a subtask must report its counters; a busy one reports them in the next round.
 PATIENCE: Final = 1.0
 
 
 class Watch:
     """Looks at the processes of one job; see the module's text.
 
-    A process whose role has been taken from it (`Stale`) is of no use to this job: the fleet forgets it, and
-    the end of its open `run` call tells the scheduler.
+    A process that no longer holds its role (`Stale`) is useless to this job. The fleet forgets it, and the
+    end of its open `run` call informs the scheduler.
 
     Args:
         fleet: The processes.

@@ -8,11 +8,12 @@ from enum import Enum
 from typing import Protocol
 
 from penstock.runtime.config.checks import Duration
+from penstock.runtime.misspelt_names import NearestEnumMembers
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 
-class JobStatus(Enum):
+class JobStatus(Enum, metaclass=NearestEnumMembers):
     """The states of a job, as its users see them (Flink's `JobStatus`)."""
 
     CREATED = "created"

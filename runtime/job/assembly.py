@@ -34,7 +34,6 @@ class Surroundings:
         storage: Checkpoints and the decision log.
         clock: Wall-clock and monotonic seconds.
         timers: Delays and timeouts.
-        runner: Runs what blocks.
         user_runner: Runs users' blocking code: hooks, and the work of enumerators.
         open_location: Opens storages of snapshots that are not in `storage`.
     """
@@ -94,8 +93,8 @@ def _coordinator(
     ledger: JobLedger,
     around: Surroundings,
 ) -> CheckpointCoordinator:
-    # Nothing prepares the place of a checkpoint: a write makes the folders that it needs, and the place of a
-    # savepoint is opened by whoever writes there. What can't be written fails the checkpoint, not its start.
+    # Folders of checkpoints are not created in advance: each write creates those that it needs. The writer of
+    # a savepoint opens its location itself. A failed write fails the checkpoint, not its start.
     return CheckpointCoordinator(
         checkpointing,
         job.planner,

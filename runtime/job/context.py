@@ -41,7 +41,6 @@ class JobContext:
         restart: Decides whether and when another attempt begins.
         clock: Wall-clock and monotonic seconds.
         timers: Delays and timeouts.
-        runner: Runs what blocks.
         user_runner: Runs users' blocking code.
         deployment_timeout: Seconds within which an attempt must be deployed.
         created: Makes the first state.
@@ -152,8 +151,8 @@ class JobContext:
     def begin_attempt_of(self, region: Region, start: AttemptStart) -> None:
         """Take over a new attempt of one region from the log; the other subtasks keep their attempts.
 
-        The others are told once more that the checkpoint is complete from which the region starts: its record
-        may have been found in the log only now.
+        The others are notified again that the region's restore checkpoint is complete: its record may have
+        been found in the log only now.
         """
         others = [subtask for subtask in self._regions if subtask not in region]
         self._attempts = {subtask: self.attempt_of(subtask) for subtask in others}

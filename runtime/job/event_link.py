@@ -29,9 +29,7 @@ class EventLink:
     """The `EventSender` of one operator; see the module's text.
 
     Args:
-        job: The job.
         vertex: The operator's vertex.
-        operator_id: The operator.
         on_lost: Told of events that are lost on their way to a present subtask.
     """
 

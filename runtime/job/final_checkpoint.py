@@ -1,10 +1,10 @@
 """`FinalCheckpoint`: triggers the last checkpoint of a bounded job at once.
 
 A subtask finishes only after a checkpoint that covers the end of its data. A finished job should not wait for
-the periodic one, so a checkpoint is triggered as soon as every unfinished subtask has reported the end of its
-data. A checkpoint that already runs may be enough, so its end is awaited first. If the last checkpoint fails,
-it is tried again after a pause; its failures count like all others. After it is complete, subtasks finish by
-themselves. The periodic timer goes on, should one of them need another checkpoint.
+the periodic checkpoint. So one is triggered when every unfinished subtask has reported the end of its data. A
+checkpoint in progress may suffice, so its end is awaited first. If the last checkpoint fails, it is tried
+again after a pause; its failures count like all others. After it is complete, subtasks finish by themselves.
+The periodic timer keeps running in case one of them needs another checkpoint.
 """
 
 from __future__ import annotations

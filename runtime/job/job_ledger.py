@@ -1,7 +1,7 @@
 """`JobLedger`: the durable records of a job, as blocking calls for the scheduler's background work.
 
-It uses the decision log and the checkpoint storage for the three steps of a job's life: an attempt begins, a
-checkpoint completes, the job ends. Only one call may be under way at a time.
+It writes to the decision log and the checkpoint storage when an attempt begins, a checkpoint completes or the
+job ends. Only one call may be in progress at a time.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class JobLedger:
     """The durable records of one job.
 
     Args:
-        job_id: The job.
         storage: Has the records and the checkpoints.
         checkpointing: How checkpoints are kept; `None` when none are taken.
         known_attempt: An attempt that is known to have begun; a log without it was deleted.
@@ -142,7 +141,6 @@ class JobLedger:
         """Give up a checkpoint whose state is damaged; whether the next attempt may start from an older one.
 
         Args:
-            checkpoint_id: The checkpoint.
             what: Describes the damage.
         """
         if self._checkpointing is None or not self._checkpointing.allow_older:

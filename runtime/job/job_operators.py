@@ -40,8 +40,6 @@ class JobOperators:
     """Makes and drives the operator coordinators of a job.
 
     Args:
-        job: The job.
-        graph: Its operators.
         codec: Encodes the coordinators' state for checkpoints.
         allow_non_restored: Whether state of coordinators and hooks that no longer exist may be dropped.
     """
@@ -188,8 +186,8 @@ class JobOperators:
     def _lost(self, subtask: SubtaskId, event: Any, error: BaseException) -> None:
         """Fail the subtask that an event did not reach: its splits would be lost otherwise.
 
-        A finished subtask misses nothing if the event says that there are no more splits, or if the job is
-        being stopped with a savepoint that this subtask has passed.
+        A finished subtask misses nothing if the event is `NoMoreSplits`. Neither does it while the job stops
+        with a savepoint whose barrier it has passed.
         """
         job = self._job
         if job.planner.status[subtask] is SubtaskStatus.FINISHED and (

@@ -1,12 +1,12 @@
 """Regions of a job: what must restart together (Flink's `RestartPipelinedRegionFailoverStrategy`).
 
-Subtasks that channels connect restart together: with a failed subtask elements are lost that others have
-sent, or wait for. Every channel is pipelined, so a region is a connected part of the graph. All subtasks of a
-vertex belong to one region, even if no channel connects them (a map between forward edges): they share the
-splits of one source, their union list state, and the clean-up of one sink. So regions are independent parts
-of the job graph, and the restart of one touches nothing that another one uses.
+Subtasks that channels connect restart together: a failed subtask loses elements that others have sent or wait
+for. Every channel is pipelined, so a region is a connected component of the graph. All subtasks of a vertex
+belong to one region, even if no channel connects them (a map between forward edges). They share the splits of
+one source, their union list state, and the clean-up of one sink. So regions are independent parts of the job
+graph, and restarting one touches nothing that another uses.
 
-Flink's regions are smaller, single subtasks where all edges are pointwise: its sources and committers have
+Flink's regions are smaller: single subtasks where all edges are pointwise. Its sources and committers have
 coordinators that can restore one subtask.
 """
 

@@ -17,7 +17,7 @@ class RescaleRecord:
         attempt: The attempt that ran at the time of the request.
         before: Old parallelism by vertex, of the vertices in the request.
         after: Requested parallelism of the same vertices.
-        ended_at: Wall-clock seconds at which the new deployment began or the change was given up; `None`
+        ended_at: Wall-clock seconds at which the new deployment began or the rescale was cancelled; `None`
             until then.
         checkpoint_id: The checkpoint that holds the state for the new parallelism; `None` without one.
         failure: Why the parallelism did not change; empty if it did, or while the change is under way.
@@ -48,7 +48,7 @@ class RescaleRecord:
 
 
 class RescaleHistory:
-    """The last rescales of a job; only the newest one may be under way.
+    """The last rescales of a job; only the newest one may be in progress.
 
     Args:
         capacity: Maximum number of rescales that are remembered.
@@ -61,12 +61,12 @@ class RescaleHistory:
         """A rescale was requested."""
         self._records.append(record)
 
-    def checkpoint_completed(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint for the new parallelism is complete."""
         self._records[-1] = replace(self._records[-1], checkpoint_id=checkpoint_id)
 
     def end(self, at: float, failure: str = "") -> None:
-        """The new deployment begins, or the change was given up."""
+        """The new deployment begins, or the rescale was cancelled."""
         self._records[-1] = replace(self._records[-1], ended_at=at, failure=failure)
 
     def records(self) -> tuple[RescaleRecord, ...]:

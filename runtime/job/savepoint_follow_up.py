@@ -35,7 +35,6 @@ class SavepointFollowUp:
     """Answers a request for a savepoint, and says whether the job still needs the savepoint.
 
     Args:
-        job: The job.
         coordinator: Takes its checkpoints.
         on_answer: Called once with the outcome of the savepoint.
     """

@@ -45,14 +45,12 @@ class JobScheduler:
 
     Args:
         job_id: Lower-case letters, digits and `-`.
-        graph: The job.
         config: Checkpoints and restarts.
         gateway: Deploys, starts and stops subtasks.
         storage: Has checkpoints and the decision log. Without checkpointing it may be `None`: the log is kept
             in memory.
         clock: Wall-clock and monotonic seconds.
         timers: Delays and timeouts.
-        runner: Runs what blocks.
         known_attempt: An attempt that another JobMaster has begun, 0 for none. If the log lacks it, the log
             was deleted, and the job fails.
         open_location: Opens storages of snapshots that are not in `storage`.

@@ -21,7 +21,6 @@ class SchedulerStatistics:
     Attributes:
         job_id: The job's id.
         name: The user's name for it.
-        state: Its state.
         attempt: The current or last attempt; 0 before the first.
         restarts: Number of attempts after the first one, by all JobMasters.
         restored_checkpoint: The checkpoint that the attempt began from; `None` for a fresh start.

@@ -29,7 +29,6 @@ class UncoveredOutput:
     """The uncommitted output of a job's sinks.
 
     Args:
-        job_id: The job.
         graph: Its operators.
         codec: Decodes the sinks' state in snapshots.
         storage: Has the snapshots.

@@ -215,7 +215,7 @@ class InputGate:
         """Fail when an element has been missing for too long.
 
         Args:
-            now: Monotonic time.
+            now: Monotonic seconds.
 
         Returns:
             When to ask again: the time at which the oldest gap will be too old; `None` without gaps.

@@ -193,7 +193,7 @@ class ResultSubpartition:
         """Send the open buffer when nothing is outstanding and the channel has rested.
 
         Args:
-            now: Monotonic time.
+            now: Monotonic seconds.
 
         Returns:
             When to ask again, if all that it waits for is time.

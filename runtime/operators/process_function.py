@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_table import ValueState
@@ -65,12 +66,11 @@ class RuntimeContext:
     if not TYPE_CHECKING:  # a type checker must go on refusing unknown names
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Explain why there is no key."""
+            """Explain a missing key or a misspelt name."""
             if name == "current_key":
                 msg = "there is no current key here: a key belongs to a record, ask for it in process"
                 raise PenstockError(msg)
-            msg = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(msg)
+            raise unknown_attribute(self, name)
 
     @property
     def operator_id(self) -> str:

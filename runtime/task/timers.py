@@ -51,7 +51,7 @@ class TaskTimers:
         """Run what is due, the earliest first.
 
         Args:
-            now: Monotonic time.
+            now: Monotonic seconds.
         """
         while self._heap and self._heap[0][0] <= now:
             callback = heappop(self._heap)[2].callback

@@ -1,7 +1,7 @@
-"""The rules of the data plane, which every frame of a simulated job is held against as it is sent.
+"""The invariants of the data plane, checked on every frame that a simulated job sends.
 
-Numbers follow each other without a gap, nothing is sent behind the end of a channel, no channel has more
-elements outstanding than it has credits, an aligned barrier ends its frame, and their ids only grow.
+Sequence numbers have no gaps. Nothing follows the end of a channel. A channel never has more elements
+outstanding than it has credits. An aligned barrier ends its frame, and barrier ids only grow.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """`OperatorHarness`: one operator in one subtask, without a cluster.
 
-It runs the code that runs in a job: the operator chain, the keyed state backend with its incremental
-snapshots, the value codec, and the redistribution of state over another parallelism. Only time stands still,
-and files stay in memory. A test shows that state comes back, or that a commit waits for its checkpoint. What
-it shows holds on a cluster. Flink's `OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver` do
-the same.
+It runs a job's code: the operator chain, the keyed state backend with incremental snapshots, the
+value codec, and the redistribution of state. Only time stands still, and files stay in memory. So a test can
+show that state is restored, or that a commit waits for its checkpoint, and this holds on a cluster. Flink's
+`OneInputStreamOperatorTestHarness` and Kafka's `TopologyTestDriver` do the same.
 """
 
 from __future__ import annotations
@@ -50,12 +49,11 @@ class OperatorHarness:
 
     Args:
         operator: A new operator; the harness opens it and closes it.
-        operator_id: Its id.
         subtask: Index of the pretended subtask.
         parallelism: Number of pretended subtasks.
         max_parallelism: Number of key groups.
-        restored: Snapshots of all old subtasks, by index, to start from: the harness takes its share of them,
-            also when there were more or fewer subtasks. They count as one completed checkpoint.
+        restored: Snapshots of all old subtasks, by index. The harness restores its share, even if their
+            number differs from `parallelism`. They count as one completed checkpoint.
         transactional: Whether the pretended job takes checkpoints.
         attempt: Number of the pretended attempt.
         clock: The operator's clock.

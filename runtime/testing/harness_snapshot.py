@@ -18,7 +18,6 @@ class HarnessSnapshot:
     """What one harness put into one checkpoint, encoded as in a job.
 
     Attributes:
-        checkpoint_id: The checkpoint.
         lists: Each list state's mode and encoded values.
         keyed: Keyed state, when the operator has it.
     """

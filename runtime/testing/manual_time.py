@@ -1,7 +1,7 @@
 """Time, timers and background work that stand still until a test moves them.
 
-All three are deterministic: nothing happens except in `advance` and `run_*`, and what is due at the same
-moment happens in the order in which it was asked for.
+All three are deterministic: nothing happens except in `advance` and `run_*`. What is due at the same time
+runs in the order in which it was scheduled.
 """
 
 from __future__ import annotations

@@ -33,7 +33,6 @@ class SourceHarness:
     A source that hands out its splits on request is read as if its reader had been given its share at once.
 
     Args:
-        source: The source.
         operator_id: Its id in the pretended job.
         subtask: Index of the pretended subtask.
         parallelism: Number of pretended subtasks.

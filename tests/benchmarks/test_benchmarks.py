@@ -105,6 +105,22 @@ def test_the_time_from_a_kill_to_the_next_record_is_measured(
 @pytest.mark.long
 @pytest.mark.ray
 @pytest.mark.usefixtures("benchmark_cluster")
+def test_the_start_of_a_small_job_is_measured_in_warm_and_in_new_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("start", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {"second_job_warm_vs_new_processes"}
+    assert figures["seconds"].keys() == {
+        "first_job_seconds",
+        "second_job_seconds",
+        "second_job_in_new_processes_seconds",
+    }
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("benchmark_cluster")
 def test_checkpoints_under_back_pressure_are_measured_for_every_way_of_taking_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,11 +64,7 @@ MINUTE: Final = 60_000_000
 
 
 class Placed(LocalFileSystem):
-    """The local disk, in which `ROOT` is another folder.
-
-    Args:
-        folder: That folder.
-    """
+    """The local disk, in which `ROOT` is another folder."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = str(folder)
@@ -164,11 +160,7 @@ def write_parquet(folder: Path) -> None:
 
 
 class Slowly:
-    """Reads a few records of a source at a time, so that a small job is in the middle for a while.
-
-    Args:
-        source: The source.
-    """
+    """Reads a few records of a source at a time, so that a small job is in the middle for a while."""
 
     def __init__(self, source: Source[Any]) -> None:
         self._source = source

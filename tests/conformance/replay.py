@@ -2,11 +2,10 @@
 
     python tests/conformance/replay.py tests/conformance/data/aligner.json ...
 
-Each file is one suite. A suite is replayed by the module in `drivers/` that names it in its `SUITES`;
-such a module has one function, `replay(suite, case) -> list[str]`, which returns what differs (nothing:
-the case passes). Its `tests_product(case)`, where there is one, tells cases that only the driver answers.
-Prints one line a case and the totals, which leave such cases out; the exit code is 0 only when every case
-of every file passes.
+Each file is one suite. The module in `drivers/` that names a suite in its `SUITES` replays it. Its function
+`replay(suite, case) -> list[str]` returns the differences; an empty list means that the case passes. Its
+optional `tests_product(case)` is false for cases that test only the driver. Prints one line for each case,
+and the totals without such cases. The exit code is 0 only if every case of every file passes.
 """
 
 from __future__ import annotations

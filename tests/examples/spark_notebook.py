@@ -1,9 +1,9 @@
-"""The notebook with Spark: how it is executed here, and what of that is committed for readers of a web page.
+"""Executes the notebook with Spark and keeps its outputs for readers on the web.
 
     make notebook
 
-executes it and writes its outputs into it. What a program says on its standard error, and when a cell ran, is
-different each time and for nobody who reads: it is left out.
+executes it and writes its outputs into it. Standard error and the times of cells differ in each run and help
+no reader, so they are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The commands where a cluster's users give them: on another machine of it, and through `ray job submit`.
+"""The commands as a cluster's users run them: on another machine, and through `ray job submit`.
 
-A job of a user's own project runs on the first node of a cluster. Everything is then done to it by commands:
-from a second node, which has come later and has none of the job's processes, and by submitting them.
+A job of a user's own project runs on the first node of a cluster. Commands then control it from a second
+node, which joined later and has none of the job's processes, and through `ray job submit`.
 """
 
 from __future__ import annotations

@@ -5,14 +5,18 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from own_connector import SqliteReader, SqliteSink, SqliteSource, make_readings
 
 from penstock.runtime import ConnectorContext, ConnectorError, Sink, Source
-from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.testing.harness import OperatorHarness
-from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing import ManualClock, OperatorHarness
+
+
+def driven(sink: Sink[Any], **settings: Any) -> OperatorHarness:
+    """A sink in the harness, as a job has it."""
+    return OperatorHarness.of(lambda rows: rows.sink("out", sink), **settings)
 
 
 def context() -> ConnectorContext:
@@ -75,7 +79,7 @@ def test_a_database_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_rows_appear_with_their_checkpoint(database: Path) -> None:
-    with OperatorHarness(SinkOperator(SqliteSink(str(database), "published"))) as harness:
+    with driven(SqliteSink(str(database), "published")) as harness:
         harness.push(["a", "b"])
         snapshot = harness.snapshot()
         assert published(database) == []
@@ -86,21 +90,21 @@ def test_rows_appear_with_their_checkpoint(database: Path) -> None:
 
 def test_a_commit_that_is_repeated_after_a_restore_does_nothing(database: Path) -> None:
     sink = SqliteSink(str(database), "published")
-    with OperatorHarness(SinkOperator(sink)) as harness:
+    with driven(sink) as harness:
         harness.push(["a"])
         snapshot = harness.snapshot()
         harness.complete_checkpoint(snapshot)
-    with OperatorHarness(SinkOperator(sink), restored=[snapshot], attempt=2):
+    with driven(sink, restored=[snapshot], attempt=2):
         assert published(database) == ['"a"']
 
 
 def test_what_no_checkpoint_covers_is_removed_by_the_next_attempt(database: Path) -> None:
     sink = SqliteSink(str(database), "published")
-    with OperatorHarness(SinkOperator(sink)) as harness:
+    with driven(sink) as harness:
         harness.push(["lost"])
         harness.snapshot()
     assert staged(database) == 1
-    with OperatorHarness(SinkOperator(sink), attempt=2) as harness:
+    with driven(sink, attempt=2) as harness:
         harness.push(["kept"])
         harness.complete_checkpoint(harness.snapshot())
     assert staged(database) == 0

@@ -3,9 +3,9 @@
     python tests/mutants/mutants.py [ROOM...]
 
 Every module of a room is changed in one place at a time (`mutations`), and the room's tests run against it
-(`trial`). A mutant that no test kills is a survivor. Survivors are killed by a new test, or explained in
-`explained.toml`: some mutants are the same program in other words. The table goes to `docs/mutants.md`; the
-exit code is 0 only when every survivor is explained.
+(`warm`, `trial`). A mutant that no test kills is a survivor. Survivors are killed by a new test, or explained
+in `explained.toml`: some mutants are the same program in other words. The table goes to `docs/mutants.md`;
+the exit code is 0 only when every survivor is explained.
 
 Outcomes are kept in `build/mutants`, by what the mutant does. A second run tries what is new and the
 survivors that are not explained; `--fresh` forgets all of it.
@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mutations import Mutant, mutants_of
 from trial import Outcome, preload, try_mutant
+from warm import WarmTrials, try_mutants
 
 HERE = Path(__file__).parent
 KEPT = Path("build/mutants")
@@ -94,10 +96,11 @@ def explanations() -> list[Explanation]:
     return [Explanation(**entry) for entry in written.get("survivor", ())]
 
 
-def all_mutants(room: Room) -> Iterator[Mutant]:
+@cache
+def all_mutants(room: Room) -> tuple[Mutant, ...]:
     """The mutants of all modules of a room."""
-    for module in room.modules():
-        yield from mutants_of(module, Path(module).read_text(encoding="utf-8"))
+    modules = [(module, Path(module).read_text(encoding="utf-8")) for module in room.modules()]
+    return tuple(mutant for module, source in modules for mutant in mutants_of(module, source))
 
 
 class Outcomes:
@@ -105,13 +108,14 @@ class Outcomes:
 
     Args:
         path: The file.
+        begin: How many of its lines to leave out.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, begin: int = 0) -> None:
         self._path = path
         self._known: dict[str, Outcome] = {}
         if path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
+            for line in path.read_text(encoding="utf-8").splitlines()[begin:]:
                 entry: dict[str, Any] = json.loads(line)
                 self._known[entry["key"]] = Outcome(entry["outcome"])
 
@@ -132,29 +136,36 @@ class Outcomes:
             file.write(json.dumps({"key": mutant.key, "outcome": outcome.value}) + "\n")
 
 
-def run_room(room: Room, outcomes: Outcomes, told: Sequence[Explanation]) -> None:
-    """Try the mutants of a room that are not known to be killed."""
-    if _try(room, "none.py", "") is not Outcome.SURVIVED:
-        msg = f"the tests of {room.folder} fail without a mutant"
-        raise SystemExit(msg)
+def run_room(room: Room, outcomes_path: Path, told: Sequence[Explanation]) -> None:
+    """Try the mutants of a room that are not known to be killed: first those that go quickly."""
+    outcomes = Outcomes(outcomes_path)
     due = [m for m in all_mutants(room) if outcomes.of(m) in (None, Outcome.SURVIVED)]
     due = [m for m in due if not (outcomes.of(m) and any(e.explains(m) for e in told))]
-    began = time.monotonic()
-    for number, mutant in enumerate(due, 1):
-        outcome = _try(room, mutant.module, mutant.source)
+    if not due:
+        return
+    progress = os.fdopen(os.dup(1), "w")
+    print(f"{room.folder}: {len(due)} mutants to try", file=progress, flush=True)
+
+    def tell(text: str) -> None:
+        print(text, file=progress, flush=True)
+
+    def keep(mutant: Mutant, outcome: Outcome) -> None:
         outcomes.add(mutant, outcome)
         if outcome is not Outcome.KILLED:
-            change = f"{mutant.before}  ->  {mutant.after}"
-            print(f"{outcome.value}: {mutant.module}:{mutant.line}: {change}", flush=True)
-        if number % 25 == 0:
-            print(f"{number} of {len(due)} after {time.monotonic() - began:.0f} s", flush=True)
+            tell(f"{outcome.value}: {mutant.module}:{mutant.line}: {mutant.before}  ->  {mutant.after}")
 
-
-def _try(room: Room, module: str, source: str) -> Outcome:
-    outcome = try_mutant(module, source, room.tests, QUICK_SECONDS)
-    if outcome is Outcome.SURVIVED and room.slow_tests:
-        return try_mutant(module, source, room.slow_tests, SLOW_SECONDS)
-    return outcome
+    begun = len(outcomes_path.read_text(encoding="utf-8").splitlines()) if outcomes_path.exists() else 0
+    if not try_mutants(WarmTrials(room.modules(), due, keep, tell), (*room.tests, *room.slow_tests)):
+        msg = f"the tests of {room.folder} fail without a mutant"
+        raise SystemExit(msg)
+    tried = Outcomes(outcomes_path, begun)
+    due = [mutant for mutant in due if tried.of(mutant) is None]
+    tell(f"{room.folder}: {len(due)} mutants that need a new import")
+    for mutant in due:
+        outcome = try_mutant(mutant.module, mutant.source, room.tests, QUICK_SECONDS)
+        if outcome is Outcome.SURVIVED and room.slow_tests:
+            outcome = try_mutant(mutant.module, mutant.source, room.slow_tests, SLOW_SECONDS)
+        keep(mutant, outcome)
 
 
 def table(tried: dict[str, list[Tried]], told: Sequence[Explanation]) -> str:
@@ -207,9 +218,9 @@ def main() -> int:
         outcomes_path = KEPT / f"{name}.jsonl"
         if arguments.fresh:
             outcomes_path.unlink(missing_ok=True)
-        outcomes = Outcomes(outcomes_path)
         if not arguments.table_only and (not arguments.rooms or name in arguments.rooms):
-            run_room(room, outcomes, told)
+            run_room(room, outcomes_path, told)
+        outcomes = Outcomes(outcomes_path)
         if outcomes.are_none:
             print(f"the room {name} was never tried")
             continue

@@ -1,7 +1,10 @@
 """Runs tests against a mutant, in a process of its own that is forked from this one.
 
 No file is changed: the child compiles the mutant where the import system asks for the module. The parent has
-imported other people's libraries, so a trial begins within a few hundred milliseconds.
+imported other people's libraries, but nothing of Penstock. A trial imports the tests, so it takes seconds;
+`warm` is quicker, for the mutants that it can put in.
+
+Limits are of processor time: a machine that is busy with something else kills no mutant.
 """
 
 from __future__ import annotations
@@ -19,9 +22,12 @@ from types import CodeType
 from typing import Any
 
 import pytest
+from hypothesis import Phase, settings
 
 #: Most memory of a trial, in bytes: a mutant may collect without end.
 MEMORY_LIMIT = 4 << 30
+#: What pytest is told in every trial. A test's own time limit is of the clock on the wall, so there is none.
+PYTEST_OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--timeout=0")
 #: What tests of any room import.
 _PRELOADED = (
     "hypothesis",
@@ -45,6 +51,17 @@ class Outcome(Enum):
     SURVIVED = "survived"
 
 
+class GeneratedOnce:
+    """A plugin of pytest: generated tests are the same in every trial, and a failure is not made smaller."""
+
+    def pytest_sessionstart(self) -> None:
+        """Set what the tests' own settings inherit."""
+        settings.register_profile(
+            "mutants", derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+        )
+        settings.load_profile("mutants")
+
+
 def preload() -> None:
     """Import what takes long, once for all trials."""
     for name in _PRELOADED:
@@ -59,30 +76,46 @@ def try_mutant(module: str, source: str, tests: Sequence[str], cpu_seconds: int)
         source: What to run in its place.
         tests: Files and folders, those first that are quick to fail.
         cpu_seconds: Seconds of processor time after which the mutant counts as one that never ends.
+
+    Raises:
+        RuntimeError: Pytest did not get as far as the tests, or somebody else ended the trial.
     """
     child = os.fork()
     if child == 0:
         _run(module, source, tests, cpu_seconds)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        return Outcome.TIMED_OUT
-    return Outcome.SURVIVED if os.WEXITSTATUS(status) == 0 else Outcome.KILLED
+        if os.WTERMSIG(status) == signal.SIGXCPU:
+            return Outcome.TIMED_OUT
+        msg = f"a trial of {module} was ended by signal {os.WTERMSIG(status)}"
+        raise RuntimeError(msg)
+    match os.WEXITSTATUS(status):
+        case pytest.ExitCode.OK:
+            return Outcome.SURVIVED
+        case pytest.ExitCode.TESTS_FAILED | pytest.ExitCode.INTERRUPTED | pytest.ExitCode.USAGE_ERROR:
+            return Outcome.KILLED  # interrupted: a module of tests can't be imported
+        case code:
+            msg = f"a trial of {module} ended with code {code}"
+            raise RuntimeError(msg)
+
+
+def silence() -> None:
+    """Let this process read and write nothing, and let it end by signals."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
 
 
 def _run(module: str, source: str, tests: Sequence[str], cpu_seconds: int) -> None:
     """Run the tests and end this process with their exit code."""
-    code = 1
+    code = 70
     try:
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 60))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        silence = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(silence, descriptor)
+        silence()
         _replace(module, source)
-        code = int(
-            pytest.main([*tests, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"])
-        )
+        code = int(pytest.main([*tests, *PYTEST_OPTIONS], plugins=[GeneratedOnce()]))
     finally:
         os._exit(code)
 

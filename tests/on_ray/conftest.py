@@ -35,8 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 def ray_cluster() -> None:
     """A local cluster of four (nominal) CPUs that listens on loopback only.
 
-    It goes on from module to module, as a node takes seconds to start, and ends before the first test that
-    does not use it; see `tests/conftest.py`, which also ends what a test has left on it.
+    Modules share it, because a node takes seconds to start. It ends before the first test that does not use
+    it. See `tests/conftest.py`, which also ends what a test has left on it.
     """
     if not ray.is_initialized():
         with pytest.MonkeyPatch.context() as patch:

@@ -55,8 +55,8 @@ def test_nothing_is_seen_before_it_is_committed_and_nothing_twice_after_a_kill(t
     rows = results.rows()
     assert result.statistics.restarts == 1
     assert rows[: len(committed)] == committed, "what was once seen stays as it was"
-    # The largest so far of each remainder is every number itself, as numbers only grow, but subtasks of the
-    # source overtake each other: so only how many rows there are is known.
+    # In order, each number would be the largest so far of its remainder. But subtasks of the source overtake
+    # each other, so only the number of rows is known.
     assert len(rows) == 9_000
     assert Counter(row % 7 for row in rows) == Counter(n % 7 for n in range(9_000))
     assert max(rows) == 8_999

@@ -1,7 +1,7 @@
-"""A checkpoint storage that becomes read-only, as a file system does that has seen an error, and comes back.
+"""A checkpoint storage that becomes read-only, like a file system after an error, and comes back.
 
-The storage is a file system of the test's own, and what happens to it is what an administrator would do: it
-is mounted again, read-only. Everything can still be read.
+The storage is a file system that the test mounts. As an administrator would, the test remounts it read-only.
+Everything can still be read.
 """
 
 from __future__ import annotations

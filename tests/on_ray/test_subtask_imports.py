@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from jobs.loaded_modules import modules
 
-from penstock.runtime import Checkpointing, FileSink, GeneratorSource, StreamEnvironment
+from penstock.runtime import Checkpointing, FileSink, GeneratorSource, JobConfig, StreamEnvironment
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
 def test_a_subtask_that_writes_json_lines_has_loaded_no_coordinator_and_no_parquet(tmp_path: Path) -> None:
     storage = Checkpointing(every=0.2, storage=str(tmp_path / "checkpoints"))
-    env = StreamEnvironment("imports", checkpointing=storage)
+    # A process that has served others has loaded what they needed.
+    env = StreamEnvironment("imports", checkpointing=storage, config=JobConfig(reuse_processes=False))
     env.from_source("in", GeneratorSource(modules, count=60, rate=60.0)).sink(
         "out", FileSink.json(tmp_path / "out")
     )

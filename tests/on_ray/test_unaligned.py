@@ -1,7 +1,7 @@
-"""Checkpoints of back-pressured jobs: those that overtake data complete, those that align wait for it.
+"""Checkpoints of back-pressured jobs: unaligned ones complete, aligned ones wait for the data.
 
-Nothing here measures time against a constant. While a file exists the sink lets a record through only now and
-then, so that a barrier that waits its turn can't arrive before hundreds of records have.
+No test compares a time with a constant. While a file exists, the sink lets a record through only now and
+then. So an aligned barrier can't arrive before hundreds of records have.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Flink's stress of unaligned checkpoints: five failures, placed by the number of checkpoints.
+"""Flink's stress test of unaligned checkpoints: five failures, placed by the number of checkpoints.
 
-After two checkpoints a function fails, after four the synchronous half of a checkpoint, after six a function
-again and then the recovery from that, and at the very end an operator can't be closed. Between the failures
-the sink is so slow that every exchange is full. Whatever is restored must have been in flight, and in the end
-nothing may be lost, doubled or out of order.
+After two checkpoints a function fails, and after four the synchronous part of a checkpoint. After six a
+function fails again, and then the recovery from that. At the very end an operator can't be closed. Between
+the failures the sink is so slow that every exchange is full. So every restore must include in-flight data. In
+the end nothing may be lost, duplicated or reordered.
 
 The model is Flink's `UnalignedCheckpointITCase` (its `FailingMapper` and `VerifyingSink`).
 """

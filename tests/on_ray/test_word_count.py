@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from jobs.backpressure import checkpoint_that_waits, completed_records, record_of
+from jobs.backpressure import completed_records, past_the_barrier
 from jobs.driving import (
     PATIENCE,
     assert_no_subtasks,
@@ -16,7 +16,7 @@ from jobs.driving import (
     wait_until,
     when_records_flow,
 )
-from jobs.held_records import HeldAtEachRecord
+from jobs.held_records import HeldAtEachRecord, OneByOne
 from jobs.oracle import (
     assert_exactly_once,
     committed_rows,
@@ -34,6 +34,7 @@ from penstock.runtime import (
     JobFailedError,
     JobStatus,
 )
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -95,19 +96,19 @@ def test_at_least_once_blocks_no_channel_and_counts_again_what_flowed_past_the_b
 
     Exactly once would hold the first channel back meanwhile, so this waits for what would never happen then.
     """
-    fast, slow = lines(4_500), [f"slow s{i}" for i in range(4)]
+    fast, slow = lines(6_000), [f"slow s{i}" for i in range(4)]
     admit, opened = tmp_path / "admit", tmp_path / "open"
     env = environment(tmp_path, every=0.2, mode=CheckpointingMode.AT_LEAST_ONCE)
-    held = env.from_source("slow", GeneratorSource(slow.__getitem__, count=len(slow), rate=1.0))
+    held = env.from_source("slow", OneByOne(GeneratorSource(slow.__getitem__, count=len(slow))))
     held = held.map(HeldAtEachRecord(str(admit), str(opened)))
     read = env.from_source("lines", paced_lines(len(fast), 3_000.0, attempt=2))
     counted(read.union(held), FileSink.json(tmp_path / "out"))
     job = submit(env)
 
-    waited = checkpoint_that_waits(job, "count", records=100)  # they flowed past the barrier
-    admit.touch()
+    waited = past_the_barrier(job, SubtaskId("lines", 0), "count", fan_out=3)
+    admit.touch()  # one record of the held source and its barrier; the next checkpoint waits as this one did
     wait_until(
-        job, "its end", lambda r: completed_records(r, attempt=1)[-1:] == [record_of(r, waited.checkpoint_id)]
+        job, "its end", lambda r: [c.checkpoint_id for c in completed_records(r, attempt=1)][-1:] == [waited]
     )
     kill_subtask(job, "count")
     opened.touch()

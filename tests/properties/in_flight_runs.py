@@ -33,8 +33,8 @@ from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))
 COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
 SUBSUMED = CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED
-#: What happens next: 0 to 2 a frame arrives (1: last of all, 2: twice), 3 to 5 the task consumes, 6 time
-#: passes; on which channel; and with how many elements.
+#: A list of steps: the kind, the channel, and the number of elements. Kinds 0 to 2: a frame arrives (1: last
+#: of all, 2: twice). Kinds 3 to 5: the task consumes. Kind 6: time passes.
 Schedule = list[tuple[int, int, int]]
 
 

@@ -1,10 +1,9 @@
-"""Completed checkpoints of several attempts that live at once, with deaths between any two storage calls.
+"""Completed checkpoints of several concurrent attempts, with crashes between any two storage calls.
 
-Each attempt has a real coordinator, store and ledger over one storage, and does not know of the others. While
-a record is being written the process may die before or after any storage call, also while its attempt
-begins, or a newer attempt may begin and even complete checkpoints of its own in the midst of it. Then only
-what the newest one writes may count, and whoever comes next must find every checkpoint that somebody was told
-of, with all its files.
+Each attempt has a real coordinator, store and ledger over one storage, and does not know of the others. The
+process may die before or after any storage call, also while its attempt begins. During the write of a record,
+a newer attempt may begin and even complete its own checkpoints. Then only records of the newest attempt may
+count. Its successor must find every checkpoint whose completion was announced, with all its files.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 Elements arrive on any channel at any time, blocked ones included, and are consumed at any time. The laws:
 
-* F1 per channel nothing is lost, repeated or reordered; F2 triggered ids grow strictly; F3 an id is aborted
-  at most once, and never both triggered and aborted; F4 no error.
-* A1 (aligner) at a trigger exactly what stands in front of the barriers has been delivered; A2 a channel is
-  blocked only between its barrier and the end of the alignment; A3 a clean run triggers every id in order.
-* T1 (tracker) at a trigger nothing that stands in front of the barriers is missing; T2 as A3.
+* F1: per channel nothing is lost, repeated or reordered. F2: triggered ids grow strictly. F3: an id is
+  aborted at most once, and never both triggered and aborted. F4: there is no error.
+* A1 (aligner): at a trigger exactly the elements in front of the barriers have been delivered. A2: a channel
+  is blocked only between its barrier and the end of the alignment. A3: a clean run triggers every id in
+  order.
+* T1 (tracker): at a trigger no element in front of the barriers is missing. T2: as A3.
 
 Under `COUNTS_AS_BARRIER` an ended channel settles its barriers, so ends abort nothing and hold nothing back.
 """

@@ -1,9 +1,9 @@
 """The decision log under several writers, crashes between any two storage calls, and lost answers.
 
-Every writer runs in a thread of its own, but only one runs at a time: each storage call waits until the
-schedule, which hypothesis draws, lets it happen, fail, happen without an answer, happen much later, or be
-the last thing that its writer does. After each call a fresh reader must see exactly what all records that
-ever got into a free slot come to.
+Every writer has its own thread, but only one runs at a time: each storage call waits for the schedule.
+Hypothesis draws the schedule. A call succeeds, fails, succeeds without an answer, happens much later, or is
+the last one of its writer. After each call, a new reader must see exactly the result of all records that were
+put into a free slot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A job's keyed state under any order of writes, checkpoints, lost uploads, aborts and restarts.
 
-The machine plays the coordinator as strictly as it may be: files of a checkpoint that is given up are deleted
-at once, and so are files that only subsumed checkpoints named. What is kept is what the retained checkpoint
-names, and what the confirmed checkpoint of a pending one named.
+The state machine acts as the strictest possible coordinator. It deletes files of an aborted checkpoint at
+once, and also files that only subsumed checkpoints reference. It keeps files of the retained checkpoint, and
+of the confirmed checkpoint that a pending one builds on.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ takes N times as many examples.
 * A1 an aligned trigger has exactly the cut delivered.
 * U1 nothing is persisted twice, before the trigger, after an abort, after its delivery or from behind a
   barrier.
-* U2 a complete checkpoint is the cut: delivered before the trigger, then persisted, is what stands in front
-  of the barrier on every channel; on one without the barrier, all of it.
+* U2 a complete checkpoint is the cut. On every channel, the elements delivered before the trigger and then
+  the persisted ones are exactly those in front of the barrier. On a channel without the barrier, they are all
+  elements.
 * U3 a clean run triggers every checkpoint; each is complete or subsumed, the last one complete.
 
 Elements that were in flight at a restore come first, and all laws hold with them.

@@ -3,8 +3,8 @@
 Random emission, credits, frames in any order, consumption at any time, barriers that overtake at once or turn
 unaligned later. PENSTOCK_DEEP=N takes N times as many examples.
 
-* For a complete checkpoint: delivered before the trigger, then the receiver's part, then the sender's part,
-  is what was emitted in front of the barrier, on every channel.
+* For a complete checkpoint, on every channel: the elements emitted in front of the barrier are three parts in
+  order. They are those delivered before the trigger, those of the receiver, and those of the sender.
 * Restored in that order, a new attempt delivers everything from there on exactly once and in order.
 """
 

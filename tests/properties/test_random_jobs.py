@@ -1,10 +1,10 @@
 """Whole jobs under random interleavings, checkpoints and crashes: every effect of every record exactly once.
 
-Each case is a small graph, settings that squeeze the data plane, and a history: moves of the job, chosen by a
-seeded generator (which subtask steps, which frame arrives, late, twice or before others), with checkpoints,
-refusals of the storage and crashes in between. A reduce that strings records together makes everything
-visible: the values committed for a key must be growing prefixes of one sequence, each length exactly once,
-and that sequence must hold each record that belongs there once.
+Each case is a small graph, settings with tight buffers, and a history. A seeded generator chooses the moves:
+which subtask steps, and which frame arrives (late, twice or before others). Checkpoints, failed writes and
+crashes come in between. A reduce that concatenates records makes everything visible. The values committed for
+a key must be growing prefixes of one sequence, each length exactly once. That sequence must have each
+expected record once.
 """
 
 from __future__ import annotations

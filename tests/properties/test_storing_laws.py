@@ -3,8 +3,8 @@
 * F1 to F4 and A1 as in `test_barrier_laws`; after `end_input` everything that was fed has been delivered.
 * A3 a clean run with unlimited storage triggers every id in order, without aborts.
 * With a limit, nothing more than one element above it is ever stored.
-* Differential: for a clean run aligner and storing gate give the same triggers with the same delivered data
-  at each, whatever the interleaving; so does the tracker for one channel.
+* Differential: in a clean run, aligner and storing gate trigger the same checkpoints, with the same data
+  delivered before each, in any interleaving. With one channel the tracker does, too.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Jobs of `test_random_jobs` have one line of operators. A job here has a middle with several inputs at once:
 forward, spread and broadcast edges. The barriers of some may overtake, those of others may not. There are
-dead letters on a side output, timestamps, Arrow batches. Its history is made of what checkpoints fear: a
-crash, an end of patience or a refusal of the storage a few moves after a checkpoint has begun. Both meanings
-of the end of a channel are tried.
+dead letters on a side output, timestamps, Arrow batches. Its history has the events that disturb checkpoints:
+a crash, a timeout or a failed write a few moves after a checkpoint has begun. Both meanings of the end of a
+channel are tested.
 """
 
 from __future__ import annotations

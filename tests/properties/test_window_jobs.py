@@ -1,9 +1,9 @@
-"""Whole jobs with windows of event time: each window of each key once and whole, whatever happens.
+"""Whole jobs with event-time windows: each window of each key is emitted once and complete, whatever happens.
 
-A case is a job (`window_shapes`), settings that squeeze the data plane, and a history of checkpoints,
-refusals of the storage, crashes and changes of parallelism a few moves apart. Nothing may be late: a record
-behind its window would mean that event time was somewhere ahead of what it speaks of. That is what watermarks
-in flight, a restored watermark and keys of several old subtasks must not bring about.
+A case is a job (`window_shapes`), settings with tight buffers, and a history. The history has checkpoints,
+failed writes, crashes and rescales a few moves apart. No record may be late: a late record would mean that
+some watermark was ahead of the data. In-flight watermarks, a restored watermark, and keys of several old
+subtasks must not cause that.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.runtime import (
     Checkpointing,
+    CheckpointingMode,
     CollectionSource,
     CollectSink,
     DiscardSink,
@@ -24,14 +25,18 @@ from penstock.runtime import (
     GeneratorSource,
     InMemoryCollector,
     JobConfig,
+    JobStatus,
+    KeepAfter,
+    KeyedProcessFunction,
     NoRestart,
     SlidingEventTimeWindows,
     StreamEnvironment,
     TumblingEventTimeWindows,
     WatermarkStrategy,
 )
-from penstock.runtime.errors import ConfigurationError, GraphError
+from penstock.runtime.errors import ConfigurationError, GraphError, OperatorError
 from penstock.runtime.misspelt_names import NearestMembers, NearestNames, unknown_attribute
+from penstock.runtime.testing import Finding, OperatorHarness
 
 
 def environment() -> Any:
@@ -93,6 +98,10 @@ def test_an_unknown_argument_of_the_graph(call: Callable[[], object], meant: str
         (lambda: FileSource.jsn, "json"),
         (lambda: FileSink.parqet, "parquet"),
         (lambda: Checkpointing.from_maping, "from_mapping"),
+        (lambda: CheckpointingMode.EXACTLY_ONE, "EXACTLY_ONCE"),
+        (lambda: KeepAfter.ALLWAYS, "ALWAYS"),
+        (lambda: JobStatus.CANCELED, "CANCELLED"),
+        (lambda: Finding.LOST_OR_DOUBLED, "LOST_OR_REPEATED"),
         (lambda: WatermarkStrategy.for_monotonus_timestamps, "for_monotonous_timestamps"),
     ],
 )
@@ -118,6 +127,7 @@ def test_the_old_name_of_a_format_is_answered_with_the_new_one(cls: type) -> Non
         FileSink.json("/out"),
         DiscardSink(),
         WatermarkStrategy.for_monotonous_timestamps(),
+        KeepAfter.ALWAYS,
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -125,6 +135,17 @@ def test_values_can_be_pickled_and_copied_as_before(value: object) -> None:
     for other in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
         assert other == value
         assert type(other) is type(value)
+
+
+def test_a_misspelt_member_of_the_context_of_a_process_function() -> None:
+    class Opened(KeyedProcessFunction[Any, Any, Any]):
+        def open(self, ctx: Any) -> None:
+            ctx.value_stat("seen")
+
+        def process(self, value: Any, ctx: Any) -> None: ...
+
+    with pytest.raises(OperatorError, match=r"'RuntimeContext' object .* did you mean 'value_state'"):
+        OperatorHarness.of(lambda rows: rows.key_by(str).process("count", Opened()))
 
 
 def test_streams_and_environments_can_be_copied() -> None:

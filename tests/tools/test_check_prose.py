@@ -120,11 +120,10 @@ def test_the_same_few_words_in_many_docstrings_are_found(
     assert len(found) == (4 if is_boilerplate else 0)
 
 
-def test_it_runs_as_a_program_on_the_whole_project() -> None:
-    done = subprocess.run(
-        [sys.executable, TOOLS / "check_prose.py"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1].startswith("all ")
+def test_findings_are_counted_by_folder_and_altogether() -> None:
+    found = [prose.Finding(f"a/{name}.py", 1, "long-sentence", "x") for name in "bcd"]
+    *_, last = prose.counts_by_folder(found).splitlines()
+    assert last.split()[:2] == ["all", "3"]
 
 
 def test_findings_count_where_the_prose_is_clean_and_nowhere_else() -> None:

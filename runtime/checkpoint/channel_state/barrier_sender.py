@@ -58,7 +58,6 @@ class BarrierSender:
 
     Args:
         outputs: Where barriers go.
-        writer: Takes what is captured.
         timers: Run out for aligned barriers, in the task's thread.
     """
 

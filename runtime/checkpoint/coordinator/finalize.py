@@ -95,7 +95,6 @@ class CheckpointFinalizer:
     def withdraw(self, checkpoint_id: int) -> None:
         """Forget a checkpoint that still waits; one that is being written goes on."""
         self._waiting = deque(each for each in self._waiting if each.checkpoint_id != checkpoint_id)
-        self._call_if_idle()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back as soon as nothing is being written: at once, or after the last outcome."""

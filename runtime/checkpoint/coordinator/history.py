@@ -1,12 +1,11 @@
 """What the coordinator remembers about its checkpoints, for people and for metrics.
 
-Another JobMaster goes on with the history. Two things are left of it. The job's record, which is written
-every two seconds, has the last checkpoints, failed ones too; some of them still ran then. And the retained
-checkpoints have statistics in their metadata: those are certain, and sometimes newer than the job's record.
+A new JobMaster continues the history from two places. The job's record, written every two seconds, has the
+last checkpoints, also failed ones and those in progress. The metadata of retained checkpoints has their
+statistics: these are final, and sometimes newer than the job's record.
 
-Two things are lost: the metrics of failed checkpoints, and records of checkpoints that ended after the last
-record of the job and are not retained. Those are counted all the same, because each retained checkpoint says
-how many there were.
+The metrics of failed checkpoints are lost. So are checkpoints that ended after the job's last record and are
+not retained. They are still counted, because each retained checkpoint stores how many there were.
 """
 
 from __future__ import annotations

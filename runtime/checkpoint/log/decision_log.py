@@ -23,11 +23,11 @@ Why it is right.
    older slots. A replay reads backwards up to the newest compaction, so older slots do not matter, deleted or
    not. A crash in between leaves files that the next compaction deletes. But a writer that was paused can put
    a deleted slot again, and that would look like success. Three rules prevent it:
-   a) The slots of `AttemptBegun` are never deleted. By 3 a writer of an old attempt wants just such a slot.
+   a) The slots of `AttemptBegun` are never deleted. By 3, a writer of an old attempt wants just such a slot.
    b) A writer that is about to *begin* may want any deleted slot. After its put it looks for a compaction
-      behind its slot. If there is one, its record was put in vain or is past already: it begins once more. If
-      there is none, nothing at or behind its slot was ever deleted. A record in vain stays; it is in front of
-      a compaction, where no replay reads.
+      behind its slot. If there is one, its record has no effect: it begins once more. If there is none,
+      nothing at or behind its slot was ever deleted. A record without effect stays; it is in front of a
+      compaction, where no replay reads.
    c) Only slots in front of the *last but one* compaction are deleted. A listing may miss a file that appears
       or vanishes while it runs. So one of two compactions is always seen, and a reader still finds what it
       has listed while another writer compacts.

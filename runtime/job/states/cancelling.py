@@ -13,7 +13,6 @@ class Cancelling(State):
     """Stops the subtasks and records the end.
 
     Args:
-        job: The job.
         stopped: No subtask runs any more.
         stopping: The subtasks were told to stop before.
     """

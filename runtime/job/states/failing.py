@@ -1,7 +1,7 @@
 """`Failing`: an attempt has failed; its subtasks are stopped, then the restart strategy decides.
 
-The decision waits until no subtask of the attempt runs any more, and until no record of a checkpoint is being
-written, which may be the one to restart from.
+The decision waits until no subtask of the attempt runs any more. It also waits for a checkpoint record that
+is being written: the job may restart from that checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ class Failing(State):
     """Stops the attempt and decides.
 
     Args:
-        job: The job.
         cause: The root cause.
         stopped: No subtask was deployed, so none needs to be stopped.
         given_up: Whether no attempt follows; then the failure is remembered already.

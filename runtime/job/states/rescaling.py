@@ -34,7 +34,6 @@ class Rescaling(State):
     """Takes a checkpoint, stops the subtasks and lets the next attempt begin.
 
     Args:
-        job: The job.
         request: The new parallelism.
         reported: Subtasks that had reported the end of their data.
     """
@@ -104,7 +103,7 @@ class Rescaling(State):
             job.enter(job.running(self._reported), f"it was not rescaled: {why}")
             return
         self._stopping = True
-        job.rescales.checkpoint_completed(answer.checkpoint.checkpoint_id)
+        job.rescales.notify_checkpoint_complete(answer.checkpoint.checkpoint_id)
         job.end_checkpoints("the job is rescaled")
         job.gateway.stop_all(job.attempt)
         job.when_log_is_known(self._on_log_known)

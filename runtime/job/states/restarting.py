@@ -13,7 +13,6 @@ class Restarting(State):
     """Waits for the delay that the restart strategy asked for.
 
     Args:
-        job: The job.
         delay: Seconds.
     """
 

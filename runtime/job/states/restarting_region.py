@@ -40,7 +40,6 @@ class RestartingRegion(State):
     """Stops a region and starts it again.
 
     Args:
-        job: The job.
         cause: Why the region failed.
         region: Its subtasks.
         reported: Subtasks that have reported the end of their data.

@@ -1,7 +1,7 @@
 """`Running`: every subtask runs.
 
 Checkpoints are taken. A failure ends the attempt, or restarts its region. When every subtask of a bounded job
-has processed the end of its input, a last checkpoint is taken, after which the subtasks finish by themselves.
+has processed the end of its input, a final checkpoint is taken. Then the subtasks finish by themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Running(State):
     """Takes checkpoints until everything has finished.
 
     Args:
-        job: The job.
         reported: Subtasks that reported the end of their data before all were running.
     """
 

@@ -1,13 +1,13 @@
 """`Stopping`: the job is being stopped with a savepoint (Flink's `StopWithSavepoint`, FLIP-34).
 
-The steps: no other checkpoint is taken any more. The sources end their data and send the savepoint's barrier
-after it; with `drain`, event time advances to its end first, and timers and windows fire. The savepoint
+The steps: no other checkpoint is taken any more. With `drain`, event time advances to its end first, so
+timers and windows fire. The sources end their data and send the savepoint's barrier after it. The savepoint
 completes with a record in the log. The sinks commit what it covers, the subtasks finish, and so does the job.
 
 Nothing is lost or done twice. A source sends nothing after the barrier, so the savepoint holds everything
-that the job has done. If the savepoint fails, sources have ended that must go on, so the attempt fails and
-the next one begins from the last checkpoint. Once the savepoint is complete, the job reads no more records:
-an attempt that begins from it, after a late failure, commits what it covers and ends (`Suspended`).
+that the job has done. If the savepoint fails, its sources have ended too early, so the attempt fails and the
+next one starts from the last checkpoint. Once the savepoint is complete, the job reads no more records. After
+a late failure, an attempt that starts from the savepoint commits what it covers and ends (`Suspended`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ class Stopping(State):
     """Takes the job's last savepoint and waits until every subtask has left.
 
     Args:
-        job: The job.
         request: What the user wants.
         on_answer: Called once with the outcome of the savepoint.
         reported: Subtasks that had reported the end of their data.

@@ -10,7 +10,6 @@ class Terminal(State):
     """The end of a job: tells the gateway once.
 
     Args:
-        job: The job.
         cause: Explains the end to people; the root cause of a failure.
     """
 

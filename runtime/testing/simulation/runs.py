@@ -21,7 +21,6 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Simulatio
     """Run one seed; an error that nobody had injected is a problem of the result.
 
     Args:
-        seed: Which.
         write: Takes the lines of the trace; `None` for no trace.
 
     Example:
@@ -99,7 +98,6 @@ def run_seeds(seeds: Iterable[int], write: Callable[[str], None] = lambda line: 
     """Run many seeds, one after the other.
 
     Args:
-        seeds: Which.
         write: Takes a line for each failure.
 
     Example:

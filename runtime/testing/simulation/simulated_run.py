@@ -38,7 +38,6 @@ class SimulatedRun:
     """Runs one job, or several in a row, in one world; see the module's text.
 
     Args:
-        world: Time, chance and storage.
         job: The first job.
         plan: What strikes it.
         ledger: Knows what master hooks do.

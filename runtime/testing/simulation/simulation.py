@@ -29,7 +29,6 @@ class SimulationResult:
     """How a run went.
 
     Attributes:
-        seed: Its seed.
         problems: What is wrong; empty when nothing is.
         happened: Failures that really happened, by kind.
         state: How the job ended; `None` when it did not.
@@ -69,7 +68,6 @@ class Simulation:
 
     Attributes:
         scenario: What the seed picked.
-        world: Time, chance and storage.
         system: The world behind the sinks.
 
     Example:

@@ -20,10 +20,13 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def _collector_as_before() -> Iterator[None]:
-    before = gc.get_threshold()
+    before, was_frozen = gc.get_threshold(), gc.get_freeze_count() > 0
+    gc.unfreeze()
     yield
     gc.set_threshold(*before)
     gc.unfreeze()
+    if was_frozen:
+        gc.freeze()
 
 
 def test_existing_objects_are_not_walked_and_later_cycles_are_collected() -> None:
@@ -49,7 +52,6 @@ def test_cycles_of_an_old_attempt_are_collected_when_the_next_is_deployed() -> N
 
 
 def test_a_new_process_does_not_walk_what_it_has_loaded() -> None:
-    gc.unfreeze()
     before = gc.get_stats()[2]["collections"]
 
     spare_long_lived_objects()

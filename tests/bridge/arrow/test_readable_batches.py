@@ -15,9 +15,8 @@ from penstock.bridge.arrow.readable_batches import ReadableBatches
 from penstock.bridge.tables.spark_table import SparkTable
 from penstock.runtime.errors import OperatorError
 from penstock.runtime.io.connectors.errors import BadRecordError
-from penstock.runtime.operators.sink import SinkOperator
 from penstock.runtime.record.elements import ArrowBatch, RowBatch
-from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.testing import OperatorHarness
 
 WALL = datetime.fromisoformat("2024-05-06T07:08:09")
 
@@ -134,7 +133,9 @@ def test_nulls_in_a_column_that_is_declared_to_have_none_are_refused(is_cast: bo
 
 
 def test_a_batch_that_a_table_can_not_hold_fails_and_what_was_committed_stays(tmp_path: Path) -> None:
-    with OperatorHarness(SinkOperator(SparkTable(tmp_path, pa.schema({"id": pa.int64()})))) as harness:
+    with OperatorHarness.of(
+        lambda rows: rows.sink("out", SparkTable(tmp_path, pa.schema({"id": pa.int64()})))
+    ) as harness:
         harness.push([{"id": 1}])
         harness.complete_checkpoint(harness.snapshot())
         with pytest.raises(OperatorError, match="which does not fit the schema"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,22 +49,23 @@ def test_nothing_is_kept_of_what_it_was_given(store: FrameStore) -> None:
     assert store.read(place) == b"frame"
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """No file can be longer than 12 bytes."""
+    """No file can be longer than 12 bytes, so not that of pytest's output either: for one call at most."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     signals = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (12, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, signals)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, signals)
 
 
-@pytest.mark.usefixtures("full_disk")
 def test_a_frame_that_could_be_written_in_part_only_leaves_nothing_behind(tmp_path: Path) -> None:
     store = FrameStore(folder=str(tmp_path))
     first = store.append(b"12345678")
-    with pytest.raises(OSError, match="File too large"):
+    with full_disk(), pytest.raises(OSError, match="File too large"):
         store.append(b"too long")
     last = store.append(b"last")
     assert [store.read(place) for place in (first, last)] == [b"12345678", b"last"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,11 +11,16 @@ import pytest
 
 from penstock.bridge.tables import spark_table
 from penstock.bridge.tables.spark_table import SparkTable
+from penstock.runtime import Sink
 from penstock.runtime.errors import OperatorError, PenstockError
-from penstock.runtime.operators.sink import SinkOperator
-from penstock.runtime.testing.harness import OperatorHarness
+from penstock.runtime.testing import OperatorHarness
 
 SCHEMA = pa.schema({"id": pa.int64()})
+
+
+def driven(sink: Sink[Any], **settings: Any) -> OperatorHarness:
+    """A sink in the harness, as a job has it."""
+    return OperatorHarness.of(lambda rows: rows.sink("out", sink), **settings)
 
 
 def committed(folder: Path) -> list[int]:
@@ -24,20 +30,20 @@ def committed(folder: Path) -> list[int]:
 
 def test_rows_appear_with_their_checkpoint_and_once(tmp_path: Path) -> None:
     sink = SparkTable(tmp_path, SCHEMA)
-    with OperatorHarness(SinkOperator(sink)) as harness:
+    with driven(sink) as harness:
         harness.push([{"id": 1}, {"id": 2}])
         snapshot = harness.snapshot()
         assert committed(tmp_path) == []
-    with OperatorHarness(SinkOperator(sink), restored=[snapshot], attempt=2) as harness:
+    with driven(sink, restored=[snapshot], attempt=2) as harness:
         assert committed(tmp_path) == [1, 2], "the restored checkpoint covers them"
         harness.push([{"id": 3}])
         harness.complete_checkpoint(harness.snapshot())
-    with OperatorHarness(SinkOperator(sink), restored=[snapshot], attempt=3):
+    with driven(sink, restored=[snapshot], attempt=3):
         assert committed(tmp_path) == [1, 2, 3], "a commit that is repeated does nothing"
 
 
 def test_types_are_those_that_spark_reads(tmp_path: Path) -> None:
-    with OperatorHarness(SinkOperator(SparkTable(tmp_path, pa.schema({"id": pa.uint32()})))) as harness:
+    with driven(SparkTable(tmp_path, pa.schema({"id": pa.uint32()}))) as harness:
         harness.push([{"id": 2**32 - 1}])
         harness.complete_checkpoint(harness.snapshot())
     (file,) = tmp_path.glob("part-*")
@@ -47,7 +53,7 @@ def test_types_are_those_that_spark_reads(tmp_path: Path) -> None:
 def test_a_table_of_another_job_is_refused_while_that_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with OperatorHarness(SinkOperator(SparkTable(tmp_path, SCHEMA))):
+    with driven(SparkTable(tmp_path, SCHEMA)):
         pass
     (owner,) = (tmp_path / "_penstock" / "owners").iterdir()
     owner.write_text('{"job": "other", "operator": "out"}')
@@ -57,9 +63,9 @@ def test_a_table_of_another_job_is_refused_while_that_lives(
             (PenstockError, OperatorError),
             match="is written by operator 'out' of job other, which lives; end that job first, or write to",
         ),
-        OperatorHarness(SinkOperator(SparkTable(tmp_path, SCHEMA))),
+        driven(SparkTable(tmp_path, SCHEMA)),
     ):
         pass
     monkeypatch.setattr(spark_table, "job_lives", lambda job_id: False)
-    with OperatorHarness(SinkOperator(SparkTable(tmp_path, SCHEMA))):
+    with driven(SparkTable(tmp_path, SCHEMA)):
         assert len(list((tmp_path / "_penstock" / "owners").iterdir())) == 2

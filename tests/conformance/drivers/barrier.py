@@ -1,8 +1,8 @@
 """Replays the barrier suites through the real channels, gate and handlers.
 
-Senders are never paused here, they just get no credits back, so `unblock` is computed as the suites' README
-allows it: what was blocked before the step, and the channel of the step's barrier if the handler aligns,
-without what is blocked after it.
+Senders are never paused here, they just get no credits back. So `unblock` is computed, as the suites' README
+allows. It is the set of channels blocked before the step, without those blocked after it. If the handler
+aligns, the channel of the step's barrier counts as blocked before.
 
 The suites differ in what "arrives" means: with `hold` an element waits in its channel until it is consumed.
 """

@@ -1,9 +1,9 @@
 """Replays the suites of the checkpoint coordinator: the real one, with its store, log, files and hooks.
 
-The world around it stands still: timers fire when a case says so, and what the coordinator puts into its
-executor runs after each operation, unless the case holds it back. Two things are Flink 1.11's, as they are
-for the cases of the smaller parts: which tasks start, acknowledge and hear of a checkpoint is given, and a
-savepoint takes its place in the store like a checkpoint.
+Its surroundings stand still: timers fire when a case says so. Background work of the coordinator runs after
+each operation, unless the case holds it back. Two things follow Flink 1.11, as in the cases of the smaller
+parts. Each case lists the tasks to trigger, to wait for and to notify. And a savepoint takes a place in the
+store like a checkpoint.
 
 An error is a value here: what Flink throws is an outcome, a refusal, or a failure in the history.
 """

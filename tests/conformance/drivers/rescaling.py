@@ -1,4 +1,4 @@
-"""Deals operator state out for a new parallelism."""
+"""Redistributes operator state for a new parallelism."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SPLIT = RedistributionMode.SPLIT_DISTRIBUTE
 def replay(suite: str, case: dict[str, Any]) -> list[str]:
     """What differs in what the new subtasks get.
 
-    A case that compares `split_balanced` leaves open who gets which part of split state, as long as each is
-    given once and nobody gets more than one more than another.
+    A case that compares `split_balanced` does not fix the subtask of each element. Each element must be
+    assigned once, and the numbers of two subtasks differ by at most one.
     """
     old = old_states(case)
     new = redistribute(old, case["new_parallelism"])

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.driving import PATIENCE, wait_until
+from jobs.driving import PATIENCE, eventually, subtask_statistics, wait_until
 from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
 from penstock.actors import JobReport, RayJobHandle
 from penstock.runtime import Batch, ConnectorContext, SinkWriter
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,6 @@ def after_in_flight_checkpoint(job: RayJobHandle, attempt: int, *, completed: in
     """Wait until the newest checkpoint of an attempt is complete and holds in-flight data.
 
     Args:
-        job: The job.
-        attempt: The attempt.
         completed: So many checkpoints are complete, those of earlier attempts counted in.
     """
 
@@ -114,6 +113,51 @@ def checkpoint_that_waits(job: RayJobHandle, sink: str, records: int) -> Checkpo
             return still
     msg = f"every checkpoint completed before the sink had taken {records} records"
     raise AssertionError(msg)
+
+
+def past_the_barrier(job: RayJobHandle, source: SubtaskId, taker: str, fan_out: int) -> int:
+    """Wait until an operator has taken records that a source sent behind the barrier of a running checkpoint.
+
+    Something else must hold the checkpoint up. The source is asked when it has acknowledged the checkpoint.
+    It has then sent its barrier, and in front of it at most what it says that it has sent.
+
+    Args:
+        taker: The operator.
+        fan_out: Records that it takes for each record of the source.
+
+    Returns:
+        The checkpoint's id.
+    """
+    while True:
+        checkpoint_id = acknowledged_by(job, source)
+        sent = subtask_statistics(job)[source].records_out
+
+        def has_ended(report: JobReport, checkpoint_id: int = checkpoint_id) -> bool:
+            record = record_of(report, checkpoint_id)
+            return record is None or record.status is not CheckpointStatus.IN_PROGRESS
+
+        def is_past(report: JobReport, sent: int = sent) -> bool:
+            return has_ended(report) or taken_by(report, taker) > fan_out * sent
+
+        report = wait_until(job, f"more than {fan_out * sent} records in {taker}", is_past)
+        if not has_ended(report):
+            return checkpoint_id
+
+
+def acknowledged_by(job: RayJobHandle, subtask: SubtaskId) -> int:
+    """Wait for a running checkpoint that a subtask has acknowledged; its id."""
+    found: list[int] = []
+
+    def is_there() -> bool:
+        found.extend(
+            each.record.checkpoint_id
+            for each in job.checkpoints()
+            if each.record.status is CheckpointStatus.IN_PROGRESS and subtask in each.subtasks
+        )
+        return found != []
+
+    eventually(f"the barrier of {subtask}", is_there)
+    return found[0]
 
 
 def running(report: JobReport) -> CheckpointRecord | None:

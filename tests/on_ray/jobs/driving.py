@@ -11,7 +11,8 @@ from ray.util import list_named_actors
 
 from penstock.actors import JobReport, RayJobHandle, kill_process
 from penstock.actors.shared.failure_text import failure_text
-from penstock.actors.shared.names import NAMESPACE, process_prefix
+from penstock.actors.shared.names import NAMESPACE, process_name
+from penstock.actors.shared.process_registry import processes_of_job, warm_processes
 from penstock.runtime import JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock.runtime.execution.processes import Counters
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -114,13 +115,16 @@ def assert_no_subtasks(job: RayJobHandle, patience: float = 5.0) -> None:
 
 def subtask_actors(job: RayJobHandle) -> list[str]:
     """Names of the living subtask actors of a job."""
-    prefix = process_prefix(job.job_id)
-    return sorted(a["name"] for a in penstock_actors() if a["name"].startswith(prefix))
+    living = {a["name"] for a in penstock_actors()}
+    names = (process_name(process) for process in processes_of_job(job.job_id))
+    return sorted(name for name in names if name in living)
 
 
 def penstock_actors() -> list[dict[str, str]]:
-    """All living actors of Penstock's namespace."""
-    return [a for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE]
+    """All living actors of Penstock's namespace but warm processes, which are of no job."""
+    warm = {process_name(process) for process in warm_processes()}
+    found = [a for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE]
+    return [a for a in found if a["name"] not in warm]
 
 
 def subtask_statistics(job: RayJobHandle) -> dict[SubtaskId, SubtaskStatistics]:

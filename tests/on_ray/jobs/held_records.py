@@ -1,11 +1,16 @@
-"""A function that waits at each record until a test lets it pass."""
+"""A source and a function with which a test lets one record pass at a time."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+from penstock.runtime import ConnectorContext, GeneratorSource, Polled, SourceReader
+
+T = TypeVar("T")
 
 _POLL = 0.02
 
@@ -31,3 +36,35 @@ class HeldAtEachRecord:
             else:
                 break
         return record
+
+
+@dataclass(frozen=True)
+class OneByOne(Generic[T]):
+    """A generator that gives one record at each poll, and the next one at once.
+
+    A checkpoint is taken between any two of its records, also when a chained function waits at each of them.
+    """
+
+    inner: GeneratorSource[T]
+
+    def splits(self, parallelism: int) -> Sequence[Any]:
+        return self.inner.splits(parallelism)
+
+    def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> SourceReader[T]:
+        return OneByOneReader(self.inner.reader(context, splits))
+
+
+class OneByOneReader(Generic[T]):
+    """Asks the inner reader for one record."""
+
+    def __init__(self, inner: SourceReader[T]) -> None:
+        self._inner = inner
+
+    def poll(self, max_rows: int) -> Polled[T]:
+        return self._inner.poll(1)
+
+    def snapshot(self) -> Sequence[Any]:
+        return self._inner.snapshot()
+
+    def close(self) -> None:
+        self._inner.close()

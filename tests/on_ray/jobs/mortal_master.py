@@ -1,8 +1,8 @@
-"""A JobMaster that dies exactly beside the record of a checkpoint, and what its log and its sinks say later.
+"""A JobMaster that dies while it writes a checkpoint's record, and the log and sinks afterwards.
 
-A source's master hook is user code that runs in the JobMaster's process. This one lays itself around the put
-of every record: the real storage writes the real file, and in that very call, before anybody can be told how
-it went, the process is killed.
+A source's master hook is user code that runs in the JobMaster's process. This one wraps the put of every
+record. The real storage writes the real file. Before the call returns, the process is killed, so nobody
+learns the outcome.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The cases of restoring at another parallelism, and the jobs that they are tried with.
+"""The cases of restoring at another parallelism, and their jobs.
 
-Thirty cases: as many subtasks, more and fewer of them, between 1 and 20, in jobs whose records go by key, in
-turn, through a union, and through several inputs of one operator. What reads the table says where the numbers
-come from and where the counts go.
+There are thirty cases: the same number of subtasks, more and fewer, between 1 and 20. The jobs have keyed
+exchanges, rebalances, unions, and operators with several inputs. The users of the table define the source of
+the numbers and the sink of the counts.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ from penstock.runtime.config.restart import RestartConfig
 #: What a job does after a failure unless a test says otherwise.
 RESTART = FixedDelay(attempts=5, delay=0.1)
 
-#: Seconds that a record may wait in a buffer. By default a slow stream leaves in a hundred frames a second
-#: and channel, which keeps the processes of a small job as busy as a fast one.
+#: Seconds that a record may wait in a buffer. By default a slow stream sends a hundred frames a second on
+#: each channel. That keeps the processes of a small job as busy as a fast one.
 _BUFFER_TIMEOUT = 1.0
 
 #: An attempt that no job of these tests begins: its source ends only when it is released.

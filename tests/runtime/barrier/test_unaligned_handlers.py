@@ -13,6 +13,7 @@ from penstock.runtime.barrier.factory import (
     create_input_gate,
 )
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
+from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
@@ -278,6 +279,24 @@ def test_checkpoint_that_is_given_up_before_its_trigger_leaves_no_channel_blocke
     fed.send(1, CancelCheckpointMarker(1))
     assert fed.run() == [("abort", 1), (0, B)]
     assert fed.channels.blocked_channels == ()
+
+
+def test_cancellation_on_a_channel_that_has_ended_is_refused() -> None:
+    fed = Input()
+    fed.send(1, barrier(1))
+    fed.send(0, barrier(1), EndOfPartition())
+    fed.run()
+    with pytest.raises(StreamCorruptError, match="the cancellation of checkpoint 2 came on channel 0"):
+        fed.gate.process(0, CancelCheckpointMarker(2))
+    assert fed.take() == []
+
+
+def test_barrier_and_end_whose_arrival_was_not_announced_count_when_they_are_consumed() -> None:
+    fed = Input()
+    fed.gate.process(0, barrier(1))
+    assert fed.take() == [("start", 1), ("trigger", 1, True)]
+    fed.gate.process(1, EndOfPartition())
+    assert fed.take() == [("finish", 1)]
 
 
 def test_alignment_lasts_from_the_first_sign_of_a_checkpoint_to_its_last_barrier() -> None:

@@ -44,6 +44,9 @@ class ScriptedProcesses:
         self.left = left or {}
         self.started: list[tuple[str, Needs]] = []
         self.ended: list[str] = []
+        self.forgotten: list[str] = []
+        #: Processes that can be claimed.
+        self.warm: list[str] = []
         self.warnings: list[str] = []
         self.calls: list[Call] = []
         #: Answers at once, by method; what is not in here waits.
@@ -55,6 +58,12 @@ class ScriptedProcesses:
     def start(self, needs: Needs) -> str:
         self.started.append((f"new-{len(self.started) + 1}", needs))
         return self.started[-1][0]
+
+    def claim(self, needs: Needs) -> str | None:
+        return self.warm.pop(0) if self.warm else None
+
+    def forget(self, process: str) -> None:
+        self.forgotten.append(process)
 
     def end(self, process: str, why: str = "") -> None:
         self.ended.append(process)

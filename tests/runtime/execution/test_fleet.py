@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scripted_processes import JOB, ScriptedProcesses, timers
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.fleet import TAKE_OVER_TIMEOUT, Fleet
-from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Stale
+from penstock.runtime.execution.fleet import TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
+from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionGraph
+from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
@@ -71,20 +74,68 @@ def test_of_two_processes_with_one_subtask_that_of_the_newer_attempt_stays() -> 
         assert processes.ended == ["old"]
 
 
-@pytest.mark.parametrize("answer", [None, Died("killed"), Away(), held(READ, 1, "t", "another-job")])
-def test_a_process_that_is_silent_gone_or_of_another_job_is_ended(answer: Held | Died | None) -> None:
+@pytest.mark.parametrize("answer", [None, Died("killed"), Away()])
+def test_a_process_that_is_silent_or_gone_is_ended(answer: Died | Away | None) -> None:
     made, processes = adopted({"x": answer, "y": held(COUNT, 1, "t")})
     assert list(made.members) == [COUNT]
-    assert processes.ended == ["x"]
+    assert (processes.ended, processes.forgotten) == (["x"], [])
 
 
-def test_a_free_process_takes_a_role_that_it_fits() -> None:
-    made, processes = adopted({"x": Held(None, NEEDS[COUNT], HERE)})
-    told = ensured(made, READ, COUNT)
+@pytest.mark.parametrize("answer", [Held(None, NEEDS[READ], HERE), held(READ, 1, "t", "another-job")])
+def test_a_process_that_serves_another_job_or_none_lives_on(answer: Held) -> None:
+    made, processes = adopted({"x": answer, "y": held(COUNT, 1, "t")})
+    assert list(made.members) == [COUNT]
+    assert (processes.ended, processes.forgotten) == ([], ["x"])
+
+
+def test_a_warm_process_is_claimed_before_one_is_started() -> None:
+    processes = ScriptedProcesses()
+    processes.warm = ["warm"]
+    made, _ = fleet(processes)
+    assert ensured(made, READ, COUNT) == [None]
+    assert [made.members[READ].process, made.members[COUNT].process] == ["warm", "new-1"]
+    assert processes.ended == []
+
+
+@pytest.mark.parametrize("answer", [Died("killed"), Away(), Stale(), Raised(FailureCause("broken"))])
+def test_a_new_process_takes_the_role_that_a_warm_one_does_not_take(answer: Any) -> None:
+    processes = ScriptedProcesses()
+    processes.warm = ["warm"]
+    takes = processes.answers.pop("take")
+    made, _ = fleet(processes)
+    told = ensured(made, READ)
+    processes.answers["take"] = takes
+    processes.answer("take", answer, "warm")
     assert told == [None]
-    assert made.members[COUNT].process == "x"
-    assert [needs for _, needs in processes.started] == [NEEDS[READ]], "the free one has too many inputs"
-    assert [call.role.subtask for call in processes.called("take")] == [READ, COUNT]
+    assert made.members[READ].process == "new-1"
+    assert processes.ended == ["warm"]
+
+
+def test_a_warm_process_that_is_silent_is_replaced_and_its_late_answer_ignored() -> None:
+    processes = ScriptedProcesses()
+    processes.warm = ["warm"]
+    del processes.answers["take"]
+    made, time = fleet(processes)
+    told = ensured(made, READ)
+    time.advance(WARM_TIMEOUT + 0.1)
+    assert processes.ended == ["warm"]
+    processes.answer("take", HERE, "warm")
+    assert told == [], "the new one has not answered yet"
+    processes.answer("take", HERE, "new-1")
+    assert told == [None]
+    assert made.members[READ].process == "new-1"
+
+
+def test_two_processes_that_are_tried_for_one_subtask_have_tokens_of_their_own() -> None:
+    processes = ScriptedProcesses()
+    processes.warm = ["warm"]
+    del processes.answers["take"]
+    made, _ = fleet(processes)
+    ensured(made, READ)
+    refused = processes.answer("take", Stale(), "warm").role
+    started = processes.waiting("take")[0].role
+    assert refused.subtask == started.subtask
+    assert not refused.is_same_taking(started)
 
 
 def test_every_taking_of_a_role_has_a_token_of_its_own() -> None:
@@ -149,21 +200,29 @@ def test_a_rescaled_job_keeps_the_processes_that_still_fit() -> None:
     made, _ = fleet(processes)
     ensured(made, READ, COUNT)
     made.change_graph(read_and_count(reads=2))
-    assert list(made.members) == [READ], "count has two inputs now, and its process was started for one"
+    assert list(made.members) == [READ, COUNT], "every process has room for more inputs"
+    made.change_graph(read_and_count(reads=200))
+    assert list(made.members) == [READ], "count has two hundred inputs now"
     assert processes.ended == ["new-2"]
 
 
-def test_at_the_end_every_process_gives_its_role_back_and_is_ended_whether_it_answers_or_not() -> None:
+@pytest.mark.parametrize(
+    ("answer", "ended", "forgotten"),
+    [(True, ["new-2"], ["new-1"]), (False, ["new-1", "new-2"], []), (Died("killed"), ["new-1", "new-2"], [])],
+)
+def test_at_the_end_every_process_gives_its_role_back_and_those_that_stay_warm_live_on(
+    answer: Any, ended: list[str], forgotten: list[str]
+) -> None:
     processes = ScriptedProcesses()
     made, time = fleet(processes)
     ensured(made, READ, COUNT)
     done: list[bool] = []
     made.leave(lambda: done.append(True))
-    processes.answer("leave", None, "new-1")
+    processes.answer("leave", answer, "new-1")
     assert done == []
     time.advance(60)
     assert done == [True]
-    assert (made.members, processes.ended) == ({}, ["new-1", "new-2"])
+    assert (made.members, processes.ended, processes.forgotten) == ({}, ended, forgotten)
 
 
 def test_a_member_that_was_replaced_is_not_lost_in_place_of_its_successor() -> None:

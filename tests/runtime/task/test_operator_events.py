@@ -1,7 +1,7 @@
-"""Events of a source's coordinator keep their place among checkpoints that come twice or are given up.
+"""Events of a source's coordinator keep their position relative to repeated and aborted checkpoints.
 
-Else a split would be lost or read twice: it is in the snapshot of the reader or in that of the coordinator,
-never in both and never in neither.
+Otherwise a split would be lost or read twice: it must be in exactly one snapshot, that of the reader or that
+of the coordinator.
 """
 
 from __future__ import annotations

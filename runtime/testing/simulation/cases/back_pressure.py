@@ -1,8 +1,8 @@
-"""Weather and settings of jobs under back pressure: for scenarios that are given, not drawn.
+"""Conditions and settings of jobs under back pressure, for hand-written scenarios.
 
 Users' code is slow, buffers are small and credits few, so that every channel is full most of the time.
-Calls arrive out of order, some of them twice. A job restarts as often as it must, keeps its checkpoints, and
-none of its failures is one too many: what fails is placed by the scenario.
+Calls arrive out of order, some of them twice. A job restarts without limit, keeps its checkpoints, and
+tolerates every failure: the scenario places the failures.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Jobs that go on at another parallelism which is given, not drawn: for tables of cases.
+"""Jobs that continue at a given other parallelism, for tables of cases.
 
-A job under back pressure, with slow channels, frames that overtake each other and arrive twice, and failures:
-a process dies in the middle of a step before the user changes the parallelism, another one while the job
-comes up after that, a third one later. The parallelism changes while the job runs, or the job is cancelled
-and another one starts from its last checkpoint. Nothing may be lost and nothing may come twice.
+The job runs under back pressure, with slow channels, and with frames that are reordered or delivered twice.
+Three processes die: one in the middle of a step before the parallelism changes, one while the job restarts,
+one later. The parallelism changes while the job runs, or the job is cancelled and another one starts from its
+last checkpoint. Nothing may be lost or duplicated.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Flink's stress test of unaligned checkpoints (`UnalignedCheckpointITCase`), in the simulation.
 
-A job under back pressure: slow users' code, few credits, small buffers, every exchange all to all. Five
-failures are placed by the count of completed checkpoints: users' code that fails, a process that dies in the
-recovery from that, two that die between two steps, and one that dies in the middle of a step. Nothing may be
-lost, nothing twice, nothing out of order; and all five must have happened.
+A job under back pressure: slow user code, few credits, small buffers, every exchange all to all. Five
+failures are placed by the number of completed checkpoints. First, user code fails, and a process dies in the
+recovery from that. Then two processes die between steps, and one in the middle of a step. Nothing may be
+lost, duplicated or reordered, and all five failures must have happened.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`ControlPlane`: the processes of a run, its JobMasters, and how one of these follows another.
 
-A JobMaster that dies comes back after a while as a new one that knows what stands in the log, and perhaps the
-number of the last attempt. One that is believed to be dead and lives on has a second one beside it: then the
-log decides whose word counts, and the other one leaves as soon as it learns of it.
+A JobMaster that dies is replaced after a while. The new one knows what the log holds, and perhaps the number
+of the last attempt. A JobMaster that is only believed to be dead gets a second one beside it. Then the log
+decides which of them is in charge, and the other one leaves when it is fenced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class ControlPlane:
     """Has all processes and JobMasters; see the module's text.
 
     Args:
-        world: Time, chance and storage.
         job: What they run.
         ledger: Knows what the job's master hooks do.
 

@@ -35,7 +35,6 @@ class SimulatedExecution:
     """The `ExecutionGateway` of a simulated job; see the module's text.
 
     Args:
-        world: Time, chance and storage.
         master: Whom it serves.
         table: Where subtasks run; other JobMasters use it, too.
         ledger: Knows what the job's master hooks do.
@@ -213,7 +212,6 @@ class ObservedScheduler:
 
     Args:
         world: Counts failures, and knows what waits for a moment.
-        master: Has the scheduler.
     """
 
     def __init__(self, world: World, master: Master) -> None:

@@ -1,7 +1,7 @@
 """`Master`: one process of the JobMaster, with the real scheduler in it and what it needs around it.
 
-There may be several in a run, one after the other because they die, or two at a time because one was believed
-to be dead. What a dead one had begun to write may still be written; what is said to it is said to the next.
+A run may have several: one after the other because they die, or two at once because one was believed to be
+dead. Writes that a dead one began may still succeed. Messages to it reach its successor.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ class Master:
     """Holds a scheduler and carries what others say to it.
 
     Args:
-        world: Time, chance and storage.
         job: What it runs.
         number: Which one it is, from 1.
 
     Attributes:
         job: What it runs.
         is_alive: Whether it has neither died nor left.
-        timers: Its timers.
         hooks: The job's master hooks in this process.
         runner: Does its blocking work.
     """
@@ -115,7 +113,6 @@ class Masters:
     """All JobMasters of a run.
 
     Args:
-        world: Time, chance and storage.
         job: What they run.
 
     Attributes:

@@ -1,8 +1,8 @@
-"""Master hooks of a simulated job, and the ledger of what they gave and what they were asked to restore.
+"""Master hooks of a simulated job, and the ledger of their snapshots and restores.
 
-The ledger is the world behind the hooks: it outlives every JobMaster. It knows what each hook answered for
-which checkpoint, so it can tell when a job starts from a checkpoint whether every hook was given back exactly
-what it gave for that one, and whether any subtask heard of a checkpoint before all hooks had done their part.
+The ledger is the external system behind the hooks: it outlives every JobMaster. It keeps what each hook
+returned for each checkpoint. So it can check that a restore gives each hook exactly its own data. It also
+checks that no subtask is notified of a checkpoint before all hooks have done their part.
 """
 
 from __future__ import annotations

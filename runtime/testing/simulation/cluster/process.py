@@ -1,13 +1,13 @@
 """`SimulatedProcess`: takes the role of a subtask and runs its attempts, one after the other, until it dies.
 
-Which calls it takes, when it gives up, and how its deliveries are answered is decided by the same classes as
-in a real process (`runtime/execution`). What it had in memory is gone when it dies; what it had sent is on
-its way all the same.
+The same classes as in a real process (`runtime/execution`) decide which calls it takes, when it gives up, and
+how it answers deliveries. When it dies, its memory is lost, but its sent messages still arrive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 from penstock.runtime.execution.deliveries import DeliveryAnswer
@@ -45,11 +45,19 @@ _GONE = Died("killed by the simulation")
 _PLACE = Place(1, "simulated")
 
 
+class WarmFlaw(Enum):
+    """What can be wrong with a warm process when it is claimed."""
+
+    NONE = "nothing"
+    DEAD = "it has died"
+    REFUSES = "it takes no other role"
+    SILENT = "it hangs"
+
+
 class SimulatedProcess:
     """Runs the attempts of one subtask; see the module's text.
 
     Args:
-        world: Time, chance and storage.
         id: Names it.
         needs: What it was started with.
         masters: Take reports.
@@ -58,7 +66,9 @@ class SimulatedProcess:
 
     Attributes:
         id: Names it.
+        needs: What it was started with.
         is_alive: Whether the process lives.
+        is_silent: Whether it hangs: it takes no call.
         task: The newest attempt that was deployed.
     """
 
@@ -66,10 +76,12 @@ class SimulatedProcess:
         self, world: World, id: str, needs: Needs, masters: Masters, lease_timeout: float, credits: int
     ) -> None:
         self.id = id
+        self.needs = needs
         self.is_alive = True
+        self.is_silent = False
         self.task: RunningTask | None = None
         self._world = world
-        self._needs = needs
+        self._refuses = False
         self._masters = masters
         self._credits = credits
         self._holder = RoleHolder()
@@ -120,6 +132,13 @@ class SimulatedProcess:
         if self.task is not None:
             self.task.die()
         self._run_has_ended(_GONE)
+
+    def spoil(self, flaw: WarmFlaw) -> None:
+        """Be a warm process that nobody can use."""
+        self._refuses = flaw is WarmFlaw.REFUSES
+        self.is_silent = flaw is WarmFlaw.SILENT
+        if flaw is WarmFlaw.DEAD:
+            self.end()
 
     def die_after_effects(self, effects: int) -> None:
         """Die in front of the effect after so many."""
@@ -177,11 +196,11 @@ class SimulatedProcess:
 
     def ask(self) -> Held:
         """What it holds."""
-        return Held(self._holder.role, self._needs, _PLACE)
+        return Held(self._holder.role, self.needs, _PLACE)
 
     def take(self, role: Role) -> Place | Stale:
         """Take a role."""
-        if not self._holder.take(role):
+        if self._refuses or not self._holder.take(role):
             return Stale()
         self._lease.renew()
         return _PLACE
@@ -237,12 +256,15 @@ class SimulatedProcess:
         self._lease.renew()
         return Counters(self.attempt, None)
 
-    def leave(self, role: Role) -> None:
-        """Give the role back and end."""
-        if self._holder.holds(role):
-            self._stop_task()
-            self._holder.give_back(role)
-            self.end()
+    def leave(self, role: Role) -> bool:
+        """Give the role back; whether the process waits for another role now."""
+        if not self._holder.holds(role):
+            return False
+        self._stop_task()
+        self._holder.give_back(role)
+        self.task = None
+        self._lease.renew()
+        return True
 
     @property
     def attempt(self) -> int:
@@ -292,7 +314,6 @@ class AttemptSupervisor:
         process: Where it runs.
         masters: Take reports.
         master: The one that has deployed it.
-        role: The role.
     """
 
     def __init__(self, process: SimulatedProcess, masters: Masters, master: Master, role: Role) -> None:

@@ -34,7 +34,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.testing.simulation.cluster.job import SimulatedJob
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
-from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess
+from penstock.runtime.testing.simulation.cluster.process import SimulatedProcess, WarmFlaw
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
@@ -42,14 +42,14 @@ from penstock.runtime.testing.simulation.world.world import World
 T = TypeVar("T")
 
 _GONE = Died("killed by the simulation")
+#: The stream of choices about warm processes.
+_WARM_STREAM = 4_711
 
 
 class ProcessTable:
     """All processes of one job, whichever JobMaster has started them.
 
     Args:
-        world: Time, chance and storage.
-        job: The job.
         masters: Take the reports of subtasks.
     """
 
@@ -59,6 +59,8 @@ class ProcessTable:
         self._masters = masters
         self._all: dict[ProcessId, SimulatedProcess] = {}
         self._numbers = count(1)
+        self._warm: list[SimulatedProcess] = []
+        self._warm_draws = world.draws.stream(_WARM_STREAM)
 
     @property
     def alive(self) -> list[SimulatedProcess]:
@@ -85,6 +87,29 @@ class ProcessTable:
         self._all[id] = process
         return process
 
+    def claim(self, needs: Needs) -> SimulatedProcess | None:
+        """A warm process: one that has given its role back, or one that an earlier job has left.
+
+        The latter may have died, and it may refuse the role or be silent.
+        """
+        fits = next((process for process in self._warm if process.needs.fit(needs)), None)
+        if fits is not None:
+            self._warm.remove(fits)
+            return fits
+        draws = self._warm_draws
+        if self._world.is_calm or not draws.chance(0.3):
+            return None
+        process = self.start(needs)
+        flaw = draws.pick((WarmFlaw.NONE, WarmFlaw.NONE, WarmFlaw.NONE, *WarmFlaw))
+        if flaw is not WarmFlaw.NONE:
+            self._world.counts.happened(FaultKind.WARM_PROCESS_USELESS)
+            process.spoil(flaw)
+        return process
+
+    def offer(self, process: SimulatedProcess) -> None:
+        """A process has given its role back and waits for another one."""
+        self._warm.append(process)
+
     def get(self, process: ProcessId) -> SimulatedProcess:
         """A process, dead or alive."""
         return self._all[process]
@@ -96,7 +121,6 @@ class MasterProcesses:
     Args:
         world: Time and chance.
         master: The JobMaster; nobody hears an answer when it is gone.
-        table: The processes.
     """
 
     def __init__(self, world: World, master: Master, table: ProcessTable) -> None:
@@ -116,6 +140,14 @@ class MasterProcesses:
     def start(self, needs: Needs) -> ProcessId:
         """Start a process."""
         return self._table.start(needs).id
+
+    def claim(self, needs: Needs) -> ProcessId | None:
+        """Claim a warm process."""
+        process = self._table.claim(needs)
+        return None if process is None else process.id
+
+    def forget(self, process: ProcessId) -> None:
+        """It goes on by itself: nobody keeps a record of it here."""
 
     def end(self, process: ProcessId, why: str = "") -> None:
         """End a process, after a while."""
@@ -196,9 +228,16 @@ class MasterProcesses:
         """Renew a lease."""
         self._call(process, f"renew the lease of {role.subtask}", lambda p: p.renew(role), reply)
 
-    def leave(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
-        """Let a process go."""
-        self._call(process, f"leave {role.subtask}", lambda p: p.leave(role), reply)
+    def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
+        """Let a process go; it stays warm."""
+
+        def act(called: SimulatedProcess) -> bool:
+            stays = called.leave(role)
+            if stays:
+                self._table.offer(called)
+            return stays
+
+        self._call(process, f"leave {role.subtask}", act, reply)
 
     def _call(
         self,
@@ -209,6 +248,8 @@ class MasterProcesses:
     ) -> None:
         def arrive() -> None:
             called = self._table.get(process)
+            if called.is_silent:
+                return
             answer: T | Died = act(called) if called.is_alive else _GONE
             self._answer(Happening.OPERATION, f"answer of: {what}", reply, answer)
 

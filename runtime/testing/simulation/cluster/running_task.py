@@ -1,10 +1,8 @@
 """`RunningTask`: one attempt of one subtask in a simulated process, with what an actor has around it.
 
-It is stepped as its actor would do it, only when the last step left more to do, something arrived, or the
-time that it named has come. So a wake-up that was forgotten shows as a job that stands still.
-
-Its process may die in front of any effect on the world: a frame that is sent, a report, a file that is
-written, a commit. What was done before stays done, what would have come never comes.
+As in its actor, it takes a step only if the last step left more to do, something arrived, or its timer is
+due. So a missing wake-up shows as a job that makes no progress. Its process may die before any external
+effect: a sent frame, a report, a written file, a commit. Earlier effects remain, later ones never happen.
 """
 
 from __future__ import annotations
@@ -39,14 +37,12 @@ class RunningTask:
     """One attempt of one subtask; see the module's text. It is the subtask's gateway.
 
     Args:
-        world: Time, chance and storage.
         descriptor: What to run.
         credits: Of each of its outgoing channels.
         supervisor: Its process.
 
     Attributes:
         id: The subtask.
-        attempt: The attempt.
         state: How far it is.
         network: Its outgoing channels.
         has_ended: Whether it has reported the end of its data.

@@ -25,7 +25,6 @@ class FaultInjector:
     Those that wait for something, such as the next write, count when they strike.
 
     Args:
-        world: Time, chance and storage.
         control: Processes and JobMasters.
         ledger: Lets master hooks fail.
         plan: What is injected.

@@ -1,8 +1,8 @@
-"""The world behind the sinks: transactions are staged there, then committed, or removed.
+"""The external system behind the sinks: transactions are staged there, then committed or removed.
 
 It stands for a database or a folder that outlives every process of the job. What is staged is durable and
-invisible; what is committed is visible for ever. It is strict: committing what nobody has staged, or what was
-removed, is a violation of the two-phase protocol and ends the run.
+invisible; what is committed is visible for ever. It is strict: committing a transaction that was never
+staged, or was removed, violates the two-phase protocol and ends the run.
 """
 
 from __future__ import annotations
@@ -70,7 +70,6 @@ class ExternalSystem:
         """Make a transaction visible; one that is visible stays as it is.
 
         Args:
-            key: Which.
             covered_by: The checkpoint that allows it.
 
         Raises:
@@ -88,9 +87,9 @@ class ExternalSystem:
     def take_back_to(self, checkpoint_id: int) -> int:
         """Go back to what was visible when this checkpoint was taken; returns how much is hidden again.
 
-        Whoever starts a job from an older checkpoint does that with the world outside. What became visible
-        with this checkpoint or a later one is staged again: if the checkpoint covers it, a job that starts
-        from there commits it once more.
+        Whoever starts a job from an older checkpoint does that with the world outside. Output that became
+        visible with this checkpoint or a later one is staged again. If the checkpoint covers it, a job that
+        starts from there commits it again.
         """
         later = [key for key, covered_by in self._covered_by.items() if covered_by >= checkpoint_id]
         for key in later:

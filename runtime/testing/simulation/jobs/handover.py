@@ -1,7 +1,7 @@
-"""`Handover`: finds what the first job of a run has left, and makes the second job of it.
+"""`Handover`: finds the snapshots that the first job of a run has left, and makes the second job from one.
 
-The second job is another job with an id of its own, as its user would submit it: the same program, perhaps
-with other parallelisms, told to start from a snapshot by its URL.
+The second job has its own id. As a user would, it submits the same program, perhaps with another parallelism,
+and the URL of a snapshot to start from.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class Handover:
     ) -> dict[str, int]:
         """Of each vertex that is not as its user wrote it.
 
-        A job that was rescaled while it took unaligned checkpoints goes on as it was: a rebalance that was a
-        forward exchange once may hold data in flight, which a forward exchange can't take.
+        A job that was rescaled during unaligned checkpoints keeps its parallelism. A rebalance that used to
+        be a forward exchange may hold in-flight data, which a forward exchange can't restore.
         """
         had = {v.id: snapshot.operators[v.id].parallelism for v in job.vertices if v.id in snapshot.operators}
         written = {vertex.id: vertex.parallelism for vertex in job.vertices}

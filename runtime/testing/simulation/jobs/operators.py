@@ -1,8 +1,8 @@
 """The users' code of a simulated job: a source, two operators with state, and a two-phase sink.
 
-They are written against the public protocols as users' code is, and keep every kind of state there is:
-splits of a source, list state, keyed state, transactions. Through `CodeHooks` the simulation makes them slow,
-lets them fail, and lets their process die between any two effects on the world.
+They use the public protocols, as user code does. They keep every kind of state: splits of a source, list
+state, keyed state, transactions. Through `CodeHooks` the simulation slows them down, makes them fail, and
+kills their process between any two external effects.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ class SimulatedSource:
     """Reads splits of numbered records, a few at a time.
 
     Args:
-        number: The operator's number.
         counts: How many records each split has.
         chunk: Most records of one poll.
         pause: Seconds between two polls that give something.
@@ -81,7 +80,6 @@ class SimulatedReader:
     """Reads the splits of one subtask in turn.
 
     Args:
-        source: The source.
         context: Where it runs.
         splits: Ranges of record numbers, fresh or restored.
     """
@@ -122,7 +120,6 @@ class StepOperator(Operator):
     """Adds its step to each record, makes copies, and counts what it has seen in list state.
 
     Args:
-        number: The operator's number.
         copies: How many records it makes of one.
         hooks: Of the simulation.
     """
@@ -159,7 +156,6 @@ class NumberRecords(KeyedProcessFunction[Key, Record, Record]):
     """Numbers the records of each key, and keeps a digest of all of them in their order.
 
     Args:
-        number: The operator's number.
         is_padded: Whether the state is large.
         hooks: Of the simulation.
     """
@@ -206,7 +202,6 @@ class SimulatedWriter:
     """Writes the records of one subtask.
 
     Args:
-        sink: The sink.
         context: Where it runs.
     """
 

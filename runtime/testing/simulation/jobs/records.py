@@ -1,10 +1,10 @@
-"""The records of a simulated job: each one tells where it began and which way it came.
+"""The records of a simulated job: each one carries its origin and its route.
 
 A record is `(origin, route)`. The origin is the source's operator, the split and the position in it. The
-route has one step for each operator that it passed: the operator, the subtask (the *lane*), which copy it is
-where an operator emits several, and behind a keyed operator also the key, the how-manieth record of that key
-it was, and the key's digest after it. So whoever sees all records that came out knows what every operator has
-seen, in which order, and what its state must be.
+route has one step for each operator that it passed. A step has the operator, the subtask (the *lane*), and
+the number of the copy if the operator emits several. After a keyed operator it also has the key, the record's
+number among those of the key, and the key's digest after it. So the output of a job shows what every operator
+has processed, in which order, and what its state must be.
 """
 
 from __future__ import annotations

@@ -51,7 +51,6 @@ class Scenario:
     """Everything about a run but the order of its happenings, which the seed decides on the way.
 
     Attributes:
-        seed: The seed.
         mode: How barriers are dealt with.
         shape: The graph.
         config: The job's settings.

@@ -19,7 +19,6 @@ class SecondJob:
     """How a second job is to be started when the first one was stopped or cancelled.
 
     Attributes:
-        start: What it starts from.
         parallelism: Of vertices that are to have another one, by their first operator.
         is_moved: Whether a savepoint in a folder of its own is moved first.
     """

@@ -1,8 +1,8 @@
-"""A simulated source whose splits are handed out on request: the real `OnRequest`, watched.
+"""A simulated source that assigns splits on request: the real `OnRequest`, with a watcher.
 
-Its enumerator lives in the JobMaster, behind the valve of the source's coordinator. The watcher hears when
-the enumerator gives its snapshot, when a split is handed out (behind a shut valve or not), and when a reader
-that has failed gives splits back.
+Its enumerator lives in the JobMaster, behind the valve of the source's coordinator. The watcher is notified
+when the enumerator takes its snapshot and when it assigns a split, also while the valve is closed. It is also
+notified when splits of a failed reader are given back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class SplitsOnRequest(OnRequest[Record]):
     """Hands out the splits of a simulated source on request.
 
     Args:
-        source: The source.
         watcher: Hears what its enumerator does.
     """
 

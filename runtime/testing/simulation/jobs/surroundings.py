@@ -36,12 +36,7 @@ class Around:
 
 
 class HookedSource:
-    """A simulated source with a master hook.
-
-    Args:
-        source: The source.
-        master_hook: Makes the hook.
-    """
+    """A simulated source with a master hook."""
 
     def __init__(self, source: SimulatedSource, master_hook: Callable[[], BlockingHook]) -> None:
         self._source = source
@@ -60,9 +55,7 @@ class HookedSplitsOnRequest(SplitsOnRequest):
     """A simulated source that hands out its splits on request and has a master hook.
 
     Args:
-        source: The source.
         watcher: Hears what its enumerator does.
-        master_hook: Makes the hook.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Windows of event time in simulated jobs: what they do, and what must come out of them.
+"""Event-time windows in simulated jobs, and the check of their output.
 
-A record's moment is its position in its split. A window emits each record that it held, with one more step
-in its route: the key, the window's start and how many records it held. So what must be true of every sink's
-output is checked of windows, too (each record once); here it is checked that a window came out whole.
+A record's timestamp is its position in its split. A window emits each of its records with one more step in
+the route: the key, the window's start and its number of records. So the rule for every sink (each record
+once) also covers windows. This module only checks that each window is complete.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ def windows(number: int, select: Callable[[Record], Key], length: int) -> Window
     """The operator with windows.
 
     Args:
-        number: The operator's number.
-        select: From a record to its key.
         length: Positions of a split in one window.
     """
 

@@ -32,7 +32,6 @@ class FinalState:
 
     Args:
         storage: Where it is.
-        checkpoint: The checkpoint.
 
     Raises:
         CorruptSnapshotError: Something of it is damaged or missing.

@@ -1,12 +1,12 @@
-"""The oracle: it knows the input and the graph, looks at what is left of a job, and says what is wrong.
+"""The oracle: checks what a job has left, knowing only its input and graph.
 
 * Nothing is lost and nothing counts twice in the committed output (at least once: nothing is lost).
-* What the records say about each keyed operator is one sequence for each key: every record that belongs there
-  once, in an order that keeps the order of every channel, with the digests of a recomputation.
-* Each window of each key has come out once, with all of its records.
-* The state in the last checkpoint equals that recomputation; what was counted beside it is what had to be.
+* For each keyed operator, the output shows one sequence of records per key. It has every expected record once
+  and preserves the order of every channel. Its digests equal those of a recomputation.
+* Each window of each key was emitted once, with all of its records.
+* The state in the last checkpoint equals that recomputation, and so do the counters.
 
-Broadcast makes every subtask see every record: there, each subtask counts for itself.
+After a broadcast, every subtask gets every record, so each subtask is checked separately.
 """
 
 from __future__ import annotations

@@ -112,12 +112,10 @@ class ScriptedJob:
     """A job that is moved by hand; see the module's text. The subtasks run when it has been made.
 
     Args:
-        graph: The job.
         config: Its settings. It restarts as often and as soon as it has to, always as a whole.
         storage: For checkpoints.
         seed: Decides the order of moves.
         clock: Time. It moves when nothing else can happen, or when somebody else moves it.
-        job_id: Its id.
         restore_from: URL of the snapshot to start from.
         open_location: Opens places that are not in `storage`.
         keeps_checkpoints: Whether the last checkpoint stays when the job has ended; else as the settings say.

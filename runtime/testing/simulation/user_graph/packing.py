@@ -2,8 +2,8 @@
 
 What one subtask keeps in its function, its closure or its sink is then unknown to the others, and lost when
 its process dies. Modules, classes, code and the globals of functions are shared, since every process imports
-its own; what an object keeps there is outside of the simulation. So is the *world*: everything that `output`
-reads. It outlives all processes, and must not be copied.
+its own. State that an object keeps there is not simulated. The *world*, which is everything that `output`
+reads, is shared too. It outlives all processes, and must not be copied.
 """
 
 from __future__ import annotations
@@ -110,7 +110,6 @@ class _Unpacker(pickle.Unpickler):
 
     Args:
         file: The bytes.
-        shared: What is shared.
     """
 
     def __init__(self, file: io.BytesIO, shared: list[Any]) -> None:

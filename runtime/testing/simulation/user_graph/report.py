@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from penstock.runtime.misspelt_names import NearestEnumMembers
 from penstock.runtime.testing.simulation.user_graph.comparison import Difference
 from penstock.runtime.testing.simulation.user_graph.uncontrolled import Uncontrolled
 
@@ -17,7 +18,7 @@ _LAST_LINES: Final = 25
 _EVENTS: Final = ("!!", "**", "==")
 
 
-class Finding(Enum):
+class Finding(Enum, metaclass=NearestEnumMembers):
     """Which kind of mistake was found."""
 
     LOST_OR_REPEATED = "the output differs from that of runs without failures"
@@ -42,7 +43,6 @@ class FailedRun:
     """The first run that went wrong.
 
     Attributes:
-        seed: Its seed.
         finding: What kind of mistake it shows.
         difference: What is different in its output; `None` when the job did not finish.
         problem: Why the job did not finish; empty when it did.

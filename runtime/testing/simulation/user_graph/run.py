@@ -77,7 +77,6 @@ def run_user_job(
     Args:
         build: Gives the graph and its world.
         output: Reads what the sinks left.
-        course: Which run it is.
         write: Takes the lines of the trace; `None` for no trace.
     """
     job = UserJob(build, output)

@@ -1,8 +1,7 @@
 """Finds what the simulation can't control in users' code: clocks, randomness, threads, and global values.
 
-It looks at the code of users' functions and of the methods of their objects, and at functions of the user's
-that these call by name. Nothing is run, so a call that is made in a hidden way is not found. A replay that
-goes another way shows those.
+It inspects the code of users' functions and methods, and of the users' functions that these call by name.
+Nothing is executed, so indirect calls are not found. They show when a replay diverges.
 """
 
 from __future__ import annotations

@@ -38,7 +38,6 @@ class UserJob:
         output: Reads what the sinks left.
 
     Attributes:
-        graph: The job.
         config: Its settings as the user gave them.
 
     Raises:
@@ -102,7 +101,6 @@ class CarriedCode:
     """The `UserCode` of a run.
 
     Args:
-        graph: The job.
         shared: What is the same in all processes.
         world: Strikes in users' code.
         pace: How fast sources are read.

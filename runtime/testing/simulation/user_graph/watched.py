@@ -38,7 +38,6 @@ class WatchedOperator(Operator):
     """Runs an operator; see the module's text.
 
     Args:
-        operator: The operator.
         strikes: Of the simulation.
     """
 

@@ -1,21 +1,20 @@
-"""`Agenda`: everything that may happen next, and which of it does.
+"""`Agenda`: everything that may happen next, and the choice among it.
 
-A *happening* is the smallest thing that is told apart: one step of a subtask, one frame that arrives, one
-credit that comes back, one piece of background work. Some have a time before which they can't happen. Of
-those whose time has come the draws choose: first a kind, by weight, then one of that kind. So a seed may
-starve the network, hold credits back, or let uploads take for ever, and another one does the opposite.
-
-In an orderly agenda the oldest of a kind goes first; the less orderly, the more often it is any other.
+A *happening* is the smallest unit of a run: one step of a subtask, one arriving frame, one returned credit,
+one background task. Some can't happen before a given time. Among those that are due, the agenda draws first a
+kind, by weight, then one of that kind. So one seed may starve the network, hold credits back, or delay
+uploads for ever, and another does the opposite. An orderly agenda takes the oldest of a kind first. The less
+orderly it is, the more often it takes any other.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.runtime.testing.simulation.world.draws import Draws
 
@@ -36,8 +35,7 @@ class Happening(IntEnum):
     TIMER = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One thing on the agenda.
 
     Attributes:
@@ -78,7 +76,6 @@ class Agenda:
         """Let something happen.
 
         Args:
-            kind: Its kind.
             act: Makes it happen.
             what: Describes it.
             at: Monotonic time before which it does not; at once when left out.
@@ -128,13 +125,13 @@ class Agenda:
         return {kind.name.lower(): counts[kind] for kind in Happening if counts[kind]}
 
     def _choose_queue(self) -> list[Entry]:
-        weighed = []
+        ready = [kind for kind, entries in enumerate(self._ready) if entries]
+        if len(ready) < 2:
+            return self._ready[ready[0]] if ready else []
+        limits = []
         total = 0
-        for weight, entries in zip(self._weights, self._ready, strict=True):
-            if entries:
-                total += weight * min(len(entries), _CROWD)
-                weighed.append((total, entries))
-        if len(weighed) < 2:
-            return weighed[0][1] if weighed else []
-        drawn = self._draws.below(total)
-        return next(entries for limit, entries in weighed if drawn < limit)
+        for kind in ready:
+            waiting = len(self._ready[kind])
+            total += self._weights[kind] * (waiting if waiting < _CROWD else _CROWD)
+            limits.append(total)
+        return self._ready[ready[bisect_right(limits, self._draws.below(total))]]

@@ -46,6 +46,7 @@ class FaultKind(Enum):
     STARTED_FROM_OLDER = "started from an older checkpoint"
     STARTED_RESCALED = "started at another parallelism"
     LEASE_OVER = "process gave up waiting for a JobMaster"
+    WARM_PROCESS_USELESS = "warm process dead, silent or refusing"
     IN_FLIGHT_RESCALED = "data in flight at another parallelism"
 
 

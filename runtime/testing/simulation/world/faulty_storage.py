@@ -1,8 +1,8 @@
-"""A checkpoint storage that fails when it is told to.
+"""A checkpoint storage with injected faults.
 
-A write is all or nothing, as the port demands, but whoever wrote does not always learn which: a refused write
-left nothing, an unsure one is there although its writer was told of an error. A storage that is away refuses
-everything for a while.
+A write is atomic, as the port demands, but its writer can't always know the outcome. A refused write leaves
+nothing. An uncertain write succeeds but raises an error. An unavailable storage refuses everything for a
+while.
 """
 
 from __future__ import annotations

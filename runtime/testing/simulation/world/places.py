@@ -12,12 +12,7 @@ from penstock.runtime.ports import SnapshotStorage, StorageOpener
 
 
 class Folder:
-    """One folder of a storage.
-
-    Args:
-        storage: The storage.
-        path: Of the folder in it.
-    """
+    """One folder of a storage."""
 
     def __init__(self, storage: SnapshotStorage, path: str) -> None:
         self._storage = storage

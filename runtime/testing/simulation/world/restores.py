@@ -1,8 +1,8 @@
-"""`Restores`: what is different for the oracle because of how a job came up.
+"""`Restores`: which checks of the oracle do not apply after a restore.
 
-Two things are given up by design. Data in flight on a rebalance goes to other subtasks, so its order is lost.
-What a finished subtask kept has had its effect, so where such subtasks run again, because their operator or
-one that sends to them comes up at another parallelism, nobody has it any more.
+Two guarantees do not hold, by design. In-flight data of a rebalance goes to other subtasks, so its order is
+lost. The state of a finished subtask has already had its effect. If the subtask runs again because its
+operator or an upstream one was rescaled, that state is gone.
 """
 
 from __future__ import annotations

@@ -21,10 +21,17 @@ def test_a_job_counts_what_flink_1_11_counts_and_failed_writes():
     assert Reason.CHECKPOINT_DECLINED_TASK_CLOSING not in COUNTED_REASONS
 
 
-def test_each_checkpoint_counts_once():
+@pytest.mark.parametrize("checkpoint_id", [0, 1, 7])
+def test_each_checkpoint_counts_once(checkpoint_id):
     manager = CheckpointFailureManager(1)
-    assert not any(manager.failed(Reason.CHECKPOINT_DECLINED, 7) for _ in range(5))
+    assert not any(manager.failed(Reason.CHECKPOINT_DECLINED, checkpoint_id) for _ in range(5))
     assert manager.failed(Reason.CHECKPOINT_DECLINED, 8)
+
+
+def test_checkpoint_counts_again_when_its_failure_has_failed_the_job():
+    manager = CheckpointFailureManager(0)
+    assert manager.failed(Reason.CHECKPOINT_DECLINED, 7)
+    assert manager.failed(Reason.CHECKPOINT_DECLINED, 7), "the next attempt gives the id out again"
 
 
 def test_after_the_job_was_failed_it_counts_anew():
@@ -51,7 +58,20 @@ def test_an_older_checkpoint_that_fails_after_a_newer_one_completed_does_not_cou
     manager = CheckpointFailureManager(0)
     manager.succeeded(5)
     assert not manager.failed(Reason.CHECKPOINT_EXPIRED, 4)
+    assert not manager.failed(Reason.CHECKPOINT_EXPIRED, 0)
     assert manager.failed(Reason.CHECKPOINT_EXPIRED, 6)
+
+
+def test_failure_without_an_id_counts_also_after_a_success():
+    manager = CheckpointFailureManager(0)
+    manager.succeeded(5)
+    assert manager.failed(Reason.TRIGGER_CHECKPOINT_FAILURE, -1)
+
+
+def test_success_of_a_checkpoint_that_is_not_known_makes_no_failure_late():
+    manager = CheckpointFailureManager(0)
+    manager.succeeded()
+    assert manager.failed(Reason.CHECKPOINT_EXPIRED, 0)
 
 
 @pytest.mark.parametrize(

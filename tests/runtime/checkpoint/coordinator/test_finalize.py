@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
-from penstock.runtime.checkpoint.coordinator.finalize import Fenced, Finalized, finalize
+from penstock.runtime.checkpoint.coordinator.finalize import (
+    CheckpointFinalizer,
+    Fenced,
+    Finalized,
+    finalize,
+)
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, OutcomeUnknownError
 from penstock.runtime.errors import StorageError
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import (
+    FileHandle,
     InlineHandle,
     KeyedStateHandle,
     KeyGroupRange,
@@ -18,7 +25,9 @@ from penstock.runtime.snapshot.handles import (
 )
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_metadata, write_state_file
-from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
+from penstock.runtime.testing.manual_time import ManualAsyncRunner
+from penstock.runtime.testing.memory_places import MemoryPlaces
 
 PATHS = SnapshotPaths("job")
 
@@ -112,3 +121,128 @@ def test_a_checkpoint_in_doubt_keeps_its_metadata(storage: Failing, log: Decisio
     with pytest.raises(OutcomeUnknownError):
         finalize(storage, PATHS, log, acknowledged(storage, 1))
     assert storage.list("job/chk-1-1/") == ["job/chk-1-1/metadata"]
+
+
+# -- savepoints in folders of their own ---------------------------------------------------------------------
+
+
+def saved_elsewhere(places: MemoryPlaces, location: str = "/saved/savepoint-1") -> CompletedCheckpoint:
+    place = places(location, create=True)
+    files = tuple(write_state_file(place, f"count-0-{number}", b"12345") for number in (0, 1))
+    state = OperatorSubtaskState((KeyedStateHandle(KeyGroupRange(0, 127), files),))
+    operators = {"count": OperatorState("count", 1, 128, {0: state})}
+    return CompletedCheckpoint(1, 1, SnapshotKind.SAVEPOINT, operators, 1.0, 2.0, location=location)
+
+
+def test_savepoint_is_complete_in_its_own_folder_which_can_be_moved(
+    storage: Failing, log: DecisionLog
+) -> None:
+    places = MemoryPlaces()
+    outcome = finalize(storage, PATHS, log, saved_elsewhere(places), open_location=places)
+    assert isinstance(outcome, Finalized)
+    place = places("/saved/savepoint-1")
+    assert place.list("") == ["count-0-0", "count-0-1", METADATA]
+    found = read_metadata(place, place_metadata(place))
+    assert found.location is None
+    assert found.operators == outcome.checkpoint.operators
+    assert outcome.checkpoint.location == "/saved/savepoint-1"
+
+
+def place_metadata(place: MemoryStorage) -> FileHandle:
+    return write_state_file(MemoryStorage(), METADATA, place.get(METADATA))
+
+
+def test_fenced_savepoint_leaves_no_metadata_in_its_own_folder(storage: Failing, log: DecisionLog) -> None:
+    places = MemoryPlaces()
+    DecisionLog(storage, PATHS).begin_attempt(1.0)
+    savepoint = saved_elsewhere(places)
+    assert finalize(storage, PATHS, log, savepoint, open_location=places) == Fenced(2)
+    assert places("/saved/savepoint-1").list("") == ["count-0-0", "count-0-1"]
+
+
+def test_savepoint_in_a_folder_that_nobody_can_open_does_not_exist(
+    storage: Failing, log: DecisionLog
+) -> None:
+    with pytest.raises(
+        StorageError, match="nobody can open /saved/savepoint-1, where the savepoint is to be"
+    ):
+        finalize(storage, PATHS, log, saved_elsewhere(MemoryPlaces()))
+    assert log.replay().completed == ()
+
+
+def test_savepoint_without_files_gets_its_folder(storage: Failing, log: DecisionLog) -> None:
+    places = MemoryPlaces()
+    savepoint = CompletedCheckpoint(1, 1, SnapshotKind.SAVEPOINT, {}, 1.0, 2.0, location="/saved/empty")
+    assert isinstance(finalize(storage, PATHS, log, savepoint, open_location=places), Finalized)
+    assert places("/saved/empty").list("") == [METADATA]
+
+
+def test_fenced_checkpoint_of_the_jobs_own_storage_opens_no_folder(
+    storage: Failing, log: DecisionLog
+) -> None:
+    DecisionLog(storage, PATHS).begin_attempt(1.0)
+
+    def refuse(url: str, *, create: bool = False) -> MemoryStorage:
+        raise AssertionError(url)
+
+    assert finalize(storage, PATHS, log, acknowledged(storage, 1), open_location=refuse) == Fenced(2)
+
+
+def test_savepoint_whose_file_is_on_another_node_does_not_exist(storage: Failing, log: DecisionLog) -> None:
+    places = MemoryPlaces()
+    savepoint = saved_elsewhere(places)
+    places("/saved/savepoint-1").delete(["count-0-0", "count-0-1"])
+    with pytest.raises(StorageError, match="/saved/savepoint-1/count-0-0 was written by a subtask"):
+        finalize(storage, PATHS, log, savepoint, open_location=places)
+    assert log.replay().completed == ()
+
+
+# -- one after the other ------------------------------------------------------------------------------------
+
+
+class Turns:
+    """A finalizer that notes what is written and what came of it."""
+
+    def __init__(self) -> None:
+        self.runner = ManualAsyncRunner()
+        self.finalizer = CheckpointFinalizer(self._write, self.runner)
+        self.written: list[int] = []
+        self.said: list[str] = []
+
+    def _write(self, checkpoint: CompletedCheckpoint) -> Finalized:
+        if checkpoint.checkpoint_id == 13:
+            raise StorageError("disk full")
+        self.written.append(checkpoint.checkpoint_id)
+        return Finalized(checkpoint)
+
+    def submit(self, checkpoint_id: int) -> None:
+        self.finalizer.submit(
+            checkpoint_id,
+            lambda: replace(EMPTY, checkpoint_id=checkpoint_id),
+            lambda outcome: self.said.append(f"{checkpoint_id} is written"),
+            lambda error: self.said.append(f"{checkpoint_id}: {error}"),
+        )
+
+
+EMPTY = CompletedCheckpoint(0, 1, SnapshotKind.CHECKPOINT, {}, 1.0, 2.0)
+
+
+def test_withdrawn_checkpoint_is_not_written_and_its_neighbours_are() -> None:
+    turns = Turns()
+    for checkpoint_id in (1, 2, 3, 4):
+        turns.submit(checkpoint_id)
+    turns.finalizer.withdraw(3)
+    turns.finalizer.withdraw(1)
+    turns.runner.run_all()
+    assert turns.written == [1, 2, 4], "the first was being written"
+
+
+def test_idle_finalizer_calls_back_at_once_and_a_busy_one_after_the_last_outcome() -> None:
+    turns = Turns()
+    turns.finalizer.when_idle(lambda: turns.said.append("idle"))
+    assert turns.said == ["idle"]
+    turns.submit(13)
+    turns.submit(14)
+    turns.finalizer.when_idle(lambda: turns.said.append("idle again"))
+    turns.runner.run_all()
+    assert turns.said == ["idle", "13: disk full", "14 is written", "idle again"]

@@ -1,0 +1,115 @@
+"""`Traces`: what users' code has left in a process, and whether another job may run there.
+
+A process that has served one job may serve the next one of the same program. It keeps what is loaded: the
+interpreter, libraries, and the user's own modules with their globals. So a module's counter or cache goes on
+from job to job, as it does in the workers of Ray and Spark. What a later job must not meet is looked for when
+a role is given back:
+
+- a module of the user's whose file has changed since it was loaded: the next job wants the new one;
+- environment variables, the working directory or `sys.path`, if they differ from what the process began with;
+- threads that still run.
+
+With any of these the process ends. Files are looked at again before the next role is taken, because notebooks
+edit a module between two jobs. What can't be seen from here stays: settings of libraries, memory that a C
+library holds. `JobConfig(reuse_processes=False)` is for jobs that can't live with that.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Collection, Iterator
+from typing import Final
+
+#: Where modules live that users do not edit between two jobs.
+_INSTALLED: Final = tuple(
+    folder + os.sep
+    for name, path in sysconfig.get_paths().items()
+    if name in ("stdlib", "platstdlib", "purelib", "platlib")
+    for folder in (path, os.path.realpath(path))
+)
+#: Threads that outlive roles: those of our own pools, of event loops, and of fsspec.
+_LASTING_THREADS: Final = ("snapshot", "asyncio_", "metrics", "fsspecIO")
+#: Seconds for a thread of the role that has just ended to end, too.
+_THREAD_ENDS: Final = 0.2
+
+
+class Traces:
+    """Compares a process with what it began with; see the module's text.
+
+    To be made before the first role is taken.
+    """
+
+    def __init__(self) -> None:
+        self._environment = dict(os.environ)
+        self._folder = os.getcwd()
+        self._path = list(sys.path)
+        self._threads = set(threading.enumerate())
+        self._files: dict[str, tuple[int, int] | None] = {}
+        #: Modules that were loaded before any code of users ran.
+        self._modules = set(sys.modules)
+        self._taken_at = time.time()
+
+    def role_taken(self) -> None:
+        """Modules that are loaded from now on belong to a new role."""
+        self._taken_at = time.time()
+
+    def left(self) -> str | None:
+        """Why no other job may run here; `None` when one may. To be asked when a role has been given back."""
+        if dict(os.environ) != self._environment:
+            return "environment variables have changed"
+        if os.getcwd() != self._folder:
+            return "the working directory has changed"
+        if sys.path != self._path:
+            return "sys.path has changed"
+        return self.changed_module() or self._new_module_changed() or self._thread_left()
+
+    def changed_module(self) -> str | None:
+        """Which module of the user's has changed since it was loaded; `None` for none."""
+        changed = next((file for file, seen in self._files.items() if _stamp(file) != seen), None)
+        return None if changed is None else f"{changed} has changed"
+
+    def _new_module_changed(self) -> str | None:
+        """Take note of the modules that this role has loaded.
+
+        A file that was written after the role was taken may have been loaded before it was written.
+        """
+        for file in _users_files(set(sys.modules) - self._modules):
+            if file in self._files:
+                continue
+            stamp = _stamp(file)
+            if stamp is None or stamp[0] >= self._taken_at * 1e9:
+                return f"{file} was written while it was loaded"
+            self._files[file] = stamp
+        return None
+
+    def _thread_left(self) -> str | None:
+        for thread in threading.enumerate():
+            if thread in self._threads or thread.name.startswith(_LASTING_THREADS):
+                continue
+            thread.join(_THREAD_ENDS)
+            if thread.is_alive():
+                return f"the thread '{thread.name}' still runs"
+        return None
+
+
+def _users_files(modules: Collection[str]) -> Iterator[str]:
+    """The files of those of the loaded modules that are installed nowhere and are not Penstock's."""
+    for name in modules:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if not isinstance(file, str) or name.partition(".")[0] == "penstock" or file.startswith(_INSTALLED):
+            continue
+        if not os.path.realpath(file).startswith(_INSTALLED):
+            yield file
+
+
+def _stamp(file: str) -> tuple[int, int] | None:
+    """When a file was written, in nanoseconds, and its size; `None` when it is gone."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

@@ -1,0 +1,116 @@
+"""What a job may leave in a process, and what ends the process."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.actors.subtask.traces import Traces
+
+LONG_AGO = 1_000_000_000
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """The process is afterwards as it was."""
+    environment, folder, path, modules = dict(os.environ), os.getcwd(), list(sys.path), set(sys.modules)
+    yield
+    os.chdir(folder)
+    sys.path[:] = path
+    for name in set(os.environ) - set(environment):
+        del os.environ[name]
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restored: None) -> Path:
+    """The file of a module that can be imported as `of_the_user`."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file = tmp_path / "of_the_user.py"
+    file.write_text("answer = 1\n", encoding="utf-8")
+    os.utime(file, (LONG_AGO, LONG_AGO))
+    return file
+
+
+def set_a_variable() -> None:
+    os.environ["PENSTOCK_TEST_VARIABLE"] = "set"
+
+
+def change_the_folder() -> None:
+    os.chdir("/")
+
+
+def extend_the_path() -> None:
+    sys.path.append("/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("deed", "why"),
+    [
+        (set_a_variable, "environment variables"),
+        (change_the_folder, "working directory"),
+        (extend_the_path, "sys.path"),
+    ],
+)
+def test_what_a_later_job_must_not_meet_is_named(deed: Callable[[], None], why: str, restored: None) -> None:
+    traces = Traces()
+    assert traces.left() is None
+    deed()
+    assert why in str(traces.left())
+
+
+def test_a_thread_that_still_runs_is_named_and_one_that_ends_is_waited_for() -> None:
+    traces, release = Traces(), threading.Event()
+    thread = threading.Thread(target=release.wait, daemon=True, name="of the user")
+    thread.start()
+    assert "'of the user'" in str(traces.left())
+    release.set()
+    thread.join()
+    assert traces.left() is None
+
+
+def test_threads_of_our_own_pools_do_not_count() -> None:
+    traces, release = Traces(), threading.Event()
+    thread = threading.Thread(target=release.wait, daemon=True, name="snapshot_0")
+    thread.start()
+    assert traces.left() is None
+    release.set()
+    thread.join()
+
+
+def test_a_users_module_is_kept_while_its_file_stays_as_it_is(module: Path) -> None:
+    traces = Traces()
+    traces.role_taken()
+    importlib.import_module("of_the_user")
+    assert (traces.left(), traces.changed_module()) == (None, None)
+
+    module.write_text("answer = 2\n", encoding="utf-8")
+
+    assert str(module) in str(traces.changed_module())
+    assert str(module) in str(traces.left())
+
+
+def test_a_module_whose_file_was_written_after_the_role_was_taken_may_be_older_than_its_file(
+    module: Path,
+) -> None:
+    traces = Traces()
+    traces.role_taken()
+    importlib.import_module("of_the_user")
+    module.write_text("answer = 2\n", encoding="utf-8")
+    assert "written while" in str(traces.left())
+
+
+def test_a_module_whose_file_is_gone_is_not_used_again(module: Path) -> None:
+    traces = Traces()
+    importlib.import_module("of_the_user")
+    assert traces.left() is None
+    module.unlink()
+    assert str(module) in str(traces.changed_module())

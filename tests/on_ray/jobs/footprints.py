@@ -1,0 +1,34 @@
+"""Functions that tell which process they run in, and leave something behind there."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_calls = 0
+
+
+def pid_of(_: int) -> int:
+    return os.getpid()
+
+
+def calls_so_far(_: int) -> int:
+    """How often this function was called in this process; a module's global."""
+    global _calls
+    _calls += 1
+    return _calls
+
+
+def sets_a_variable(_: int) -> int:
+    os.environ["PENSTOCK_TEST_VARIABLE"] = "set"
+    return os.getpid()
+
+
+def fails(_: int) -> Any:
+    msg = f"in process {os.getpid()}"
+    raise ValueError(msg)
+
+
+def said(text: str) -> str:
+    print(f"said {text}")
+    return text
