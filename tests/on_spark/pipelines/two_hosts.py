@@ -23,7 +23,7 @@ from penstock.actors.client.cluster import _as_single_machine
 COUNT = 20_000
 STOP_AT = 6
 #: Of each node, for Ray's counting.
-CPUS = 8
+CPUS = 16
 
 SPECULATION = {
     "spark.speculation": "true",
