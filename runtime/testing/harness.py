@@ -222,7 +222,7 @@ class OperatorHarness:
         return HarnessSnapshot(self._last_id, lists, keyed)
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Tell the operator that the checkpoint is complete: sinks commit.
+        """Notify the operator that the checkpoint is complete: sinks commit.
 
         Raises:
             OperatorError: The operator failed.
@@ -235,7 +235,7 @@ class OperatorHarness:
         )
 
     def abort_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Tell the operator that the checkpoint was given up.
+        """Notify the operator that the checkpoint was aborted.
 
         Raises:
             OperatorError: The operator failed.

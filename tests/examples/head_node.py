@@ -27,7 +27,7 @@ import pytest
 
 BIN = Path(sys.executable).parent
 
-#: Seconds for a node to come up, and for one submitted job.
+#: Seconds for a node to start, and for one submitted job.
 _START = 90
 _JOB = 280
 #: Ports of every node that would otherwise be the same for all of a machine.
