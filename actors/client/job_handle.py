@@ -31,7 +31,7 @@ from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.misspelt_names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
-#: Seconds between two looks at a job that comes up at another parallelism.
+#: Seconds between two checks of a job that is rescaled.
 _LOOK: Final = 0.2
 _COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
 _POLL: Final = 0.5

@@ -48,7 +48,7 @@ class JobStatistics(NearestMembers):
         restarts: How often it restarted.
         completed_checkpoints: Checkpoints completed, over all attempts. Those of the last two seconds before
             a JobMaster's death may be missing: it did not live to tell.
-        failed_checkpoints: Checkpoints failed or given up, in the same way.
+        failed_checkpoints: Checkpoints failed or aborted, in the same way.
         last_checkpoint_id: The newest completed one; `None` when there is none.
         operators: Counters of each operator by id, summed over its subtasks in the running attempt.
     """

@@ -226,7 +226,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         return HarnessSnapshot(self._last_id, lists, keyed)
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Tell the operator that the checkpoint is complete: sinks commit.
+        """Notify the operator that the checkpoint is complete: sinks commit.
 
         Raises:
             OperatorError: The operator failed.
@@ -239,7 +239,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         )
 
     def abort_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Tell the operator that the checkpoint was given up.
+        """Notify the operator that the checkpoint was aborted.
 
         Raises:
             OperatorError: The operator failed.

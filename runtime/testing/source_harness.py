@@ -31,7 +31,7 @@ from penstock.runtime.testing.manual_time import ManualClock
 class SourceHarness(NearestMembers, metaclass=NearestNames):
     """Reads a source by hand.
 
-    A source that hands out its splits on request is read as if its reader had been given its share at once.
+    A source that assigns its splits on request is read as if its reader had been given its share at once.
 
     Args:
         operator_id: Its id in the pretended job.

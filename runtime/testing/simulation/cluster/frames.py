@@ -110,7 +110,7 @@ class AttemptNetwork:
             self._travel(SimulatedFrame(self, channel, role, first, list(elements)))
 
     def answer(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
-        """The deliver call of a frame has ended; the sender hears of it after a while."""
+        """The deliver call of a frame has ended; the sender is notified of it after a while."""
         self._world.send(Happening.CREDIT, lambda: self._answered(frame, answer), answer, "to", frame)
 
     def outstanding(self, channel: OutputChannelSpec) -> int:

@@ -48,7 +48,7 @@ class World:
         restored: Subtasks that began with data in flight.
         restores: What is different because a job came up at another parallelism.
         valves: Counts what happens around the valves of operator coordinators.
-        on_moment: Told of moments at which planned faults are due.
+        on_moment: Called at moments at which planned faults are due.
     """
 
     def __init__(
