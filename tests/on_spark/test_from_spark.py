@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 def test_rows_arrive_once_while_spark_waits_for_a_slow_job_and_covered_frames_are_released(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Back pressure: what waits is at most the window and what tasks have under way."""
+    """Back pressure: what waits is at most the window and what tasks have in progress."""
     window = 1 << 20
-    # Two tasks at a time with at most four frames of 4 MB under way.
+    # Two tasks at a time with at most four frames of 4 MB in progress.
     most = window + 8 * (9 << 19)
     job = copied(tmp_path, wide_numbers(spark), slow=Slowed(3_000, tmp_path / "go"), window=window)
     eventually(

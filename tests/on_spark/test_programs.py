@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from test_snippets import SNIPPETS, Snippet
+from test_snippets import ON_RAY, Snippet, needs_spark
 
 from penstock import bridge
 
@@ -70,7 +70,7 @@ def test_a_stream_goes_from_spark_into_a_job_and_back(run: Run) -> None:
     assert "every reading was counted once" in said
 
 
-@pytest.mark.parametrize("snippet", [s for s in SNIPPETS if "spark_session(" in s.code], ids=str)
+@pytest.mark.parametrize("snippet", [each for each in ON_RAY if needs_spark(each)], ids=str)
 def test_a_block_of_the_documents_prints_what_they_say(run: Run, tmp_path: Path, snippet: Snippet) -> None:
     program = tmp_path / "snippet.py"
     program.write_text(snippet.code, encoding="utf-8")
