@@ -114,7 +114,9 @@ def test_checkpoint_is_taken_anew_as_often_as_subtasks_finish():
     for checkpoint_id, subtask in ((1, READ), (2, READS[1])):
         run.coordinator.subtask_finished(subtask)
         run.gateway.take()
-        run.timers.advance(1)
+        run.timers.advance(0.09)
+        assert run.coordinator.pending_ids == (), "others finish at the same time"
+        run.timers.advance(0.02)
         assert run.coordinator.pending_ids == (checkpoint_id + 1,)
     run.complete(3, subtasks=COUNTS)
     assert [answer.checkpoint.checkpoint_id for answer in run.answers] == [3]

@@ -13,6 +13,13 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
 
+def test_request_of_which_no_more_is_said_is_for_an_ordinary_checkpoint_by_hand():
+    request = CheckpointRequest(1)
+    assert request.kind is SnapshotKind.CHECKPOINT
+    assert not any((request.periodic, request.forced, request.urgent, request.aligned, request.drain))
+    assert (request.timestamp, request.target) == (0.0, None)
+
+
 def situation(now=100.0, *, pending=0, last=float("-inf"), triggering=False):
     return Situation(triggering, pending, now, last)
 
@@ -75,6 +82,12 @@ def test_the_oldest_periodic_request_in_the_pause_is_refused_and_the_timer_waits
     assert decision.refused == (RefusedRequest(older, Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS),)
     assert (decision.execute, decision.next_periodic_in) == (None, 4)
     assert decider.queued == (newer,)
+
+
+def test_by_default_one_checkpoint_runs_at_a_time_and_no_pause_follows_it():
+    decider = CheckpointRequestDecider()
+    assert decider.submit(CheckpointRequest(1), situation(100, pending=1)).execute is None
+    assert decider.poll(situation(100, last=100)).execute.number == 1
 
 
 def test_the_first_checkpoint_waits_for_nothing():
