@@ -113,6 +113,7 @@ def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path, ray_environment: 
     run(snippet, tmp_path, ray_environment)
 
 
+@pytest.mark.long  # tests/on_spark/test_programs.py runs it every time, in a session that is there
 @pytest.mark.spark
 @pytest.mark.parametrize("snippet", [each for each in ON_RAY if needs_spark(each)], ids=str)
 def test_a_block_runs_with_spark(snippet: Snippet, tmp_path: Path) -> None:
