@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from penstock.runtime.config.checks import Duration
-from penstock.runtime.misspelt_names import NearestEnumMembers
+from penstock.runtime.misspelt_names import NearestEnumMembers, NearestMembers
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
@@ -39,7 +39,7 @@ class JobStatus(Enum, metaclass=NearestEnumMembers):
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatistics:
+class JobStatistics(NearestMembers):
     """What a job has done so far.
 
     Attributes:
@@ -63,7 +63,7 @@ class JobStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class JobResult:
+class JobResult(NearestMembers):
     """How a job ended that finished.
 
     Attributes:
