@@ -130,6 +130,19 @@ def test_where_an_abort_does_not_end_a_start_the_next_answer_does():
     assert world.open_valves()
 
 
+def test_where_an_abort_does_not_end_a_start_a_new_attempt_does():
+    world = World(end_starts=False)
+    world.coordinators["a"].is_slow = True
+    world.ask()
+    world.coordinator.end_attempt()
+    assert world.coordinator.is_triggering
+    world.coordinator.begin_attempt(2, world.store, -1)
+    assert not world.coordinator.is_triggering
+    assert world.open_valves()
+    assert [answer.reason for answer in world.answers] == [Reason.JOB_FAILURE]
+    assert world.coordinator.statistics().refused == 0, "it became a checkpoint"
+
+
 def test_coordinators_are_notified_of_a_checkpoint_that_was_aborted():
     world = World()
     world.ask()
