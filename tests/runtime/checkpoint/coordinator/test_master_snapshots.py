@@ -58,6 +58,16 @@ def test_whoever_reaches_the_end_of_its_data_during_the_start_is_told_with_the_s
     assert world.told == [(A, B)]
 
 
+def test_checkpoint_that_every_subtask_began_by_itself_completes_with_the_start():
+    world = World(hooks={"outside": {}})
+    world.coordinator.trigger(on_answer=world.answers.append)
+    for subtask in (A, B):
+        world.coordinator.acknowledge(1, subtask, 1)
+    assert world.answers == [], "the hook has not done its part"
+    world.runner.run_all()
+    assert isinstance(world.answers[0], CheckpointSucceeded)
+
+
 @pytest.mark.parametrize("failing", ["a", "b", "outside"])
 def test_a_start_that_fails_is_given_up_and_leaves_no_valve_shut(failing):
     world = World(hooks={"outside": {"error": OSError("no answer")} if failing == "outside" else {}})
