@@ -18,15 +18,17 @@ STATE = OperatorSubtaskState((KeyedStateHandle(KeyGroupRange(0, 127), (InlineHan
 
 def test_checkpoint_says_which_subtasks_have_finished_and_whose_state_it_carries():
     run = Run()
-    run.trigger()
-    run.complete(1)
+    for checkpoint_id in (1, 2):
+        run.trigger()
+        run.complete(checkpoint_id)
     run.coordinator.subtask_finished(READS[1])
     run.trigger()
-    run.complete(2, subtasks=(READ, *COUNTS))
-    first, second = run.written
-    assert (first.carried, second.carried) == (None, CarriedState({"read": (1,)}, None))
-    assert second.operators["read"].finished == {1}
-    assert second.operators["count"].finished == frozenset()
+    run.complete(3, subtasks=(READ, *COUNTS))
+    carried = CarriedState({"read": (1,)}, None)
+    assert [checkpoint.carried for checkpoint in run.written] == [None, None, carried]
+    last = run.written[-1]
+    assert last.operators["read"].finished == {1}
+    assert last.operators["count"].finished == frozenset()
 
 
 @pytest.mark.parametrize(("parallelism", "carried"), [(1, {}), (2, {1: STATE}), (3, {})])
