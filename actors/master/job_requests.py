@@ -119,7 +119,7 @@ class JobRequests:
         return answer_of_report(self._report())
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
         await self._settled()
         if self._ended.is_set():
             return RescaleRefused(f"the job has ended: {self._report().status.value}")

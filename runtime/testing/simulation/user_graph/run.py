@@ -55,7 +55,7 @@ class Course:
         seed: Decides everything.
         with_failures: Whether anything goes wrong; otherwise only the interleaving differs from run to run.
         rescale: Whether parallelism changes on the way.
-        most_moves: Most moves after the world has calmed down.
+        most_moves: Most moves after the faults have stopped.
         usual_moves: Moves of this job without failures: says how long failures go on.
     """
 

@@ -1,4 +1,4 @@
-"""The coordinator with the real storage, log and store; time and background work are moved by hand."""
+"""The coordinator with the real storage, log and store; time and background work are moved by the test."""
 
 from dataclasses import dataclass, field
 
