@@ -61,7 +61,7 @@ Reply: TypeAlias = Callable[[T | CallFailure], None]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a process is started with, which can't change in its life.
+    """Resources of a process, fixed when it starts.
 
     Attributes:
         num_cpus: CPUs that it occupies.
@@ -75,7 +75,7 @@ class Needs:
 
     @classmethod
     def of(cls, subtask: ExecutionSubtask) -> Needs:
-        """What a subtask needs, with room for more inputs than it has.
+        """The needs of a subtask, with room for more inputs than it has.
 
         So its process also serves the subtask after a rescale, or a subtask of another job.
         """
@@ -127,7 +127,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a subtask has counted.
+    """Counters of a subtask.
 
     Attributes:
         attempt: The attempt that counted; 0 for none.
@@ -145,7 +145,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the cluster has, and what of it is free.
+    """The cluster's resources, and those that are free.
 
     Attributes:
         num_cpus: All CPUs.
@@ -200,7 +200,7 @@ class Processes(Protocol):
         ...
 
     def room(self) -> Room:
-        """What the cluster has, for a message."""
+        """The cluster's resources, for a message."""
         ...
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:
