@@ -28,7 +28,7 @@ from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
-from penstock.runtime.misspelt_names import NearestMembers
+from penstock.runtime.misspelt_names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
 #: Seconds between two checks of a job that is rescaled.
@@ -99,6 +99,7 @@ class RayJobHandle(NearestMembers):
         """End the job; does nothing when it has ended."""
         self._master.quick("cancel", lambda master: master.cancel.remote(), lambda report: None)
 
+    @checked_keywords
     def savepoint(self, target: str | Path | None = None, *, timeout: Duration | None = None) -> str:
         """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
 
@@ -111,7 +112,7 @@ class RayJobHandle(NearestMembers):
             URL of the savepoint's folder, for `restore_from`. The job needs nothing of it, unless it warns.
 
         Warns:
-            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it. The job
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken after it. The job
                 would restart from it, so its files must stay until the job has completed a checkpoint.
 
         Raises:
@@ -123,6 +124,7 @@ class RayJobHandle(NearestMembers):
         answer = self._master.ask(lambda master: master.savepoint.remote(place), answer_of_report, deadline)
         return path_of(answer, self._job_id)
 
+    @checked_keywords
     def stop(
         self,
         savepoint: str | Path | None = None,
@@ -130,7 +132,7 @@ class RayJobHandle(NearestMembers):
         drain: bool = False,
         timeout: Duration | None = None,
     ) -> str:
-        """Take a savepoint and end the job; nothing is read behind it.
+        """Take a savepoint and end the job; nothing is read after it.
 
         Args:
             savepoint: Where, as `target` of `savepoint`.
@@ -160,7 +162,7 @@ class RayJobHandle(NearestMembers):
         timeout: Duration | None = None,
         **operators: int,
     ) -> None:
-        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+        """Change the parallelism of operators while the job runs: save state, redeploy, go on.
 
         Returns when the job runs again. Records that were read after the checkpoint are read again, as after
         a failure; results stay exactly once.
@@ -211,6 +213,7 @@ class RayJobHandle(NearestMembers):
             self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)
         )
 
+    @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
         """What its operators and its JobMaster have printed and logged so far, sorted by time.
 
@@ -224,6 +227,7 @@ class RayJobHandle(NearestMembers):
         """
         return self.log_reader(operator, subtask).read()
 
+    @checked_keywords
     def log_reader(self, operator: str | None = None, subtask: int | None = None) -> LogReader:
         """Reads its log piece by piece; the arguments are those of `logs`.
 
@@ -237,6 +241,7 @@ class RayJobHandle(NearestMembers):
         vertices = None if operator is None else [self.report().vertex_of(operator)]
         return LogReader(self._job_id, vertices, subtask)
 
+    @checked_keywords
     def wait(
         self,
         timeout: Duration | None = None,

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from penstock.runtime.config.checks import Duration
-from penstock.runtime.misspelt_names import NearestEnumMembers
+from penstock.runtime.misspelt_names import NearestEnumMembers, NearestMembers
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
@@ -39,7 +39,7 @@ class JobStatus(Enum, metaclass=NearestEnumMembers):
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatistics:
+class JobStatistics(NearestMembers):
     """What a job has done so far.
 
     Attributes:
@@ -63,7 +63,7 @@ class JobStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class JobResult:
+class JobResult(NearestMembers):
     """How a job ended that finished.
 
     Attributes:
@@ -139,7 +139,7 @@ class JobHandle(Protocol):
     def stop(
         self, savepoint: str | None = None, *, drain: bool = False, timeout: Duration | None = None
     ) -> str:
-        """Take a savepoint and end the job; nothing is read behind it.
+        """Take a savepoint and end the job; nothing is read after it.
 
         Args:
             savepoint: Where, as for `savepoint`.
@@ -163,7 +163,7 @@ class JobHandle(Protocol):
         timeout: Duration | None = None,
         **operators: int,
     ) -> None:
-        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+        """Change the parallelism of operators while the job runs: save state, redeploy, go on.
 
         Args:
             parallelism: By operator id; an operator takes its chain along.

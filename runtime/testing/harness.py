@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
@@ -44,18 +45,16 @@ class HarnessSettings(TypedDict, total=False):
     clock: ManualClock | None
 
 
-class OperatorHarness:
-    """Drives one operator by hand; `of` makes one for an operator that is written as in a job.
+class OperatorHarness(NearestMembers, metaclass=NearestNames):
+    """Drives one operator step by step; `of` makes one for an operator that is written as in a job.
 
     Args:
         operator: A new operator; the harness opens it and closes it.
-        subtask: Index of the pretended subtask.
-        parallelism: Number of pretended subtasks.
+        parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
         restored: Snapshots of all old subtasks, by index. The harness restores its share, even if their
             number differs from `parallelism`. They count as one completed checkpoint.
-        transactional: Whether the pretended job takes checkpoints.
-        attempt: Number of the pretended attempt.
+        transactional: Whether the job takes checkpoints.
         clock: The operator's clock.
 
     Raises:
@@ -131,6 +130,7 @@ class OperatorHarness:
         assert node.factory is not None, f"{node.name} has no factory"
         return cls(node.factory(), **settings)
 
+    @checked_keywords
     def push(
         self, rows: Sequence[Any], timestamps: Sequence[int] | None = None, *, stop_after: int | None = None
     ) -> list[Any]:
@@ -139,7 +139,7 @@ class OperatorHarness:
         Args:
             rows: The records.
             timestamps: Event time of each in microseconds.
-            stop_after: Give the batch up when so many rows came out, for functions that never end.
+            stop_after: Drop the rest of the batch when this many rows came out, for functions that never end.
 
         Returns:
             The rows that this emitted on the main output.
@@ -149,10 +149,12 @@ class OperatorHarness:
         """
         return self.push_batch(RowBatch(rows, timestamps), stop_after=stop_after)
 
+    @checked_keywords
     def push_batch(self, batch: Batch, *, stop_after: int | None = None) -> list[Any]:
         """Process a batch of any kind; see `push`."""
         return self._drain(self._chain.process(batch), stop_after)
 
+    @checked_keywords
     def push_watermark(self, timestamp: int, *, stop_after: int | None = None) -> list[Any]:
         """Advance event time to `timestamp` microseconds; returns the rows that this emitted.
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.protocols import (
@@ -27,17 +28,15 @@ from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 
 
-class SourceHarness:
-    """Reads a source by hand.
+class SourceHarness(NearestMembers, metaclass=NearestNames):
+    """Reads a source step by step.
 
     A source that assigns its splits on request is read as if its reader had been given its share at once.
 
     Args:
-        operator_id: Its id in the pretended job.
-        subtask: Index of the pretended subtask.
-        parallelism: Number of pretended subtasks.
+        operator_id: Its id in the job.
+        parallelism: Number of subtasks.
         restored: Snapshots of all old subtasks, by index; the harness takes its share of their splits.
-        attempt: Number of the pretended attempt.
         clock: The reader's clock.
 
     Attributes:
@@ -93,8 +92,9 @@ class SourceHarness:
         fresh = () if restored else list(source.splits(parallelism))[subtask::parallelism]
         self._operator.open(context, fresh)
 
+    @checked_keywords
     def poll(self, max_rows: int = 1_000) -> list[Any]:
-        """Ask once for about so many records; returns what came, which may be nothing.
+        """Ask once for about this many records; returns what came, which may be nothing.
 
         Raises:
             OperatorError: The reader failed.
@@ -108,12 +108,13 @@ class SourceHarness:
             self.clock.advance_to(polled.ready_at)
         return [] if polled.batch is None else list(rows_of(polled.batch).rows)
 
+    @checked_keywords
     def read_all(self, max_rows: int = 1_000, *, most_polls: int = 100_000) -> list[Any]:
         """Poll to the end of all splits; time passes where the reader says when it is ready.
 
         Args:
             max_rows: About how many records a poll asks for.
-            most_polls: The end is expected after at most so many polls.
+            most_polls: The end is expected after at most this many polls.
 
         Raises:
             OperatorError: The reader failed.
@@ -128,7 +129,7 @@ class SourceHarness:
         return rows
 
     def snapshot(self) -> HarnessSnapshot:
-        """The unfinished splits, positioned behind the last record that `poll` returned.
+        """The unfinished splits, positioned after the last record that `poll` returned.
 
         Raises:
             OperatorError: The reader failed.

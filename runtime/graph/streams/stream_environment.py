@@ -143,7 +143,7 @@ class StreamEnvironment(NearestMembers):
     def temporarily(self) -> Iterator[None]:
         """What is added to the graph in this block is in the jobs that are submitted in it, in no others.
 
-        Streams that are made in it are of no use behind it.
+        Streams that are made in it are of no use after it.
 
         Example:
             >>> env = StreamEnvironment()
@@ -184,6 +184,7 @@ class StreamEnvironment(NearestMembers):
         """The job graph as a picture in plain text."""
         return describe(graph_info(self.build()))
 
+    @checked_call()
     def submit(
         self,
         name: str | None = None,
@@ -219,6 +220,7 @@ class StreamEnvironment(NearestMembers):
         executor = self._executor if self._executor is not None else find_executor()
         return executor.submit(job, config)
 
+    @checked_call()
     def run(
         self,
         name: str | None = None,

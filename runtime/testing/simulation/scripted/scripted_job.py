@@ -109,19 +109,18 @@ class _World(World):
 
 
 class ScriptedJob:
-    """A job that is moved by hand; see the module's text. The subtasks run when it has been made.
+    """A job that a test drives step by step; see the module's text. The subtasks run when it has been made.
 
     Args:
         config: Its settings. It restarts as often and as soon as it has to, always as a whole.
         storage: For checkpoints.
         seed: Decides the order of moves.
-        clock: Time. It moves when nothing else can happen, or when somebody else moves it.
+        clock: It moves when nothing else can happen, or when somebody else moves it.
         restore_from: URL of the snapshot to start from.
         open_location: Opens places that are not in `storage`.
         keeps_checkpoints: Whether the last checkpoint stays when the job has ended; else as the settings say.
 
     Attributes:
-        clock: Time.
         storage: The checkpoint storage.
 
     Raises:
@@ -220,7 +219,7 @@ class ScriptedJob:
         return self._run.move()
 
     def run(self, moves: int) -> None:
-        """Make so many moves, or fewer when nothing can happen any more."""
+        """Make this many moves, or fewer when nothing can happen any more."""
         for _ in range(moves):
             if not self.move():
                 return

@@ -32,13 +32,12 @@ class World:
         seed: Decides what happens on the way.
         weather: What the world is like until it calms down.
         write: Takes the lines of the trace; `None` for no trace.
-        clock: Time; by default a new clock.
+        clock: By default a new clock.
         storage: The checkpoint storage; by default a new one in memory.
         open_location: Opens places outside of that storage; by default there are none.
 
     Attributes:
         weather: What the world is like until it calms down.
-        clock: Time.
         draws: Decides what happens on the way.
         counts: Failures that really happened.
         trace: What the run says about itself.
@@ -79,7 +78,7 @@ class World:
         self._user_error_in: int | None = None
 
     def calm_down(self) -> None:
-        """Let everything go well from now on, so that whoever stands still has no excuse."""
+        """Let everything go well from now on, so that a job without progress has a bug."""
         self.is_calm = True
         self.storage.become_reliable()
         self.agenda.calm_down(CALM)
@@ -138,5 +137,5 @@ class World:
         return None if seconds is None else self.clock.monotonic() + seconds
 
     def fail_user_code(self, after: int) -> None:
-        """Let users' code fail when it takes the record after so many."""
+        """Let users' code fail when it takes the record after this many."""
         self._user_error_in = after
