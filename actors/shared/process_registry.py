@@ -53,7 +53,7 @@ def withdraw(process: str, calls: int) -> bool:
 
 
 def claim(calls: int) -> str | None:
-    """Claim a warm process of this program that can hold so many calls; `None` when there is none."""
+    """Claim a warm process of this program that can hold this many calls; `None` when there is none."""
     for key in internal_kv._internal_kv_list(_warm_prefix(), namespace=_NAMESPACE):
         _, _, holds, process = key.decode().split(":")
         if int(holds) >= calls and _delete(key):

@@ -1,8 +1,8 @@
 """The port through which a JobMaster reaches the processes of its job, and how a call may end.
 
 A call is answered once, later, by its reply: with what the process answered, or with a `CallFailure`.
-Failures are values: a process that has died, one that can't be reached, and a call that raised are three
-outcomes that every caller tells apart.
+Failures are values with three cases that every caller distinguishes. The process has died, it can't be
+reached, or the call raised.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ class Place:
 
     Attributes:
         pid: Its process id.
-        node_id: Its node.
     """
 
     pid: int
@@ -166,7 +165,6 @@ class Peer:
     """Whom a subtask sends to.
 
     Attributes:
-        process: The process.
         role: The role that it holds, in the attempt that is meant.
     """
 

@@ -139,7 +139,7 @@ class JobHandle(Protocol):
     def stop(
         self, savepoint: str | None = None, *, drain: bool = False, timeout: Duration | None = None
     ) -> str:
-        """Take a savepoint and end the job; nothing is read behind it.
+        """Take a savepoint and end the job; nothing is read after it.
 
         Args:
             savepoint: Where, as for `savepoint`.
@@ -163,7 +163,7 @@ class JobHandle(Protocol):
         timeout: Duration | None = None,
         **operators: int,
     ) -> None:
-        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+        """Change the parallelism of operators while the job runs: save state, redeploy, go on.
 
         Args:
             parallelism: By operator id; an operator takes its chain along.

@@ -4,9 +4,9 @@ It stands between the user's enumerator and the readers. It takes the readers' r
 splits. It keeps the enumerator's state in checkpoints, and gives back the splits of a failed reader. An error
 of the enumerator fails the job and names the source.
 
-Why no split is lost or doubled. The enumerator's snapshot is taken in one step, and the valve is shut behind
+Why no split is lost or doubled. The enumerator's snapshot is taken in one step, and the valve is closed after
 it: everything assigned before has arrived at its reader in front of the barrier, everything assigned later
-arrives behind it. So a split is in exactly one of the two snapshots.
+arrives after it. So a split is in exactly one of the two snapshots.
 """
 
 from __future__ import annotations

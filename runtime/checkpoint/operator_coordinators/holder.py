@@ -165,7 +165,7 @@ class OperatorCoordinatorHolder:
         """Take a snapshot of the coordinator.
 
         Args:
-            on_state: Called with the state when the valve is shut behind it and no event is on its way.
+            on_state: Called with the state when the valve is closed after it and no event is on its way.
             on_error: Called with the error.
         """
         snapshot = _Snapshot(checkpoint_id, on_state, on_error)

@@ -187,7 +187,7 @@ class Oracle:
         return problems
 
     def _reached(self, operator: int) -> list[Identity]:
-        """What an operator is given, each subtask behind a broadcast for itself."""
+        """What an operator is given, each subtask after a broadcast for itself."""
         reached = []
         lanes = {v.head.number: v.parallelism for v in self._scenario.shape.vertices}
         for origin, way in self._expected.seen[operator]:
