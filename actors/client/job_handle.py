@@ -84,7 +84,7 @@ class RayJobHandle(NearestMembers):
         return self.report().status
 
     def statistics(self) -> JobStatistics:
-        """What the job has done so far."""
+        """Counters of the job so far."""
         return self.report().statistics
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""Users' requests to a running job: checkpoints, savepoints, rescales, and its end with a savepoint.
+"""Users' requests to a running job: checkpoints, savepoints, rescales, and stops with a savepoint.
 
 Runs on the JobMaster's event loop. Each request goes to the scheduler, which answers it once. If the
 JobMaster dies before that, the handle asks the next one again.

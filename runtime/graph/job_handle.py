@@ -1,4 +1,4 @@
-"""What a user holds of a job that was submitted: its handle, its status and its result."""
+"""The handle, status and result of a submitted job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JobStatus(Enum, metaclass=NearestEnumMembers):
 
 @dataclass(frozen=True, slots=True)
 class JobStatistics(NearestMembers):
-    """What a job has done so far.
+    """Counters of a job so far.
 
     Attributes:
         status: Its state.
@@ -181,7 +181,7 @@ class JobHandle(Protocol):
         ...
 
     def statistics(self) -> JobStatistics:
-        """What the job has done so far."""
+        """Counters of the job so far."""
         ...
 
     def describe(self) -> str:

@@ -174,7 +174,7 @@ class SourceCoordinator:
             self._guarded("add_splits_back", lambda: enumerator.add_splits_back(splits))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """What a complete checkpoint covers is never given back."""
+        """Splits that a complete checkpoint covers are never given back."""
         self._assignments.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:

@@ -155,7 +155,7 @@ class _Builder:
         )
 
     def _restore_channels(self, parts: SubtaskParts) -> None:
-        """What was in flight when the checkpoint was taken comes first."""
+        """The in-flight data of the checkpoint comes first."""
         restore = self._descriptor.restore
         if restore is not None and restore.channels is not None:
             restore_channels(

@@ -198,7 +198,7 @@ class OperatorCoordinatorHolder:
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     def statistics(self) -> ValveStatistics:
-        """What the valve did."""
+        """Counters of the valve."""
         return self._valve.statistics()
 
     def take_snapshot(self, snapshot: _Snapshot, state: bytes | None) -> None:

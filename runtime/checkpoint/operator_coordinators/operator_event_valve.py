@@ -64,7 +64,7 @@ class HeldEvent:
 
 @dataclass(frozen=True, slots=True)
 class ValveStatistics:
-    """What a valve did.
+    """Counters of a valve.
 
     Attributes:
         is_shut: Whether events wait now.
@@ -161,7 +161,7 @@ class OperatorEventValve:
         self._discard(self._held.pop(subtask, ()), f"subtask {subtask} failed")
 
     def statistics(self) -> ValveStatistics:
-        """What it did so far."""
+        """Its counters so far."""
         held = sum(len(events) for events in self._held.values())
         return ValveStatistics(self._is_shut, held, self._passed, self._discarded)
 

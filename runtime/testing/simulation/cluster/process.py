@@ -46,7 +46,7 @@ _PLACE = Place(1, "simulated")
 
 
 class WarmFlaw(Enum):
-    """What can be wrong with a warm process when it is claimed."""
+    """Faults of a warm process when it is claimed."""
 
     NONE = "nothing"
     DEAD = "it has died"

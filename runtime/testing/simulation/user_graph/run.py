@@ -1,4 +1,4 @@
-"""Runs a user's job once: without failures in an interleaving of its own, or with everything a seed draws."""
+"""Runs a user's job once: without failures, in a random interleaving, or with the failures of a seed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class UserRun:
     Attributes:
         output: What the sinks left; `None` when the job did not finish.
         problem: Why the job did not finish; empty when it did.
-        happened: Failures that really happened.
-        planned: Failures that were planned.
+        happened: Failures that were injected. planned: Failures that were planned.
         moves: Moves made.
         attempts: Attempts of the job.
         completed: Checkpoints completed.
