@@ -79,16 +79,6 @@ class ResultPartition:
         ]
 
     @property
-    def is_available(self) -> bool:
-        """Whether every channel may be given more."""
-        return all(s.is_available for s in self.subpartitions)
-
-    @property
-    def has_open_rows(self) -> bool:
-        """Whether records wait in an open buffer."""
-        return any(s.has_open_rows for s in self.subpartitions)
-
-    @property
     def is_drained(self) -> bool:
         """Whether the receivers have consumed everything."""
         return all(s.is_drained for s in self.subpartitions)
@@ -169,11 +159,6 @@ class ResultPartition:
         """Send open buffers whatever they hold."""
         for subpartition in self.subpartitions:
             subpartition.flush()
-
-    def flush_idle(self, now: float) -> float | None:
-        """Send open buffers of channels that are idle and have rested; when the next one will have."""
-        times = [subpartition.flush_if_idle(now) for subpartition in self.subpartitions]
-        return min((time for time in times if time is not None), default=None)
 
     def consumed(self, channel: int, first_sequence_number: int, now: float) -> None:
         """A receiver has consumed a frame."""

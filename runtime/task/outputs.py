@@ -60,11 +60,13 @@ class SubtaskOutputs:
             self._routes.setdefault((spec.operator, spec.tag), []).append(partition)
             for index, channel in enumerate(spec.channels):
                 self._by_channel[channel] = partition, index
+        #: Of all edges: they are looked at in every step.
+        self._subpartitions = [s for partition in self.partitions for s in partition.subpartitions]
 
     @property
     def are_available(self) -> bool:
         """Whether everything may take more; a subtask takes no input while this is false."""
-        return all(p.is_available for p in self.partitions)
+        return all(s.is_available for s in self._subpartitions)
 
     @property
     def are_drained(self) -> bool:
@@ -129,8 +131,9 @@ class SubtaskOutputs:
 
     def flush_due(self, now: float) -> float | None:
         """Send what is idle or has waited for the buffer timeout; when to look again, if at all."""
-        rested_at = [partition.flush_idle(now) for partition in self.partitions]
-        if not any(partition.has_open_rows for partition in self.partitions):
+        waiting = [s for s in self._subpartitions if s.has_open_rows]
+        rested_at = [at for s in waiting if (at := s.flush_if_idle(now)) is not None]
+        if not any(s.has_open_rows for s in waiting):
             self._flush_at = None
             return None
         if self._flush_at is None:
@@ -138,7 +141,7 @@ class SubtaskOutputs:
         elif now >= self._flush_at:
             self.flush()
             return None
-        return min([self._flush_at, *(time for time in rested_at if time is not None)])
+        return min([self._flush_at, *rested_at])
 
     def statistics(self) -> tuple[tuple[SubpartitionStatistics, ...], ...]:
         """Counters by edge and channel."""

@@ -63,6 +63,8 @@ class RequestedCheckpoints:
 
     def forget_past(self) -> None:
         """Forget requests for checkpoints that were taken or aborted meanwhile."""
+        if not self._waiting:
+            return
         for barrier in [b for b in self._waiting if self._checkpoints.has_dealt_with(b.checkpoint_id)]:
             self._waiting.remove(barrier)
 

@@ -6,8 +6,9 @@ outstanding than it has credits. An aligned barrier ends its frame, and barrier 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.record.element_codec import decode_element
@@ -19,6 +20,8 @@ from penstock.runtime.record.elements import (
     StreamStatus,
     Watermark,
 )
+
+_NEED_CREDIT: Final = (Buffer, Watermark, StreamStatus)
 
 
 class ChannelRules:
@@ -44,10 +47,7 @@ class ChannelRules:
 
     def __init__(self, credits: int) -> None:
         self._credits = credits
-        self._next: Counter[OutputChannelSpec] = Counter()
-        self._ended: set[OutputChannelSpec] = set()
-        self._outstanding: dict[OutputChannelSpec, dict[int, int]] = {}
-        self._newest_barrier: dict[OutputChannelSpec, int] = {}
+        self._channels: defaultdict[OutputChannelSpec, _Channel] = defaultdict(_Channel)
         self.most_outstanding = 0
 
     def sent(self, sender: object, channel: OutputChannelSpec, first: int, elements: Sequence[bytes]) -> None:
@@ -56,37 +56,64 @@ class ChannelRules:
         Raises:
             AssertionError: It breaks a rule.
         """
-        way = f"{sender} -> {channel.receiver} (channel {channel.channel})"
-        assert elements, f"{way}: an empty frame"
-        expected = self._next[channel]
-        assert first == expected, f"{way}: number {first} follows {expected - 1}"
-        self._next[channel] = first + len(elements)
-        decoded = [decode_element(element) for element in elements]
-        assert channel not in self._ended, f"{way}: {decoded} behind the end"
-        self._check_order(way, channel, decoded)
-        outstanding = self._outstanding.setdefault(channel, {})
-        outstanding[first] = sum(isinstance(e, Buffer | Watermark | StreamStatus) for e in decoded)
-        total = sum(outstanding.values())
-        self.most_outstanding = max(self.most_outstanding, total)
-        assert total <= self._credits, f"{way}: {total} outstanding with {self._credits} credits"
+        known, decoded = self._channels[channel], [decode_element(element) for element in elements]
+        broken = known.broken_rule(first, decoded, self._credits)
+        assert broken is None, f"{sender} -> {channel.receiver} (channel {channel.channel}): {broken}"
+        self.most_outstanding = max(self.most_outstanding, known.total)
 
     def credited(self, channel: OutputChannelSpec, first: int) -> None:
         """The credits of a frame are back."""
-        self._outstanding[channel].pop(first, None)
+        self._channels[channel].credited(first)
 
     def outstanding(self, channel: OutputChannelSpec) -> int:
         """How many elements with a credit are outstanding."""
-        return sum(self._outstanding.get(channel, {}).values())
+        return self._channels[channel].total
 
-    def _check_order(self, way: str, channel: OutputChannelSpec, elements: Sequence[StreamElement]) -> None:
-        for position, element in enumerate(elements):
-            is_last = position == len(elements) - 1
+
+class _Channel:
+    """What was sent on one channel."""
+
+    __slots__ = ("_has_ended", "_newest_barrier", "_next", "_outstanding", "total")
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._has_ended = False
+        self._newest_barrier = -1
+        self._outstanding: dict[int, int] = {}
+        self.total = 0
+
+    def broken_rule(self, first: int, elements: Sequence[StreamElement], credits: int) -> str | None:
+        """Which rule a frame breaks that is sent now, in words."""
+        if not elements:
+            return "an empty frame"
+        if first != self._next:
+            return f"number {first} follows {self._next - 1}"
+        if self._has_ended:
+            return f"{elements} behind the end"
+        self._next = first + len(elements)
+        self._outstanding[first] = credited = sum(isinstance(e, _NEED_CREDIT) for e in elements)
+        self.total += credited
+        return self._broken_order(elements) or (
+            f"{self.total} outstanding with {credits} credits" if self.total > credits else None
+        )
+
+    def credited(self, first: int) -> None:
+        """The credits of a frame are back."""
+        self.total -= self._outstanding.pop(first, 0)
+
+    def _broken_order(self, elements: Sequence[StreamElement]) -> str | None:
+        for position, element in enumerate(elements, 1):
+            in_the_middle = position < len(elements)
             if isinstance(element, CheckpointBarrier):
-                assert is_last or element.options.unaligned, f"{way}: {element} in the middle of a frame"
-                if not element.options.unaligned:  # those overtake older ones, which come later then
-                    newest = self._newest_barrier.get(channel, -1)
-                    assert element.checkpoint_id > newest, f"{way}: {element} follows barrier {newest}"
-                    self._newest_barrier[channel] = element.checkpoint_id
+                if element.options.unaligned:  # those overtake older ones, which come later then
+                    continue
+                if in_the_middle:
+                    return f"{element} in the middle of a frame"
+                if element.checkpoint_id <= self._newest_barrier:
+                    return f"{element} follows barrier {self._newest_barrier}"
+                self._newest_barrier = element.checkpoint_id
             elif isinstance(element, EndOfPartition):
-                assert is_last, f"{way}: {element} in the middle of a frame"
-                self._ended.add(channel)
+                if in_the_middle:
+                    return f"{element} in the middle of a frame"
+                self._has_ended = True
+        return None

@@ -13,12 +13,21 @@ Choose: TypeAlias = Callable[[int], int]
 
 
 def seeded(seed: int) -> Choose:
-    """Choices that are the same for the same seed (SplitMix64).
+    """Choices that are the same for the same seed.
 
     Example:
         >>> choose = seeded(1)
         >>> [choose(10) for _ in range(8)]
         [8, 5, 7, 5, 5, 6, 8, 4]
     """
-    numbers = count(mix64(seed))
-    return lambda possibilities: mix64(next(numbers)) % possibilities
+    return chooser(scattered(seed))
+
+
+def scattered(seed: int) -> Callable[[], int]:
+    """Gives the next one of the numbers of 64 bits that a seed stands for (SplitMix64)."""
+    return map(mix64, count(mix64(seed))).__next__
+
+
+def chooser(number: Callable[[], int]) -> Choose:
+    """Chooses by these numbers."""
+    return lambda possibilities: number() % possibilities

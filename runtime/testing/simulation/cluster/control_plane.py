@@ -74,7 +74,10 @@ class ControlPlane:
     @property
     def end(self) -> tuple[JobState, str] | None:
         """How the job ended, and why; `None` while it lives."""
-        return next((e.end for e in self._executions.values() if e.end is not None), None)
+        for execution in self._executions.values():
+            if execution.end is not None:
+                return execution.end
+        return None
 
     @property
     def execution(self) -> SimulatedExecution | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from penstock.runtime.state.mix64 import mix64
-from penstock.runtime.testing.choices import seeded
+from penstock.runtime.testing.choices import chooser, scattered
 
 T = TypeVar("T")
 
@@ -25,12 +25,13 @@ class Draws:
         [2, 3, 3, 3, 4, 2]
     """
 
-    __slots__ = ("_seed", "below")
+    __slots__ = ("_next", "_seed", "below")
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        self._next = scattered(seed)
         #: One of this many possibilities, counted from 0.
-        self.below = seeded(seed)
+        self.below = chooser(self._next)
 
     def between(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
@@ -38,11 +39,11 @@ class Draws:
 
     def chance(self, probability: float) -> bool:
         """Whether something of this probability happens."""
-        return self.below(_FINE) < probability * _FINE
+        return self._next() % _FINE < probability * _FINE
 
     def real(self, low: float, high: float) -> float:
         """A number from `low` to `high`."""
-        return low + (high - low) * self.below(_FINE) / _FINE
+        return low + (high - low) * (self._next() % _FINE) / _FINE
 
     def pick(self, possibilities: Sequence[T]) -> T:
         """One of them."""
