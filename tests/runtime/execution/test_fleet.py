@@ -8,7 +8,7 @@ import pytest
 from scripted_processes import JOB, ScriptedProcesses, timers
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.fleet import TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
+from penstock.runtime.execution.fleet import LEAVE_TIMEOUT, TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
 from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -207,11 +207,16 @@ def test_a_rescaled_job_keeps_the_processes_that_still_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "ended", "forgotten"),
-    [(True, ["new-2"], ["new-1"]), (False, ["new-1", "new-2"], []), (Died("killed"), ["new-1", "new-2"], [])],
+    ("answer", "ended", "forgotten", "offered"),
+    [
+        (True, ["new-2"], [], ["new-1"]),
+        (False, ["new-2"], ["new-1"], []),
+        (Died("killed"), ["new-1", "new-2"], [], []),
+        (Away(), ["new-1", "new-2"], [], []),
+    ],
 )
-def test_at_the_end_every_process_gives_its_role_back_and_those_that_stay_warm_live_on(
-    answer: Any, ended: list[str], forgotten: list[str]
+def test_at_the_end_every_process_gives_its_role_back_and_those_that_stay_warm_are_offered(
+    answer: Any, ended: list[str], forgotten: list[str], offered: list[str]
 ) -> None:
     processes = ScriptedProcesses()
     made, time = fleet(processes)
@@ -222,7 +227,19 @@ def test_at_the_end_every_process_gives_its_role_back_and_those_that_stay_warm_l
     assert done == []
     time.advance(60)
     assert done == [True]
-    assert (made.members, processes.ended, processes.forgotten) == ({}, ended, forgotten)
+    assert (made.members, processes.ended) == ({}, ended)
+    assert (processes.forgotten, processes.offered) == (forgotten, offered)
+
+
+def test_a_process_that_gives_its_role_back_too_late_is_ended_and_never_offered() -> None:
+    processes = ScriptedProcesses()
+    made, time = fleet(processes)
+    ensured(made, READ)
+    made.leave(lambda: None)
+    time.advance(LEAVE_TIMEOUT + 0.1)
+    assert (processes.ended, processes.offered) == (["new-1"], [])
+    processes.answer("leave", True, "new-1")
+    assert processes.offered == [], "another job could claim it just before it is killed"
 
 
 def test_a_member_that_was_replaced_is_not_lost_in_place_of_its_successor() -> None:
