@@ -126,6 +126,29 @@ def test_a_warm_process_that_is_silent_is_replaced_and_its_late_answer_ignored()
     assert made.members[READ].process == "new-1"
 
 
+def test_a_warm_process_that_has_taken_its_role_stays_while_others_are_still_awaited() -> None:
+    processes = ScriptedProcesses()
+    processes.warm = ["warm"]
+    del processes.answers["take"]
+    made, time = fleet(processes)
+    told = ensured(made, READ, COUNT)
+    processes.answer("take", HERE, "warm")
+    time.advance(WARM_TIMEOUT + 0.1)
+    assert [process for process, _ in processes.started] == ["new-1"]
+    processes.answer("take", HERE, "new-1")
+    assert told == [None]
+    assert [made.members[READ].process, made.members[COUNT].process] == ["warm", "new-1"]
+    assert processes.ended == []
+
+
+def test_a_placement_that_is_called_off_when_it_is_done_ends_nothing() -> None:
+    processes = ScriptedProcesses()
+    made, _ = fleet(processes)
+    made.ensure([READ, COUNT], lambda problem: None).cancel()
+    assert list(made.members) == [READ, COUNT]
+    assert processes.ended == []
+
+
 def test_two_processes_that_are_tried_for_one_subtask_have_tokens_of_their_own() -> None:
     processes = ScriptedProcesses()
     processes.warm = ["warm"]
@@ -201,9 +224,13 @@ def test_a_rescaled_job_keeps_the_processes_that_still_fit() -> None:
     ensured(made, READ, COUNT)
     made.change_graph(read_and_count(reads=2))
     assert list(made.members) == [READ, COUNT], "every process has room for more inputs"
+    ensured(made, SubtaskId("read", 1))
+    made.change_graph(read_and_count(reads=1))
+    assert list(made.members) == [READ, COUNT], "the second reader is gone"
+    assert processes.ended == ["new-3"]
     made.change_graph(read_and_count(reads=200))
     assert list(made.members) == [READ], "count has two hundred inputs now"
-    assert processes.ended == ["new-2"]
+    assert processes.ended == ["new-3", "new-2"]
 
 
 @pytest.mark.parametrize(
