@@ -15,7 +15,10 @@ BESIDE := -n 2 --dist loadfile --no-loadscope-reorder --durations=12 --durations
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks tests/on_ray tests/on_spark
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
-SHORT_LIVED := JAVA_TOOL_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $$JAVA_TOOL_OPTIONS"
+SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+# Their classes, as they are in memory: to load them is half of a start. A JVM that the archive does not fit ignores it.
+CLASSES := $(VENV)/spark-classes.jsa
+WITH_SPARK := JAVA_TOOL_OPTIONS="$(SHORT_LIVED) '-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)' -Xlog:disable -Xlog:all=error:stderr $$JAVA_TOOL_OPTIONS"
 
 .PHONY: demo mutants picture notebook test test-long simulate check checked bench dist compiled lint types help clean prose
 
@@ -41,10 +44,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-test: checked
+test: checked $(CLASSES)
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q $(BESIDE) -m spark $(WITH_PROCESSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q $(BESIDE) -m spark $(WITH_PROCESSES)
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
@@ -55,10 +58,10 @@ picture: $(READY)
 simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
 
-test-long: $(READY) compiled
+test-long: $(READY) compiled $(CLASSES)
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
 	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
-	$(SHORT_LIVED) $(BIN)/python -m pytest -q --run-long $(BESIDE) -m spark $(WITH_PROCESSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q --run-long $(BESIDE) -m spark $(WITH_PROCESSES)
 
 check: checked
 	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark and not simulation"
@@ -70,6 +73,9 @@ checked: $(READY)
 # Hundreds of processes import these, many at the same time.
 compiled: $(READY)
 	$(BIN)/python -m compileall -q runtime actors bridge
+
+$(CLASSES): $(READY) tests/on_spark/make_class_archive.py
+	JAVA_TOOL_OPTIONS="$(SHORT_LIVED) $$JAVA_TOOL_OPTIONS" $(BIN)/python tests/on_spark/make_class_archive.py $@ >$(VENV)/spark-classes.log 2>&1 || touch $@
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 _LOOK: Final = 0.01
 
 

@@ -35,6 +35,7 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],
     "recovery": ["--largest", "1", "--kills", "1"],
+    "start": ["--rounds", "1"],
 }
 
 

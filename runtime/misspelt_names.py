@@ -94,12 +94,12 @@ def checked_keywords(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def keywords_of(function: Callable[..., object]) -> tuple[str, ...] | None:
-    """The names that a function takes as keywords; `None` when it takes any."""
+    """The names that a function takes as keywords, without `self`; `None` when it takes any."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)
+    return tuple(p.name for p in parameters if p.kind in kinds and p.name not in ("self", "cls"))
 
 
 class NearestNames(type):

@@ -17,6 +17,10 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
 #: Ray looks for new log files ten times a second, and in the logs of hundreds of processes that takes time.
 os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "1")
+#: Ray gives its workers a low priority: what else keeps the machine busy would leave them next to nothing.
+os.environ.setdefault("RAY_worker_niceness", "0")
+#: A node's agent measures every process of it twelve times a minute, for a dashboard that nobody sees.
+os.environ.setdefault("RAY_REPORTER_UPDATE_INTERVAL_MS", "60000")
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 #: With the thresholds of Python the cycle collector took a quarter of the time of a simulated job.
@@ -25,12 +29,16 @@ gc.set_threshold(50_000, 10, 10)
 
 #: The only folders with tests on Ray or with Spark: `make test` collects no others for them.
 _WITH_PROCESSES: Final = ("on_ray", "on_spark", "examples", "docs", "benchmarks")
+#: What the tests of the shared cluster import: their helper modules, kept jobs, the benchmarks.
+_ITS_MODULES: Final = tuple(
+    str(Path(__file__).parent / folder) for folder in ("on_ray", "compatibility", "../benchmarks")
+)
 #: Fixtures that hold a cluster which tests share.
 _CLUSTERS: Final = {"ray_cluster", "spark"}
 #: Whether the cluster of `ray_cluster` runs.
 _SHARED: Final = pytest.StashKey[bool]()
 #: Seconds for the actors of a test to end.
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 30.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,12 +63,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 f"{item.nodeid} needs Ray or Spark: move it to one of {_WITH_PROCESSES}, "
                 "or `make test` won't run it"
             )
+    _files_without_shared_cluster_first(items)
     if config.getoption("--run-long"):
         return
     skip = pytest.mark.skip(reason="takes long: give --run-long")
     for item in items:
         if "long" in item.keywords:
             item.add_marker(skip)
+
+
+def _files_without_shared_cluster_first(items: list[pytest.Item]) -> None:
+    """Such a file would end the shared cluster, and the next one would start it again."""
+    sharing = {item.path for item in items if _shares_cluster(item)}
+    on_ray = [index for index, item in enumerate(items) if item.get_closest_marker("ray") is not None]
+    ordered = sorted((items[index] for index in on_ray), key=lambda item: item.path in sharing)
+    for index, item in zip(on_ray, ordered, strict=True):
+        items[index] = item
+
+
+def _shares_cluster(item: pytest.Item) -> bool:
+    return "ray_cluster" in getattr(item, "fixturenames", ())
 
 
 def pytest_collection_finish() -> None:
@@ -76,7 +98,7 @@ def _folder(item: pytest.Item) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """The cluster that modules share ends before a test that has no use for it."""
-    if "ray_cluster" not in getattr(item, "fixturenames", ()):
+    if not _shares_cluster(item):
         _end_shared_cluster(item.session)
     else:
         item.session.stash[_SHARED] = True
@@ -92,6 +114,36 @@ def _end_shared_cluster(session: pytest.Session) -> None:
 
         session.stash[_SHARED] = False
         ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> None:
+    """A local cluster of four (nominal) CPUs that listens on loopback only.
+
+    It goes on from module to module and from folder to folder, as a node takes seconds to start. It ends
+    before the first test that does not use it.
+    """
+    import ray
+    from ray._private.node import Node  # noqa: PLC2701 (Ray has no setting for these)
+
+    from penstock.actors import start_local
+
+    if not ray.is_initialized():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join(_ITS_MODULES), prepend=os.pathsep)
+            # Processes that only show logs in a driver, and ask a cloud for nodes: nobody here wants either.
+            patch.setattr(Node, "start_log_monitor", lambda node: None)
+            patch.setattr(Node, "start_monitor", lambda node: None)
+            start_local(num_cpus=4)
+
+
+@pytest.fixture
+def ray_environment(ray_cluster: None) -> dict[str, str]:
+    """The environment of a program of its own that joins the shared cluster."""
+    import ray
+
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return mine | {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
 
 
 @pytest.fixture(autouse=True)

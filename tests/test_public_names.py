@@ -7,9 +7,11 @@ import importlib
 import inspect
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,13 @@ import penstock.runtime as runtime
 import penstock.runtime.testing as testing
 
 PACKAGES = [runtime, testing, actors, bridge]
+
+#: Of a job that has ended; it asks no cluster before a call is checked.
+HANDLE: Any = actors.RayJobHandle("none", "none")
+
+
+def mapped(stream: Any) -> Any:
+    return stream.map(str)
 
 
 def loaded_after(statement: str) -> set[str]:
@@ -90,12 +99,68 @@ def test_a_misspelt_name_is_answered_with_the_nearest(package: ModuleType, missp
         (lambda: bridge.spark_session("app", excutors=1), "executors"),
         (lambda: bridge.SparkTable("/t", compresion="zstd"), "compression"),
         (lambda: bridge.read_state("s", spark=None, operator="o", stat="x"), "state"),
+        (lambda: bridge.SparkTable.of(None, "t", compresion="zstd"), "compression"),
+        (lambda: bridge.SparkResults(schma=None), "schema"),
         (lambda: runtime.read_state("s", operatr="o"), "operator"),
+        (lambda: actors.job("j", storge="s"), "storage"),
+        (lambda: HANDLE.savepoint(tiemout=1), "timeout"),
+        (lambda: HANDLE.stop(drian=True), "drain"),
+        (lambda: HANDLE.wait(progres=True), "progress"),
+        (lambda: HANDLE.logs(operater="o"), "operator"),
+        (lambda: HANDLE.log_reader(subtsk=1), "subtask"),
+        (lambda: testing.simulate(dict, output=list, seed=[1]), "seeds"),
+        (lambda: testing.OperatorHarness.of(mapped, paralelism=2), "parallelism"),
+        (lambda: testing.OperatorHarness.of(mapped).push([1], timestamp=[1]), "timestamps"),
+        (lambda: testing.SourceHarness(runtime.CollectionSource([1]), restord=()), "restored"),
+        (lambda: testing.SourceHarness(runtime.CollectionSource([1])).poll(max_row=1), "max_rows"),
     ],
 )
 def test_a_misspelt_argument_is_answered_with_the_nearest(call: Callable[[], object], meant: str) -> None:
     with pytest.raises(runtime.ConfigurationError, match=f"did you mean '{meant}'"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: bridge.from_spark(runtime.StreamEnvironment(), None, windw=1), "window"),
+        (lambda: bridge.from_spark(runtime.StreamEnvironment(), None, paralelism=1), "parallelism"),
+        (lambda: bridge.from_ray_dataset(runtime.StreamEnvironment(), None, fromat="rows"), "format"),
+        (lambda: bridge.from_structured_streaming(None, None, checkpoint_loc="/c"), "checkpoint_location"),
+        (lambda: runtime.StreamEnvironment().run(timout=1), "timeout"),
+        (lambda: runtime.StreamEnvironment().submit(restore="/s"), "restore_from"),
+    ],
+)
+def test_a_misspelt_argument_names_the_line_of_the_program(call: Callable[[], object], meant: str) -> None:
+    with pytest.raises(runtime.GraphError, match=rf"test_public_names\.py:\d+ .* did you mean '{meant}'"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("look", "meant"),
+    [
+        (lambda: HANDLE.cancle, "cancel"),
+        (lambda: testing.OperatorHarness.of(mapped).snapshots, "snapshot"),
+        (lambda: testing.SourceHarness(runtime.CollectionSource([1])).pol, "poll"),
+        (lambda: testing.SimulationReport(1, 1).failing_sed, "failing_seed"),
+        (lambda: runtime.JobStatistics(runtime.JobStatus.RUNNING).restrats, "restarts"),
+    ],
+)
+def test_a_misspelt_member_is_answered_with_the_nearest(look: Callable[[], object], meant: str) -> None:
+    with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
+        look()
+
+
+def test_no_two_classes_have_one_name() -> None:
+    root = Path(__file__).resolve().parents[1]
+    names = Counter(
+        node.name
+        for package in ("runtime", "actors", "bridge")
+        for file in (root / package).rglob("*.py")
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -44,7 +44,7 @@ class RayExecutor:
 
         Raises:
             GraphError: Something of the user's can't be sent to the cluster.
-            DeploymentError: The JobMaster does not come up.
+            DeploymentError: The JobMaster does not start.
         """
         config = with_restore(with_storage(config))
         ship_script_modules()

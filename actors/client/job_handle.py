@@ -28,10 +28,10 @@ from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
-from penstock.runtime.misspelt_names import NearestMembers
+from penstock.runtime.misspelt_names import NearestMembers, checked_keywords
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
-#: Seconds between two looks at a job that comes up at another parallelism.
+#: Seconds between two checks of a job that is rescaled.
 _LOOK: Final = 0.2
 _COMING_UP: Final = (JobStatus.DEPLOYING, JobStatus.RESTARTING, JobStatus.FAILING)
 _POLL: Final = 0.5
@@ -99,6 +99,7 @@ class RayJobHandle(NearestMembers):
         """End the job; does nothing when it has ended."""
         self._master.quick("cancel", lambda master: master.cancel.remote(), lambda report: None)
 
+    @checked_keywords
     def savepoint(self, target: str | Path | None = None, *, timeout: Duration | None = None) -> str:
         """Take a savepoint: a checkpoint that is yours, complete in one folder that may be moved.
 
@@ -123,6 +124,7 @@ class RayJobHandle(NearestMembers):
         answer = self._master.ask(lambda master: master.savepoint.remote(place), answer_of_report, deadline)
         return path_of(answer, self._job_id)
 
+    @checked_keywords
     def stop(
         self,
         savepoint: str | Path | None = None,
@@ -211,6 +213,7 @@ class RayJobHandle(NearestMembers):
             self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)
         )
 
+    @checked_keywords
     def logs(self, *, operator: str | None = None, subtask: int | None = None) -> list[LogLine]:
         """What its operators and its JobMaster have printed and logged so far, sorted by time.
 
@@ -224,6 +227,7 @@ class RayJobHandle(NearestMembers):
         """
         return self.log_reader(operator, subtask).read()
 
+    @checked_keywords
     def log_reader(self, operator: str | None = None, subtask: int | None = None) -> LogReader:
         """Reads its log piece by piece; the arguments are those of `logs`.
 
@@ -237,6 +241,7 @@ class RayJobHandle(NearestMembers):
         vertices = None if operator is None else [self.report().vertex_of(operator)]
         return LogReader(self._job_id, vertices, subtask)
 
+    @checked_keywords
     def wait(
         self,
         timeout: Duration | None = None,

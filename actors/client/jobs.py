@@ -23,7 +23,7 @@ from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.names import NAMESPACE, job_of_master, master_name
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 from penstock.runtime.io.storage import absolute_location
-from penstock.runtime.misspelt_names import nearest_name
+from penstock.runtime.misspelt_names import checked_keywords, nearest_name
 from penstock.runtime.snapshot.paths import check_job_id
 
 _ANSWER_TIMEOUT: Final = 5.0
@@ -66,6 +66,7 @@ class KnownJob:
         return RayJobHandle(self.report.job_id, self.report.name, ended=ended)
 
 
+@checked_keywords
 def job(job: str, *, storage: str | Path | None = None) -> RayJobHandle:
     """The handle of a job, running or ended.
 

@@ -88,7 +88,7 @@ def _rescale_line(rescale: RescaleRecord) -> str:
     if rescale.failure:
         return f"{line}: not done, {rescale.failure}"
     if rescale.ended_at is None:
-        return f"{line}: under way"
+        return f"{line}: in progress"
     return f"{line}: deployed anew after {_duration(rescale.ended_at - rescale.requested_at)}"
 
 

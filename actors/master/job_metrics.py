@@ -21,7 +21,7 @@ class JobMetrics:
         self._tags = {"job": job_id}
         self._counters = {
             "completed_checkpoints": counter("checkpoints_completed", "Checkpoints completed"),
-            "failed_checkpoints": counter("checkpoints_failed", "Checkpoints failed or given up"),
+            "failed_checkpoints": counter("checkpoints_failed", "Checkpoints failed or aborted"),
             "restarts": counter("restarts", "Restarts of the job"),
         }
         self._seen: dict[str, int] = {}

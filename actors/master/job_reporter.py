@@ -221,7 +221,7 @@ class JobReporter:
         return (*map(self._settled, earlier), *own)[-_RESCALES_SHOWN:]
 
     def _settled(self, rescale: RescaleRecord) -> RescaleRecord:
-        """A rescale of an earlier JobMaster. One that was under way is never answered."""
+        """A rescale of an earlier JobMaster. One that was in progress is never answered."""
         if rescale.ended_at is not None:
             return rescale
         died = "the JobMaster died meanwhile; the job goes on at the parallelism that its log holds"

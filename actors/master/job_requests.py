@@ -28,7 +28,7 @@ from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
 from penstock.runtime.job.stop_request import StopRequest
 
-#: Seconds that a request waits for a job that starts or restarts, and between two looks at it.
+#: Seconds that a request waits for a job that starts or restarts, and between two checks.
 _PATIENCE: Final = 60.0
 _POLL: Final = 0.1
 
@@ -152,5 +152,5 @@ def _is_stopped_already(request: StopRequest) -> str:
     how = "with drain" if request.drain else "without drain"
     return (
         f"it is being stopped already, {how}, with a savepoint in {where}: ask for the same to wait for "
-        "its end, or cancel the job to give the savepoint up"
+        "its end, or cancel the job without completing the savepoint"
     )

@@ -18,7 +18,7 @@ from penstock.runtime.graph.job_handle import JobStatistics, JobStatus
 from penstock.runtime.job.failure import FailureRecord
 from penstock.runtime.job.job_state import Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
-from penstock.runtime.misspelt_names import nearest_name
+from penstock.runtime.misspelt_names import NearestMembers, nearest_name
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CoordinatorStatistics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -117,7 +117,7 @@ HistoryEntry: TypeAlias = Transition | Takeover
 
 
 @dataclass(frozen=True, slots=True)
-class JobReport:
+class JobReport(NearestMembers):
     """A job at one moment.
 
     Attributes:

@@ -19,13 +19,14 @@ from penstock.bridge.arrow.readable_types import readable_schema
 from penstock.bridge.blocks.block_holder import Block, ask_holder, find_holder, open_holder
 from penstock.bridge.blocks.block_writer import BlockWriter
 from penstock.runtime.errors import LostOutputError
+from penstock.runtime.misspelt_names import NearestNames
 from penstock.runtime.operators.protocols import ConnectorContext
 
 #: Results that a job writes or a DataFrame reads, by name; a holder ends with its entry.
 _in_use: Final[dict[str, BlockResults]] = {}
 
 
-class BlockResults:
+class BlockResults(metaclass=NearestNames):
     """Where a job on Ray leaves rows for another engine; see `SparkResults`.
 
     Args:

@@ -19,8 +19,9 @@ from penstock.bridge.session.spark_errors import spark_error_text
 from penstock.bridge.transfer.job_buffers import JobBuffers
 from penstock.bridge.transfer.transfer_service import TransferService
 from penstock.runtime.errors import GraphError
+from penstock.runtime.graph.streams.checked_call import checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
-from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@checked_call(OPTION_NAMES)
 def from_spark(
     env: StreamEnvironment,
     df: DataFrame,

@@ -23,8 +23,9 @@ from penstock.bridge.ray_data.dataset_source import DATASET_PREFIX, DatasetHolde
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import GraphError, PenstockError
 from penstock.runtime.graph.job_handle import JobHandle
+from penstock.runtime.graph.streams.checked_call import checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
-from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.operators.on_request import OnRequest
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import ray.data
 
 
+@checked_call(OPTION_NAMES)
 def from_ray_dataset(
     env: StreamEnvironment,
     dataset: ray.data.Dataset,

@@ -25,7 +25,7 @@ _MEMORY: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FramePlace:
     """Where a frame lies.
 
     Attributes:
@@ -83,7 +83,7 @@ class FrameStore:
         """Number of open files."""
         return len(self._segments)
 
-    def append(self, data: FrameData) -> Place:
+    def append(self, data: FrameData) -> FramePlace:
         """Store a copy of a frame."""
         if self.memory_bytes + len(data) <= self._memory:
             return self._keep(data)
@@ -94,7 +94,7 @@ class FrameStore:
             file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 # open until released
             segment = _Segment(file)
             self._segments[self._newest] = segment
-        place = Place(self._newest, segment.size, len(data))
+        place = FramePlace(self._newest, segment.size, len(data))
         # Write at the offset: after a failed write the file's own position is wrong.
         view, done = memoryview(data), 0
         while done < len(data):
@@ -103,21 +103,21 @@ class FrameStore:
         segment.frames += 1
         return place
 
-    def _keep(self, data: FrameData) -> Place:
-        place = Place(_MEMORY, self._next, len(data))
+    def _keep(self, data: FrameData) -> FramePlace:
+        place = FramePlace(_MEMORY, self._next, len(data))
         # Ray's buffer is in shared memory, which other processes need.
         self._kept[self._next] = bytes(data)
         self._next += 1
         self.memory_bytes += len(data)
         return place
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: FramePlace) -> bytes:
         """The frame at a place."""
         if place.file == _MEMORY:
             return self._kept[place.offset]
         return os.pread(self._segments[place.file].file.fileno(), place.size, place.offset)
 
-    def release(self, place: Place) -> None:
+    def release(self, place: FramePlace) -> None:
         """Forget a frame."""
         if place.file == _MEMORY:
             self.memory_bytes -= len(self._kept.pop(place.offset))

@@ -42,7 +42,7 @@ from typing import Final
 import xxhash
 
 from penstock.bridge.receive_buffer.closed_epochs import ClosedEpochs
-from penstock.bridge.receive_buffer.frame_store import FrameStore, Place
+from penstock.bridge.receive_buffer.frame_store import FramePlace, FrameStore
 from penstock.bridge.receive_buffer.messages import (
     Chunk,
     EpochStage,
@@ -62,7 +62,7 @@ DEFAULT_WINDOW: Final = 64 * 1024 * 1024
 class _Held:
     partition: int
     rows: int
-    place: Place
+    place: FramePlace
 
 
 class ReceiveBuffer:

@@ -31,7 +31,7 @@ _PACKAGES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """The result of one check.
 
     Attributes:
@@ -78,7 +78,7 @@ def examine(
     wanted: Mapping[str, Requirement],
     installed: Callable[[str], str | None],
     environment: Mapping[str, str],
-) -> list[Finding]:
+) -> list[DoctorFinding]:
     """Run all checks.
 
     Args:
@@ -86,24 +86,24 @@ def examine(
         installed: Tells the version of a distribution.
         environment: Environment variables, as `os.environ`.
     """
-    findings = [Finding("Python", platform.python_version(), sys.version_info >= (3, 11))]
+    findings = [DoctorFinding("Python", platform.python_version(), sys.version_info >= (3, 11))]
     for distribution, name in _PACKAGES.items():
         findings.append(_package(name, wanted.get(distribution), installed(distribution)))
     findings.append(_java(environment))
     return findings
 
 
-def _package(name: str, wanted: Requirement | None, here: str | None) -> Finding:
+def _package(name: str, wanted: Requirement | None, here: str | None) -> DoctorFinding:
     if here is None:
-        return Finding(name, None, False, _INSTALL)
+        return DoctorFinding(name, None, False, _INSTALL)
     if wanted is None or wanted.specifier.contains(Version(here), prereleases=True):
-        return Finding(name, here, True)
-    return Finding(name, here, False, f"needs {wanted.specifier}: {_INSTALL}")
+        return DoctorFinding(name, here, True)
+    return DoctorFinding(name, here, False, f"needs {wanted.specifier}: {_INSTALL}")
 
 
-def _java(environment: Mapping[str, str]) -> Finding:
+def _java(environment: Mapping[str, str]) -> DoctorFinding:
     try:
         java = find_java(environment)
     except ConfigurationError as error:
-        return Finding("Java", None, False, str(error))
-    return Finding("Java", str(java.version), True, f"{java.origin}: {java.home}")
+        return DoctorFinding("Java", None, False, str(error))
+    return DoctorFinding("Java", str(java.version), True, f"{java.origin}: {java.home}")

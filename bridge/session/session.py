@@ -89,7 +89,7 @@ def spark_session(
     Raises:
         ConfigurationError: No Java fits, RayDP is not installed, an argument is invalid, or a session with
             other settings runs.
-        DeploymentError: The executors don't come up; the message names what the cluster lacks.
+        DeploymentError: The executors don't start; the message names what the cluster lacks.
     """
     if existing is not None:
         return _adopted(existing)

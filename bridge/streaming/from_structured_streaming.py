@@ -43,10 +43,10 @@ from penstock.bridge.transfer.program_end import program_ends
 from penstock.bridge.transfer.query_position import QueryPositionError
 from penstock.bridge.transfer.transfer_service import TransferService
 from penstock.runtime.errors import GraphError
+from penstock.runtime.graph.streams.checked_call import checked_call
 from penstock.runtime.graph.streams.data_stream import DataStream
-from penstock.runtime.graph.streams.operator_options import OperatorOptions
+from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
-from penstock.runtime.misspelt_names import checked_keywords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,7 +68,7 @@ _FAILED: Final = (
 )
 
 
-@checked_keywords
+@checked_call(OPTION_NAMES)
 def from_structured_streaming(
     env: StreamEnvironment,
     df: DataFrame,

@@ -34,7 +34,7 @@ from penstock.runtime.io.connectors.files.file_sink import FileSink
 from penstock.runtime.io.connectors.files.file_sink_writer import FileSinkWriter, PendingFile
 from penstock.runtime.io.connectors.filesystems.filesystem import absolute
 from penstock.runtime.io.storage import open_storage
-from penstock.runtime.misspelt_names import NearestNames
+from penstock.runtime.misspelt_names import NearestNames, checked_keywords
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.record.elements import ArrowBatch, Batch
 from penstock.runtime.snapshot.permit import CommitPermit
@@ -84,6 +84,7 @@ class SparkTable(metaclass=NearestNames):
             object.__setattr__(self, "schema", readable_schema(self.schema))
 
     @classmethod
+    @checked_keywords
     def of(cls, spark: SparkSession, name: str, *, compression: str = "snappy") -> SparkTable:
         """The table of this name in Spark's catalog: the folder of its files, with its columns.
 

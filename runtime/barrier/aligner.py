@@ -12,7 +12,7 @@ will never deliver the older barrier. A cancellation of the running or of a newe
 alignment. Only the cancelled id is reported: its sender has already passed over the older one.
 
 What it must never do: leave a channel blocked when no alignment runs, or trigger a checkpoint after it was
-given up, subsumed or taken.
+aborted, subsumed or taken.
 
 The model is Flink's `CheckpointBarrierAligner`. An end of a channel that counts as its barrier is Flink
 1.14's (FLIP-147).
@@ -100,7 +100,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """The channel owes no barriers any more; the running alignment completes or is given up.
+        """The channel owes no barriers any more; the running alignment completes or is aborted.
 
         Raises:
             StreamCorruptError: The channel has ended before.

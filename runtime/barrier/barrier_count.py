@@ -17,7 +17,7 @@ class BarrierCount:
 
     Attributes:
         started_at: Monotonic time of the first sign of it.
-        barrier: What a complete count triggers; `None` when the checkpoint was given up, and what still comes
+        barrier: What a complete count triggers; `None` when the checkpoint was aborted, and what still comes
             for it is only counted.
 
     Example:

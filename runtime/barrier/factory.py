@@ -151,7 +151,7 @@ class InFlightCapture:
 
 
 def channels_to_align(inputs: Iterable[InputChannelSpec]) -> frozenset[int]:
-    """Input channels on which no barrier overtakes: their elements can't be dealt out to other receivers."""
+    """Input channels on which no barrier overtakes: their elements can't be redistributed."""
     return frozenset(spec.index for spec in inputs if not spec.can_be_redistributed)
 
 

@@ -2,7 +2,7 @@
 
 A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It is called
 with every barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its
-channel. It notifies a `CheckpointListener` to take a checkpoint or to give one up, once for each outcome.
+channel. It notifies a `CheckpointListener` to take a checkpoint or to abort one, once for each outcome.
 Nothing that was consumed is then anywhere but in the task.
 
 A handler has no channels, queues or bytes, only numbers of channels. A handler that `watches_arrivals` is
@@ -39,7 +39,7 @@ class EndOfPartitionPolicy(Enum):
 
     #: The channel owes no barrier any more; if it was the last one that did, the checkpoint triggers.
     COUNTS_AS_BARRIER = "counts_as_barrier"
-    #: The checkpoints are given up, as in Flink 1.11.
+    #: The checkpoints are aborted, as in Flink 1.11.
     ABORTS = "aborts"
 
 
@@ -62,7 +62,7 @@ class CheckpointListener(Protocol):
 
 
 def always_ready() -> bool:
-    """For tasks that are never in the middle of a call when a handler hears of something."""
+    """For tasks that are never in the middle of a call when a handler is called."""
     return True
 
 
@@ -91,9 +91,9 @@ class BarrierHandlerStatistics:
     """Counters of a barrier handler; durations in seconds.
 
     Attributes:
-        latest_checkpoint_id: The newest checkpoint of which a barrier or marker was consumed; -1 for none.
+        latest_checkpoint_id: The newest checkpoint whose barrier or marker was consumed; -1 for none.
         triggered: Checkpoints that were triggered.
-        aborted: Checkpoints that were given up.
+        aborted: Checkpoints that were aborted.
         ignored: Barriers and markers that came late or again.
         pending: Checkpoints that wait for barriers.
         start_delay: Of the last triggered checkpoint: from its trigger to the first barrier here.
@@ -186,7 +186,7 @@ class CheckpointBarrierHandler(ABC):
 
     @property
     def latest_checkpoint_id(self) -> int:
-        """The newest checkpoint of which a barrier or marker was consumed; -1 for none."""
+        """The newest checkpoint whose barrier or marker was consumed; -1 for none."""
         return self._latest_id
 
     @property

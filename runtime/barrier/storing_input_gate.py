@@ -5,7 +5,7 @@ gate reads every channel, and stores everything from a blocked one unseen, barri
 alignment ends, the stored elements are handed in as if they had just arrived, before new input is read.
 Elements of a channel that is blocked again are stored again.
 
-When more is stored than the limit allows, the alignment is given up with that reason and the data goes on.
+When more is stored than the limit allows, the alignment is aborted with that reason and the data goes on.
 
 What it must never do: let an element of a blocked channel through, or read new input while stored elements
 wait. That would break the order of a channel.

@@ -91,7 +91,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
         self._settle(count, channel)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """The channel owes no barriers any more, or all pending checkpoints are given up.
+        """The channel owes no barriers any more, or all pending checkpoints are aborted.
 
         Several checkpoints may become complete at once. All of them are triggered, oldest first: an older one
         may be a savepoint, which a newer checkpoint does not replace.

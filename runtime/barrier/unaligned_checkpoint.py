@@ -15,7 +15,7 @@ class UnalignedCheckpoint:
 
     Args:
         barrier: The first sign of it.
-        open_channels: Channels of which the end was not consumed.
+        open_channels: Channels whose end was not consumed.
         arriving: Channels on which the barrier may still arrive.
         started_at: Monotonic time of the first sign.
 

@@ -14,7 +14,7 @@ So a checkpoint is triggered in two places, and its input part is finished in on
 
 Why a checkpoint is triggered once: each trigger stands in `enter` of a state from which no way leads back to
 a state before it. Why no channel stays blocked: only the two states before the trigger block, and both
-triggers release. A checkpoint that is given up is released by the handler.
+triggers release. A checkpoint that is aborted is released by the handler.
 
 The model is Flink's `BarrierHandlerState` and its implementations (since 1.13).
 """

@@ -27,7 +27,7 @@ What it must never do:
 
 * capture an element that was consumed before the snapshot, or stands behind the barrier, or was captured;
 * leave a channel blocked when no checkpoint waits;
-* finish the input part of a checkpoint of which something may still arrive.
+* finish the input part of a checkpoint that still waits for elements.
 
 The model is Flink's `CheckpointBarrierUnaligner` (FLIP-76).
 """
@@ -132,7 +132,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
     # -- consumption --------------------------------------------------------------------------------------
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """The task has worked off what stood in front of this barrier.
+        """The task has processed what stood in front of this barrier.
 
         Raises:
             StreamCorruptError: The channel has ended.
@@ -162,7 +162,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)
 
     def process_end_of_partition(self, channel: int) -> None:
-        """The channel owes no barriers any more; a checkpoint that is not complete goes on or is given up.
+        """The channel owes no barriers any more; a checkpoint that is not complete goes on or is aborted.
 
         Raises:
             StreamCorruptError: The channel has ended before.
@@ -175,7 +175,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
             self._go_to(self._state.end_consumed(channel))
 
     def give_up(self, reason: CheckpointFailureReason) -> None:
-        """Give up the checkpoint that is not complete, if there is one, and say so."""
+        """Abort the checkpoint that is not complete, if there is one, and say so."""
         running = self._end()
         if running is not None:
             self._abort(running.id, reason)

@@ -38,7 +38,7 @@ class Checkpointing(metaclass=NearestNames):
         every: Time from the start of one periodic checkpoint to the start of the next; over 0.
         storage: URL of the checkpoint storage; `None` for the default of whoever runs the job.
         mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
-        timeout: A checkpoint that takes longer is given up (default 10 minutes).
+        timeout: A checkpoint that takes longer is aborted (default 10 minutes).
         min_pause: Least time between the end of a checkpoint and the start of the next periodic one.
         max_concurrent: How many checkpoints may run at a time.
         retain: How many completed checkpoints are kept.
@@ -54,7 +54,7 @@ class Checkpointing(metaclass=NearestNames):
         aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
             takes longer than this; `None` for unaligned from the beginning.
         max_alignment_bytes: For senders that can't be held back: a checkpoint whose alignment has to store
-            more than this is given up; `None` for no limit.
+            more than this is aborted; `None` for no limit.
 
     Raises:
         ConfigurationError: A value is not allowed; the message says what is.

@@ -46,7 +46,7 @@ class JobConfig(metaclass=NearestNames):
             between subtasks when a checkpoint's barrier has to pass.
         slice_duration: How long a subtask works before it looks for barriers and control again.
         allow_pickle: Whether records that the codec does not know are pickled; `False` makes them an error.
-        deployment_timeout: How long subtasks may take to come up, and before that master hooks to restore.
+        deployment_timeout: How long subtasks may take to start, and before that master hooks to restore.
         lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself.
         reuse_processes: Whether subtasks may run in processes that have served earlier jobs of this program,
             and leave theirs to later ones. A process costs about a second to start. `False` gives each

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-#: Told whether a message arrived.
+#: Called with whether a message arrived.
 OnAnswer: TypeAlias = Callable[[bool], None]
 #: Sends one message of an attempt, and answers later, never at once.
 SendControl: TypeAlias = Callable[[int, SubtaskId, SubtaskControl, OnAnswer], None]
@@ -44,7 +44,7 @@ class ControlLanes:
         message: SubtaskControl,
         on_answer: OnAnswer | None = None,
     ) -> None:
-        """Send a message when all before it were answered; `on_answer` is told whether it arrived."""
+        """Send a message when all before it were answered; `on_answer` is called with whether it arrived."""
         lane = self._waiting.setdefault(subtask, deque())
         lane.append((attempt, message, on_answer))
         if len(lane) == 1:

@@ -29,7 +29,7 @@ from penstock.runtime.task.descriptor import TaskDescriptor
 DescribeTasks: TypeAlias = Callable[
     [int, ExecutionGraph, CompletedCheckpoint | None, Collection[SubtaskId]], Sequence[TaskDescriptor]
 ]
-#: Told how a deployment went: `None`, or why it failed.
+#: Called with the outcome of a deployment: `None`, or why it failed.
 OnDeployed: TypeAlias = Callable[[FailureCause | None], None]
 
 
@@ -106,7 +106,7 @@ class Deployment:
         deployer: Has what it needs.
         subtasks: What is deployed.
         restore: What it starts from.
-        then: Told once how it went.
+        then: Called once with the outcome.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class Gathering(Generic[K, T]):
         keys: Whose answers are awaited.
         timers: Keep the time.
         timeout: Seconds to wait at most.
-        done: Told the answers; a key that is missing has not answered in time.
+        done: Called with the answers; a key that is missing has not answered in time.
     """
 
     def __init__(

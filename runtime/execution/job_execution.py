@@ -97,8 +97,8 @@ class JobExecution:
         processes: Calls them.
         clock: Monotonic time.
         timers: For what is due later.
-        on_end: Told when the job has ended: its state, and why if it has failed.
-        on_fenced: Told when another JobMaster has taken the job over.
+        on_end: Called when the job has ended: its state, and why if it has failed.
+        on_fenced: Called when another JobMaster has taken the job over.
 
     Attributes:
         listener: The scheduler; to be set before the first call.
@@ -136,13 +136,13 @@ class JobExecution:
     # -- deploying, starting, stopping ----------------------------------------------------------------------
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        """Bring all subtasks up for this attempt; the scheduler is told how it went."""
+        """Deploy all subtasks for this attempt; the scheduler gets the outcome."""
         self.deploy_region(attempt, self._all, restore)
 
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        """Bring these subtasks up for this attempt; the scheduler is told how it went."""
+        """Deploy these subtasks for this attempt; the scheduler gets the outcome."""
         self._attempts.update(dict.fromkeys(subtasks, attempt))
         for subtask in subtasks:
             self._runs.pop(subtask, None)
@@ -179,17 +179,17 @@ class JobExecution:
         self._later(lambda: self.listener.on_started(attempt))
 
     def stop_all(self, attempt: int) -> None:
-        """Stop all subtasks; the scheduler is told when nothing of this attempt runs any more."""
+        """Stop all subtasks; the scheduler is notified when nothing of this attempt runs any more."""
         if self._deployment is not None:
             self._deployment.cancel()
         self._stop(attempt, self._all, lambda: self.listener.on_all_stopped(attempt))
 
     def stop_region(self, attempt: int, subtasks: Collection[SubtaskId]) -> None:
-        """Stop these subtasks; the scheduler is told when none of them runs any more."""
+        """Stop these subtasks; the scheduler is notified when none of them runs any more."""
         self._stop(attempt, subtasks, lambda: self.listener.on_region_stopped(attempt))
 
     def call_off(self) -> None:
-        """This JobMaster leaves: a deployment that is under way goes no further."""
+        """This JobMaster leaves: a deployment in progress is cancelled."""
         if self._deployment is not None:
             self._deployment.cancel()
 
@@ -226,7 +226,7 @@ class JobExecution:
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell subtasks that a checkpoint was given up."""
+        """Notify subtasks that a checkpoint was aborted."""
         for subtask in subtasks:
             self._send_control(attempt, subtask, NotifyAborted(checkpoint_id), _nobody_waits)
 

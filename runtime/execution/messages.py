@@ -84,7 +84,7 @@ class NotifyComplete:
 
 @dataclass(frozen=True, slots=True)
 class NotifyAborted:
-    """A checkpoint was given up."""
+    """A checkpoint was aborted."""
 
     checkpoint_id: int
 

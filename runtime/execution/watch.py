@@ -28,7 +28,7 @@ class Watch:
         fleet: The processes.
         processes: Calls them.
         timers: Say when it is time.
-        counted: Told what a subtask has counted, and in which attempt.
+        counted: Called with the counters of a subtask, and in which attempt.
         lease_timeout: Seconds that a process lives without a sign.
     """
 

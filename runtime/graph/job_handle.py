@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from penstock.runtime.config.checks import Duration
-from penstock.runtime.misspelt_names import NearestEnumMembers
+from penstock.runtime.misspelt_names import NearestEnumMembers, NearestMembers
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails
 
@@ -39,7 +39,7 @@ class JobStatus(Enum, metaclass=NearestEnumMembers):
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatistics:
+class JobStatistics(NearestMembers):
     """What a job has done so far.
 
     Attributes:
@@ -48,7 +48,7 @@ class JobStatistics:
         restarts: How often it restarted.
         completed_checkpoints: Checkpoints completed, over all attempts. Those of the last two seconds before
             a JobMaster's death may be missing: it did not live to tell.
-        failed_checkpoints: Checkpoints failed or given up, in the same way.
+        failed_checkpoints: Checkpoints failed or aborted, in the same way.
         last_checkpoint_id: The newest completed one; `None` when there is none.
         operators: Counters of each operator by id, summed over its subtasks in the running attempt.
     """
@@ -63,7 +63,7 @@ class JobStatistics:
 
 
 @dataclass(frozen=True, slots=True)
-class JobResult:
+class JobResult(NearestMembers):
     """How a job ended that finished.
 
     Attributes:

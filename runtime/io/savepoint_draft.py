@@ -28,7 +28,7 @@ from penstock.runtime.state_processor.state_writing import (
     with_state,
 )
 
-#: Keyed state, or how a list state is shared out when a job starts.
+#: Keyed state, or how a list state is redistributed when a job starts.
 StateKind: TypeAlias = Literal["keyed", "split_distribute", "union", "broadcast"]
 
 
@@ -39,7 +39,7 @@ class SavepointDraft:
         target: Folder of the new savepoint.
         operator: Id of the operator that is to have the state.
         state: The state's name.
-        kind: `"keyed"`, or how a list state is shared out.
+        kind: `"keyed"`, or how a list state is redistributed.
         base: A snapshot that the new one is made from.
         parallelism: Subtasks of the operator; 1, or that of the base.
         max_parallelism: Number of key groups; that of the base, or the default.

@@ -121,7 +121,7 @@ def write_state(
         target: Folder of the new savepoint: a path or URL. It must hold none.
         operator: Id of the operator that is to have the state.
         state: `"reduce"` for that of `reduce(...)`, else the name that `value_state` is given.
-        kind: `"keyed"`, or how a list state is shared out.
+        kind: `"keyed"`, or how a list state is redistributed.
         base: A snapshot that the new one is made from; it stays as it is.
         parallelism: Over how many subtasks' files the state is split; 1, or that of the base. A job starts
             from it at any other.

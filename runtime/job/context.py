@@ -246,7 +246,7 @@ class JobContext:
             self.operators.start()
 
     def were_started(self, subtasks: Collection[SubtaskId]) -> None:
-        """These subtasks are deployed and were told to run."""
+        """These subtasks are deployed and were started."""
         if self.operators is not None:
             self.operators.started(subtasks)
 

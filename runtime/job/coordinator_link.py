@@ -22,12 +22,12 @@ class CoordinatorLink:
             self._job.gateway.trigger_checkpoint(attempt, those, barrier)
 
     def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Tell subtasks that a checkpoint is complete."""
+        """Notify subtasks that a checkpoint is complete."""
         for attempt, those in self._job.by_attempt(subtasks):
             self._job.gateway.notify_checkpoint_complete(attempt, those, checkpoint_id)
 
     def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Tell subtasks that a checkpoint was given up."""
+        """Notify subtasks that a checkpoint was aborted."""
         for attempt, those in self._job.by_attempt(subtasks):
             self._job.gateway.notify_checkpoint_aborted(attempt, those, checkpoint_id)
 

@@ -21,7 +21,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext
 
-#: Told of an event that is lost: its subtask, the event, and why.
+#: Called for an event that is lost: its subtask, the event, and why.
 OnLost = Callable[[SubtaskId, Any, BaseException], None]
 
 
@@ -30,7 +30,7 @@ class EventLink:
 
     Args:
         vertex: The operator's vertex.
-        on_lost: Told of events that are lost on their way to a present subtask.
+        on_lost: Called for events that are lost on their way to a present subtask.
     """
 
     def __init__(self, job: JobContext, vertex: str, operator_id: str, on_lost: OnLost) -> None:

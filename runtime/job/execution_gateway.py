@@ -61,19 +61,19 @@ class ExecutionGateway(Protocol):
     def notify_checkpoint_complete(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell these subtasks that a checkpoint is complete: they may commit."""
+        """Notify these subtasks that a checkpoint is complete: they may commit."""
         ...
 
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell these subtasks that a checkpoint was given up."""
+        """Notify these subtasks that a checkpoint was aborted."""
         ...
 
     def send_operator_event(
         self, attempt: int, subtask: SubtaskId, operator_id: str, event: Any, answer: EventAnswer
     ) -> None:
-        """Send an event of an operator coordinator to a subtask; `answer` is told whether it arrived.
+        """Send an event of an operator coordinator to a subtask; `answer` is called with whether it arrived.
 
         Events and triggers of one subtask arrive once each, in the order of the calls.
         """

@@ -17,7 +17,7 @@ from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, C
 from penstock.runtime.ports import Cancellable, TimerService
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-#: Seconds between two looks at a checkpoint under way.
+#: Seconds between two checks of a pending checkpoint.
 POLL: Final = 0.1
 
 #: Seconds after which a failed last checkpoint is tried again.
@@ -29,7 +29,7 @@ class CheckpointTrigger(Protocol):
 
     @property
     def pending_ids(self) -> Sequence[int]:
-        """Ids of the checkpoints under way."""
+        """Ids of the checkpoints in progress."""
         ...
 
     def trigger(self, *, urgent: bool = False, on_answer: OnAnswer | None = None) -> None:
@@ -62,7 +62,7 @@ class FinalCheckpoint:
         self.check()
 
     def check(self) -> None:
-        """Trigger the checkpoint if every unfinished subtask has reported and none is under way."""
+        """Trigger the checkpoint if every unfinished subtask has reported and none is in progress."""
         count = self._planner.unfinished_count
         if self._asked or self._done or self._timer is not None or not count:
             return

@@ -128,7 +128,7 @@ class JobOperators:
                 self.coordinators.subtask_reset(operator_id, subtask.index, checkpoint_id)
 
     def started(self, subtasks: Collection[SubtaskId]) -> None:
-        """These subtasks were told to run: send them the waiting events, and later ones at once."""
+        """These subtasks were started: send them the waiting events, and later ones at once."""
         for act in (EventLink.appear, EventLink.flush):
             for subtask in subtasks:
                 if (link := self._links.get(subtask.vertex)) is not None:

@@ -20,7 +20,7 @@ class RescaleRecord:
         ended_at: Wall-clock seconds at which the new deployment began or the rescale was cancelled; `None`
             until then.
         checkpoint_id: The checkpoint that holds the state for the new parallelism; `None` without one.
-        failure: Why the parallelism did not change; empty if it did, or while the change is under way.
+        failure: Why the parallelism did not change; empty if it did, or while it is in progress.
     """
 
     requested_at: float

@@ -7,7 +7,7 @@ restored channel begins with the receiver's part, then comes the sender's.
 
 The calls of one checkpoint are `start`, any number of `add_input` and `add_output`, and `finish_input` and
 `finish_output` once each. `abort` may come at any time, and later calls for that checkpoint do nothing. So
-callers need not know that a checkpoint was given up elsewhere.
+callers need not know that a checkpoint was aborted elsewhere.
 
 The model is Flink's interface of the same name.
 """
@@ -58,7 +58,7 @@ class ChannelStateWriter(Protocol):
         ...
 
     def abort(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up: forget what was collected."""
+        """The checkpoint was aborted: forget what was collected."""
         ...
 
 

@@ -9,7 +9,7 @@ numbers below the expected one and numbers that wait already are duplicates: the
 Higher ones wait until the gap in front of them closes.
 
 Elements are decoded when they get into order, not when they are consumed. So the end of the channel, damaged
-bytes and events are known before the buffers in front of them were worked off. A barrier is known even before
+bytes and events are known before the buffers in front of them were processed. A barrier is known even before
 it is in order (`take_announced`): an unaligned checkpoint begins with the first sign of it. Its sequence
 number is its position: everything below it belongs to the checkpoint.
 

@@ -132,7 +132,7 @@ class ResultPartition:
     def broadcast_barrier(self, barrier: CheckpointBarrier) -> list[Overtaken]:
         """Put a barrier on every channel: ahead of what waits if it is unaligned, else behind it.
 
-        It stays behind on an edge whose elements can't be dealt out to another number of receivers.
+        It stays behind on an edge whose elements can't be redistributed to another number of receivers.
 
         Returns:
             What it has overtaken, by channel; channels on which that is nothing are left out.

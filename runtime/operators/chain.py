@@ -16,7 +16,7 @@ none that an operator behind theirs keeps back. So no operator that makes waterm
 whose side output is read and has an event time already (`graph/chaining.py`).
 
 Three things must never happen. A snapshot while the stack holds anything would lose half-done work. Two
-batches must not be under way at once. No output may come after the watermark or the end of data that it
+batches must not be in progress at once. No output may come after the watermark or the end of data that it
 belongs before.
 """
 
@@ -102,7 +102,7 @@ class OperatorChain:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a batch, watermark or end of data is half done."""
+        """Whether a batch, watermark or end of data is in progress."""
         return self._busy
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
@@ -156,7 +156,7 @@ class OperatorChain:
 
         Raises:
             OperatorError: An operator failed.
-            RuntimeError: Something is half done (a bug of the driver).
+            RuntimeError: Something is in progress (a bug of the driver).
         """
         if self._busy:
             msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"

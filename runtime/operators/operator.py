@@ -42,8 +42,8 @@ class ListState:
     """One named list of values that an operator puts into a snapshot.
 
     Attributes:
-        values: What is kept; each value is an atom when the list is shared out anew.
-        mode: How it is shared out on restore.
+        values: What is kept; each value is an atom when the list is redistributed.
+        mode: How it is redistributed on restore.
     """
 
     values: Sequence[Any]
@@ -111,7 +111,7 @@ class Operator:
         """A checkpoint is complete; called in the order of ids, some may be left out."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up; its work stays for the next one."""
+        """A checkpoint was aborted; its work stays for the next one."""
 
     @property
     def doing(self) -> str:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class EventAnswer(Protocol):
-    """Told once what became of an event."""
+    """Called once with the outcome of an event."""
 
     def sent(self) -> None:
         """The subtask has it."""
@@ -35,7 +35,7 @@ class CoordinatorAnswer(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """It can't take a snapshot: the checkpoint is given up."""
+        """It can't take a snapshot: the checkpoint is aborted."""
         ...
 
 
@@ -58,7 +58,7 @@ class OperatorCoordinatorContext(Protocol):
         Args:
             subtask: Its index.
             event: What it is told; it must be possible to pickle it.
-            answer: Told what became of it.
+            answer: Called with its outcome.
         """
         ...
 
@@ -109,7 +109,7 @@ class OperatorCoordinator(Protocol):
         ...
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up."""
+        """A checkpoint was aborted."""
         ...
 
     def close(self) -> None:

@@ -107,7 +107,7 @@ class FollowsCheckpoints(Protocol):
     """Optional for a reader: learn which snapshots became part of a completed checkpoint.
 
     For sources that keep what they have given out until it is safe: they acknowledge messages, commit
-    offsets, or let go of data. A checkpoint that is given up is never completed; a later one covers it.
+    offsets, or let go of data. A checkpoint that is aborted is never completed; a later one covers it.
     """
 
     def snapshot_taken(self, checkpoint_id: int) -> None:

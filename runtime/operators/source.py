@@ -35,7 +35,7 @@ class SourceOperator:
         source: The user's source.
 
     Attributes:
-        mark: The checkpoint whose mark the reader has met, as long as it is neither taken nor given up.
+        mark: The checkpoint whose mark the reader has met, until it is taken or aborted.
     """
 
     def __init__(self, source: Source[Any]) -> None:

@@ -1,4 +1,4 @@
-"""`SplitAssignments`: which splits were handed out since which checkpoint (Flink's `SplitAssignmentTracker`).
+"""`SplitAssignments`: which splits were assigned since which checkpoint (Flink's `SplitAssignmentTracker`).
 
 When one reader fails and comes back with the state of an older checkpoint, what it was given since is nowhere
 in its state. It is given back. When the whole job is restored nothing of this is needed: the enumerator's own

@@ -106,7 +106,7 @@ class KeyedStateHandle:
 
 
 class RedistributionMode(Enum):
-    """How an operator's list state is shared out when a job restarts (Flink's `OperatorStateHandle.Mode`)."""
+    """How an operator's list state is redistributed (Flink's `OperatorStateHandle.Mode`)."""
 
     SPLIT_DISTRIBUTE = "split_distribute"
     UNION = "union"
@@ -118,7 +118,7 @@ class OperatorStateHandle:
     """One named list state of an operator in one subtask.
 
     Attributes:
-        mode: How its values are shared out on restore.
+        mode: How its values are redistributed on restore.
         state: The encoded list of values.
         count: How many values it holds.
     """

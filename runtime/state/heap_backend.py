@@ -20,7 +20,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.state.compaction import CompactionPolicy
 from penstock.runtime.state.increments import Increments
-from penstock.runtime.state.keyed_blocks import Block, DecodedBlock, encode_deleted, encode_written
+from penstock.runtime.state.keyed_blocks import DecodedBlock, KeyedBlock, encode_deleted, encode_written
 from penstock.runtime.state.keyed_chunk import read_chunk
 from penstock.runtime.state.keyed_snapshot import Delta, KeyedSnapshot, StateFileReader
 from penstock.runtime.state.state_table import NO_KEY, StateTable, ValueState
@@ -203,8 +203,8 @@ class HeapKeyedStateBackend:
         for table in self._tables.values():
             table.changed.update(table.entries)
 
-    def _encode_changes(self) -> list[Block]:
-        blocks: list[Block] = []
+    def _encode_changes(self) -> list[KeyedBlock]:
+        blocks: list[KeyedBlock] = []
         for name, table in self._tables.items():
             entries = table.entries
             written = [key for key in table.changed if key in entries]

@@ -34,7 +34,7 @@ Changes: TypeAlias = dict[str, dict[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class KeyedBlock:
     """Some changed keys of one table, with their values encoded.
 
     Attributes:
@@ -69,7 +69,7 @@ class DecodedBlock:
 
 def encode_written(
     table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec
-) -> Iterator[Block]:
+) -> Iterator[KeyedBlock]:
     """Blocks of written keys; the values are encoded now.
 
     Raises:
@@ -82,7 +82,7 @@ def encode_written(
         except CodecError:
             _name_the_culprit(table, some, values[start:end], codec)
             raise
-        yield Block(table, some, encoded)
+        yield KeyedBlock(table, some, encoded)
 
 
 def _name_the_culprit(table: str, keys: Sequence[Any], values: Sequence[Any], codec: ValueCodec) -> None:
@@ -94,19 +94,19 @@ def _name_the_culprit(table: str, keys: Sequence[Any], values: Sequence[Any], co
             raise CodecError(msg) from error
 
 
-def encode_deleted(table: str, keys: Sequence[Any]) -> Iterator[Block]:
+def encode_deleted(table: str, keys: Sequence[Any]) -> Iterator[KeyedBlock]:
     """Blocks of deleted keys."""
     for start in range(0, len(keys), _BLOCK_KEYS):
-        yield Block(table, keys[start : start + _BLOCK_KEYS], None)
+        yield KeyedBlock(table, keys[start : start + _BLOCK_KEYS], None)
 
 
-def encode_changes(changes: Mapping[str, Mapping[Any, Any]], codec: ValueCodec) -> list[Block]:
+def encode_changes(changes: Mapping[str, Mapping[Any, Any]], codec: ValueCodec) -> list[KeyedBlock]:
     """Blocks of merged changes.
 
     Raises:
         CodecError: A value can't be encoded; the message names table and key.
     """
-    blocks: list[Block] = []
+    blocks: list[KeyedBlock] = []
     for table, entries in changes.items():
         deleted = [key for key, value in entries.items() if value is DELETED]
         written = {k: v for k, v in entries.items() if v is not DELETED} if deleted else entries
@@ -115,7 +115,7 @@ def encode_changes(changes: Mapping[str, Mapping[Any, Any]], codec: ValueCodec) 
     return blocks
 
 
-def apply_blocks(changes: Changes, blocks: Iterable[Block | DecodedBlock], codec: ValueCodec) -> None:
+def apply_blocks(changes: Changes, blocks: Iterable[KeyedBlock | DecodedBlock], codec: ValueCodec) -> None:
     """Merge blocks into changes; later ones win, deletions are remembered as `DELETED`.
 
     Args:

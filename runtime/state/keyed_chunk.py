@@ -21,14 +21,14 @@ from penstock.runtime.errors import CodecError, ConfigurationError, CorruptSnaps
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import FileHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.key_groups import key_group_array
-from penstock.runtime.state.keyed_blocks import Block, DecodedBlock
+from penstock.runtime.state.keyed_blocks import DecodedBlock, KeyedBlock
 
 _MAGIC: Final = b"PSKS\x01"
 _HEADER: Final = len(_MAGIC) + 8
 
 
 def write_chunk(
-    blocks: Sequence[Block], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
+    blocks: Sequence[KeyedBlock], max_parallelism: int, key_groups: KeyGroupRange, codec: ValueCodec
 ) -> bytes:
     """The bytes of a chunk.
 
@@ -77,7 +77,7 @@ def without_table(data: bytes, handle: StateHandle, table: str) -> tuple[bytes |
     return (_pack(max_parallelism, rest) if rest else None), left_out
 
 
-def _check_own(block: Block, groups: NDArray[np.uint16], own: KeyGroupRange) -> None:
+def _check_own(block: KeyedBlock, groups: NDArray[np.uint16], own: KeyGroupRange) -> None:
     foreign = np.flatnonzero((groups < own.first) | (groups > own.last))
     if len(foreign):
         at = int(foreign[0])

@@ -13,7 +13,7 @@ from typing import Protocol
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange, StateHandle
 from penstock.runtime.state.compaction import CompactionPolicy, first_to_merge
-from penstock.runtime.state.keyed_blocks import DELETED, Block, Changes, apply_blocks, encode_changes
+from penstock.runtime.state.keyed_blocks import DELETED, Changes, KeyedBlock, apply_blocks, encode_changes
 from penstock.runtime.state.keyed_chunk import read_chunk, write_chunk
 
 
@@ -53,15 +53,15 @@ class Delta:
     """
 
     last_id: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[KeyedBlock, ...]
     weight: int
 
     @staticmethod
-    def of(last_id: int, blocks: Iterable[Block]) -> Delta:
+    def of(last_id: int, blocks: Iterable[KeyedBlock]) -> Delta:
         """A delta of these blocks.
 
         Example:
-            >>> Delta.of(3, [Block("counts", ["a"], None)]).weight
+            >>> Delta.of(3, [KeyedBlock("counts", ["a"], None)]).weight
             16
         """
         all_blocks = tuple(blocks)
@@ -120,7 +120,7 @@ class KeyedSnapshot:
         entries += sum(len(block.keys) for block in blocks)
         return KeyedStateHandle(self.key_groups, (*chain[:keep], files.write(data)), entries, self.types)
 
-    def _files_to_keep(self, chain: tuple[StateHandle, ...], blocks: list[Block]) -> int:
+    def _files_to_keep(self, chain: tuple[StateHandle, ...], blocks: list[KeyedBlock]) -> int:
         if self.self_contained:
             return 0
         if not blocks:
@@ -132,11 +132,11 @@ class KeyedSnapshot:
     def _merge(
         self,
         chain: tuple[StateHandle, ...],
-        blocks: list[Block],
+        blocks: list[KeyedBlock],
         files: StateFileReader,
         codec: ValueCodec,
         has_older: bool,
-    ) -> tuple[list[Block], int]:
+    ) -> tuple[list[KeyedBlock], int]:
         """The blocks of these files and the new ones as one, and how many keys the files held."""
         changes: Changes = {}
         read = 0

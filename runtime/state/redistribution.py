@@ -24,7 +24,7 @@ from penstock.runtime.state.key_groups import key_group_range
 
 T = TypeVar("T")
 
-#: The list states of one old subtask: how each is shared out, and its values.
+#: The list states of one old subtask: how each is redistributed, and its values.
 OldStates: TypeAlias = Mapping[str, tuple[RedistributionMode, Sequence[T]]]
 
 

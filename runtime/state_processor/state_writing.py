@@ -36,7 +36,7 @@ from penstock.runtime.state.key_groups import (
     key_group_array,
     key_group_range,
 )
-from penstock.runtime.state.keyed_blocks import Block, encode_written
+from penstock.runtime.state.keyed_blocks import KeyedBlock, encode_written
 from penstock.runtime.state.keyed_chunk import without_table as chunk_without_table
 from penstock.runtime.state.keyed_chunk import write_chunk
 
@@ -139,7 +139,7 @@ def write_keyed(
     own = key_group_range(subtask, place.parallelism, place.max_parallelism)
     blocks = list(encode_written(place.state, keys, values, codec))
     # A table without entries is known by an empty block.
-    blocks = blocks or [Block(place.state, [], codec.dumps([]))]
+    blocks = blocks or [KeyedBlock(place.state, [], codec.dumps([]))]
     return KeyedStateHandle(
         own, (files.write(write_chunk(blocks, place.max_parallelism, own, codec)),), len(keys)
     )

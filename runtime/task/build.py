@@ -63,7 +63,7 @@ def build_subtask(
 
     Args:
         gateway: What it tells the world.
-        runner: Runs asynchronous halves of checkpoints.
+        runner: Runs asynchronous parts of checkpoints.
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
         open_location: Opens places of snapshots that are not in the checkpoint storage.
 

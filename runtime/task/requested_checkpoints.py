@@ -3,7 +3,7 @@
 Only subtasks that receive no barriers are asked: sources, and subtasks all of whose senders have left. A
 request waits here until its checkpoint can be taken:
 
-* A source takes it between two batches. If its barrier may overtake, the rest of a batch is worked off first.
+* A source takes it between two batches. If its barrier may overtake, the rest of a batch is processed first.
 * A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark.
 * A subtask with channels waits until they have ended. If the barrier comes after all, the request is past.
 * A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
@@ -62,7 +62,7 @@ class RequestedCheckpoints:
             self._waiting.append(barrier)
 
     def forget_past(self) -> None:
-        """Forget requests for checkpoints that were taken or given up meanwhile."""
+        """Forget requests for checkpoints that were taken or aborted meanwhile."""
         for barrier in [b for b in self._waiting if self._checkpoints.has_dealt_with(b.checkpoint_id)]:
             self._waiting.remove(barrier)
 

@@ -81,7 +81,7 @@ class SliceSizer:
 
 
 class BatchRemainder:
-    """A batch that is worked off slice by slice; what is left can be seen at every slice boundary.
+    """A batch that is processed slice by slice; what is left can be seen at every slice boundary.
 
     Example:
         >>> remainder = BatchRemainder(RowBatch([1, 2, 3]))

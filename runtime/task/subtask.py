@@ -2,8 +2,8 @@
 
 Its driver calls `step()` again and again, in one thread, and hands in what happens outside through the other
 methods, in the same thread. `step` does one piece of work of about ten milliseconds and says whether there is
-more. Within a step the most urgent comes first: timers, checkpoints that are due, a batch that is under way,
-then one piece of input. No input is taken while an output has no credit.
+more. Within a step the most urgent comes first: timers, checkpoints that are due, a batch that is in
+progress, then one piece of input. No input is taken while an output has no credit.
 
 A checkpoint is taken only when no operator is in the middle of a call. Everything that was taken from a
 channel is then in state, in an output, or in the rest of a batch. An aligned barrier is met exactly there,
@@ -72,7 +72,7 @@ class Subtask:
     Args:
         parts: Operators, input and outputs, opened and restored (see `build_subtask`).
         gateway: Its port to the network and the JobMaster.
-        runner: Runs asynchronous halves of checkpoints.
+        runner: Runs asynchronous parts of checkpoints.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Subtask:
         self._checkpoints.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up by the job.
+        """A checkpoint was aborted by the job.
 
         Raises:
             OperatorError: An operator failed.

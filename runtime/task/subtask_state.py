@@ -110,7 +110,7 @@ class SubtaskState:
         parts.chain.notify_checkpoint_complete(permit)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Tell operators that a checkpoint was given up.
+        """Notify operators that a checkpoint was aborted.
 
         Raises:
             OperatorError: An operator failed.

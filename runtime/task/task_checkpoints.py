@@ -64,7 +64,7 @@ class TaskCheckpoints:
             self._end.checkpoint_taken(barrier.checkpoint_id)
 
     def has_dealt_with(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was taken, refused or given up here."""
+        """Whether this checkpoint was taken, refused or aborted here."""
         return self._coordinator.has_dealt_with(checkpoint_id)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -82,7 +82,7 @@ class TaskCheckpoints:
         self._end.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """A checkpoint was given up by the job.
+        """A checkpoint was aborted by the job.
 
         Raises:
             OperatorError: An operator failed.

@@ -2,9 +2,9 @@
 
 Work is a generator that pauses after every batch that left the chain. It stops when the time of a slice is
 over or an output has no credit, and goes on in a later step. A batch is cut into slices. What follows it (the
-end of the input) waits until it is worked off.
+end of the input) waits until it is processed.
 
-A generator that is half done is in no snapshot. So an aligned checkpoint waits until nothing is in progress.
+An unfinished generator is in no snapshot. So an aligned checkpoint waits until nothing is in progress.
 An unaligned one must not wait for credits: it *settles* the work, which brings the running generator to its
 end without regard to credits. That is at most a slice. What it emits waits in the outputs and goes into the
 checkpoint from there, and so do the slices that were not begun. Settling again before the outputs have moved
@@ -66,7 +66,7 @@ class WorkInProgress:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is half done."""
+        """Whether nothing is in progress."""
         return self._work is None and self._remainder is None and self._following is None
 
     @property
@@ -81,7 +81,7 @@ class WorkInProgress:
             self._remainder = BatchRemainder(batch)
 
     def then(self, work: Work) -> None:
-        """Take work on that is done when the batch, if there is one, is worked off."""
+        """Add work that begins when the batch, if there is one, is processed."""
         self._following = work
 
     def go_on(self, begun: float) -> None:
@@ -138,7 +138,7 @@ class WorkInProgress:
         return None if self._remainder is None else next(self._remainder.rest(), None)
 
     def close(self) -> None:
-        """Give up what is half done, so that users' `finally` blocks run now.
+        """Close unfinished work, so that users' `finally` blocks run now.
 
         Raises:
             OperatorError: One of them failed.
@@ -154,7 +154,7 @@ class WorkInProgress:
         return self._sizer.statistics()
 
     def _current(self) -> Work | None:
-        """What to go on with: the slice under way, the next slice, or what follows the batch."""
+        """The next work: the current slice, the next slice, or what follows the batch."""
         if self._work is None:
             if self._remainder is not None:
                 batch = self._remainder.take(self._sizer.rows_of(self._remainder.batch))

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
@@ -44,7 +45,7 @@ class HarnessSettings(TypedDict, total=False):
     clock: ManualClock | None
 
 
-class OperatorHarness:
+class OperatorHarness(NearestMembers, metaclass=NearestNames):
     """Drives one operator by hand; `of` makes one for an operator that is written as in a job.
 
     Args:
@@ -131,6 +132,7 @@ class OperatorHarness:
         assert node.factory is not None, f"{node.name} has no factory"
         return cls(node.factory(), **settings)
 
+    @checked_keywords
     def push(
         self, rows: Sequence[Any], timestamps: Sequence[int] | None = None, *, stop_after: int | None = None
     ) -> list[Any]:
@@ -149,10 +151,12 @@ class OperatorHarness:
         """
         return self.push_batch(RowBatch(rows, timestamps), stop_after=stop_after)
 
+    @checked_keywords
     def push_batch(self, batch: Batch, *, stop_after: int | None = None) -> list[Any]:
         """Process a batch of any kind; see `push`."""
         return self._drain(self._chain.process(batch), stop_after)
 
+    @checked_keywords
     def push_watermark(self, timestamp: int, *, stop_after: int | None = None) -> list[Any]:
         """Advance event time to `timestamp` microseconds; returns the rows that this emitted.
 
@@ -222,7 +226,7 @@ class OperatorHarness:
         return HarnessSnapshot(self._last_id, lists, keyed)
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Tell the operator that the checkpoint is complete: sinks commit.
+        """Notify the operator that the checkpoint is complete: sinks commit.
 
         Raises:
             OperatorError: The operator failed.
@@ -235,7 +239,7 @@ class OperatorHarness:
         )
 
     def abort_checkpoint(self, snapshot: HarnessSnapshot) -> None:
-        """Tell the operator that the checkpoint was given up.
+        """Notify the operator that the checkpoint was aborted.
 
         Raises:
             OperatorError: The operator failed.

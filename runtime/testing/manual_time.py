@@ -143,8 +143,8 @@ class ManualWork:
 
     Attributes:
         work: What is to be done.
-        on_result: Told its result.
-        on_error: Told its error.
+        on_result: Called with its result.
+        on_error: Called with its error.
         cancelled: Whether nobody wants to know any more.
     """
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checked_keywords
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.protocols import (
@@ -27,10 +28,10 @@ from penstock.runtime.testing.harness_snapshot import HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 
 
-class SourceHarness:
+class SourceHarness(NearestMembers, metaclass=NearestNames):
     """Reads a source by hand.
 
-    A source that hands out its splits on request is read as if its reader had been given its share at once.
+    A source that assigns its splits on request is read as if its reader had been given its share at once.
 
     Args:
         operator_id: Its id in the pretended job.
@@ -93,6 +94,7 @@ class SourceHarness:
         fresh = () if restored else list(source.splits(parallelism))[subtask::parallelism]
         self._operator.open(context, fresh)
 
+    @checked_keywords
     def poll(self, max_rows: int = 1_000) -> list[Any]:
         """Ask once for about so many records; returns what came, which may be nothing.
 
@@ -108,6 +110,7 @@ class SourceHarness:
             self.clock.advance_to(polled.ready_at)
         return [] if polled.batch is None else list(rows_of(polled.batch).rows)
 
+    @checked_keywords
     def read_all(self, max_rows: int = 1_000, *, most_polls: int = 100_000) -> list[Any]:
         """Poll to the end of all splits; time passes where the reader says when it is ready.
 

@@ -13,8 +13,8 @@ class TwoStepWork:
 
     Args:
         work: What is done.
-        on_result: Told its result.
-        on_error: Told its error.
+        on_result: Called with its result.
+        on_error: Called with its error.
     """
 
     def __init__(

@@ -8,14 +8,10 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
-
-from penstock.actors import start_local
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -23,18 +19,6 @@ if str(BENCHMARKS) not in sys.path:
     sys.path.append(str(BENCHMARKS))
 
 run_all = importlib.import_module("run_all")
-
-
-@pytest.fixture(scope="module")
-def benchmark_cluster() -> Iterator[None]:
-    """One cluster for all benchmarks of this module; started by itself, each makes its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(BENCHMARKS), prepend=os.pathsep)
-        start_local(num_cpus=2)
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -54,7 +38,7 @@ def run_tiny(name: str, folder: Path, said: pytest.CaptureFixture[str]) -> dict[
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("benchmark_cluster")
+@pytest.mark.usefixtures("ray_cluster")
 def test_the_row_path_is_measured_beside_a_bare_loop(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,7 +57,7 @@ def test_the_row_path_is_measured_beside_a_bare_loop(
 
 @pytest.mark.long
 @pytest.mark.ray
-@pytest.mark.usefixtures("benchmark_cluster")
+@pytest.mark.usefixtures("ray_cluster")
 def test_latency_and_idle_checkpoints_are_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,7 +69,7 @@ def test_latency_and_idle_checkpoints_are_measured(
 
 @pytest.mark.long
 @pytest.mark.ray
-@pytest.mark.usefixtures("benchmark_cluster")
+@pytest.mark.usefixtures("ray_cluster")
 def test_both_ways_to_run_a_subtask_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = run_tiny("step_on", tmp_path, capsys)
 
@@ -93,7 +77,7 @@ def test_both_ways_to_run_a_subtask_are_measured(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.ray
-@pytest.mark.usefixtures("benchmark_cluster")
+@pytest.mark.usefixtures("ray_cluster")
 def test_the_time_from_a_kill_to_the_next_record_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,7 +88,23 @@ def test_the_time_from_a_kill_to_the_next_record_is_measured(
 
 @pytest.mark.long
 @pytest.mark.ray
-@pytest.mark.usefixtures("benchmark_cluster")
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_start_of_a_small_job_is_measured_in_warm_and_in_new_processes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("start", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {"second_job_warm_vs_new_processes"}
+    assert figures["seconds"].keys() == {
+        "first_job_seconds",
+        "second_job_seconds",
+        "second_job_in_new_processes_seconds",
+    }
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 def test_checkpoints_under_back_pressure_are_measured_for_every_way_of_taking_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -320,7 +320,7 @@ class Mean(AggregateFunction[Any, Any, Any]):
 
 @dataclass(frozen=True)
 class SavedJob:
-    """A job of which a snapshot is kept.
+    """A job whose snapshot is kept.
 
     Attributes:
         build: Adds the operators; `world` serves the files.

@@ -1,6 +1,6 @@
 """The job on Ray whose storage is kept: it has failed, was rescaled, and has compacted its log.
 
-Its source hands out files on request and has a master hook, which gives every checkpoint a state.
+Its source assigns files on request and has a master hook, which gives every checkpoint a state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Every Python block of the documents runs, and prints what the document says.
 
-A block that is marked `<!-- needs Ray -->` runs on a local cluster, as a program of its own. A block of text
+A block that is marked `<!-- needs Ray -->` runs on a cluster, as a program of its own. A block of text
 that is marked `<!-- prints -->` must be what the Python block before it prints.
 """
 
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,49 +82,57 @@ def test_a_block_runs(snippet: Snippet, tmp_path: Path, monkeypatch: pytest.Monk
         assert said.getvalue() == snippet.prints
 
 
-def run(snippet: Snippet, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a block as a program of its own, on a cluster of its own."""
+def run(snippet: Snippet, folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a block as a program of its own."""
     (folder / "snippet.py").write_text(snippet.code, encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
-        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-        done = subprocess.run(
-            [sys.executable, "snippet.py"],
-            cwd=folder,
-            env=environment | {"RAY_TMPDIR": ray_folder},
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+    done = subprocess.run(
+        [sys.executable, "snippet.py"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
     assert done.returncode == 0, done.stderr
+    if snippet.prints is not None:
+        assert done.stdout == snippet.prints
     return done
 
 
-def programs() -> Iterator[object]:
-    """Blocks with a cluster of their own, and which of them need a Spark session, too."""
-    for snippet in SNIPPETS:
-        if snippet.needs_ray and snippet is not README:
-            kind = pytest.mark.spark if "spark_session(" in snippet.code else pytest.mark.ray
-            yield pytest.param(snippet, marks=kind, id=str(snippet))
+def needs_spark(snippet: Snippet) -> bool:
+    return "spark_session(" in snippet.code
 
 
-@pytest.mark.parametrize("snippet", list(programs()))
-def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path) -> None:
-    done = run(snippet, tmp_path)
-    if snippet.prints is not None:
-        assert done.stdout == snippet.prints
-    if "spark_session(" in snippet.code:
-        # Every JVM tells of JAVA_TOOL_OPTIONS, which whoever runs the tests may have set.
-        said = [line for line in done.stderr.splitlines() if "Picked up JAVA_TOOL_OPTIONS" not in line]
-        assert not said, "a session that goes well is quiet"
+ON_RAY = [each for each in SNIPPETS if each.needs_ray and each is not README]
 
 
 @pytest.mark.ray
-def test_the_word_count_of_the_readme_counts(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("snippet", [each for each in ON_RAY if not needs_spark(each)], ids=str)
+def test_a_block_runs_on_ray(snippet: Snippet, tmp_path: Path, ray_environment: dict[str, str]) -> None:
+    run(snippet, tmp_path, ray_environment)
+
+
+@pytest.mark.long  # tests/on_spark/test_programs.py runs it every time, in a session that is there
+@pytest.mark.spark
+@pytest.mark.parametrize("snippet", [each for each in ON_RAY if needs_spark(each)], ids=str)
+def test_a_block_runs_with_spark(snippet: Snippet, tmp_path: Path) -> None:
+    """On a cluster of its own."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
+        environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        done = run(snippet, tmp_path, environment | {"RAY_TMPDIR": ray_folder})
+    # Every JVM tells of JAVA_TOOL_OPTIONS, which whoever runs the tests may have set.
+    said = [line for line in done.stderr.splitlines() if "Picked up JAVA_TOOL_OPTIONS" not in line]
+    assert not said, "a session that goes well is quiet"
+
+
+@pytest.mark.ray
+def test_the_word_count_of_the_readme_counts(tmp_path: Path, ray_environment: dict[str, str]) -> None:
     words = ["to", "be", "or", "not", "to", "be"] * 20
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("\n".join(words), encoding="utf-8")
 
-    run(README, tmp_path)
+    run(README, tmp_path, ray_environment)
 
     updates = [
         json.loads(line)

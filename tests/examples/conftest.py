@@ -43,12 +43,12 @@ RunExample = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run_example(tmp_path: Path, cluster: Cluster) -> RunExample:
+def run_example(tmp_path: Path, ray_environment: dict[str, str]) -> RunExample:
     """Runs an example in the test's own folder, on a cluster that runs already, as `RAY_ADDRESS` names it.
 
     It gives how the example ended, with all that it said in `stdout`.
     """
-    return _runs_in(tmp_path, cluster.environment | {"RAY_ADDRESS": cluster.address})
+    return _runs_in(tmp_path, ray_environment)
 
 
 @pytest.fixture

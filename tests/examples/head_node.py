@@ -27,7 +27,7 @@ import pytest
 
 BIN = Path(sys.executable).parent
 
-#: Seconds for a node to come up, and for one submitted job.
+#: Seconds for a node to start, and for one submitted job.
 _START = 90
 _JOB = 280
 #: Ports of every node that would otherwise be the same for all of a machine.
@@ -130,7 +130,9 @@ def head_node(**more: str) -> Iterator[Cluster]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token_file),
             "RAY_TMPDIR": folder,
-            "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1",  # see tests/conftest.py
+            "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1",  # see tests/conftest.py for these three
+            "RAY_worker_niceness": "0",
+            "RAY_REPORTER_UPDATE_INTERVAL_MS": "60000",
             # Only so Ray takes 127.0.0.1 at its word: see `penstock.actors.client.cluster`.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             **more,

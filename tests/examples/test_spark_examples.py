@@ -20,7 +20,7 @@ def _needs_spark() -> None:
     pytest.importorskip("raydp", reason="needs pip install 'penstock[spark]'")
 
 
-@pytest.mark.long  # as part of `ray job submit` it runs every time, and so do the others
+@pytest.mark.long  # tests/on_spark/test_programs.py runs it every time, in a session that is there
 def test_rows_go_from_spark_into_a_job_and_back_while_a_subtask_dies(run_example_alone: RunExample) -> None:
     run = run_example_alone("spark_in_out.py", "--kill", "--orders", 100_000)
 
@@ -38,7 +38,7 @@ def test_a_stream_goes_from_spark_into_a_job_and_back(run_example_alone: RunExam
     assert "every reading was counted once" in run.stdout
 
 
-@pytest.mark.long
+@pytest.mark.long  # as part of `ray job submit` it runs every time
 def test_the_notebook_runs_and_shows_what_is_committed(tmp_path: Path, ray_folder: str) -> None:
     """`make notebook` renews what is committed."""
     with pytest.MonkeyPatch.context() as patch:

@@ -28,6 +28,7 @@ def cluster() -> Iterator[Cluster]:
         yield head
 
 
+@pytest.mark.long  # tests/on_spark/test_programs.py runs it every time, in a session that is there
 def test_a_batch_goes_from_spark_into_a_job_and_back_while_a_subtask_dies(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -40,6 +41,7 @@ def test_a_batch_goes_from_spark_into_a_job_and_back_while_a_subtask_dies(
     assert "with 1 restart(s)" in run.stdout
 
 
+@pytest.mark.long
 def test_a_stream_goes_from_spark_into_a_job_and_back(cluster: Cluster, tmp_path: Path) -> None:
     run = cluster.submit(EXAMPLES, "python", "structured_streaming.py", "--files", 2, outside=tmp_path)
     assert run.returncode == 0, run.stdout

@@ -197,11 +197,15 @@ class WarmTrials:
             self._tell("the tests can't be imported without a mutant")
             os._exit(1)
         self._tests = [Test(item) for item in session.items]
+        gc.unfreeze()  # frozen functions would not be found
         for found in gc.get_objects():
             if isinstance(found, FunctionType):
                 function = self._calls.function_of(found.__code__)
                 if function is not None and found.__code__.co_qualname == function[1]:
                     self._functions.setdefault(function, []).append(found)
+        if not self._functions:
+            self._tell("no function of the room is found, so none can be replaced")
+            os._exit(1)
         self._measure()
         gc.collect()
         gc.freeze()

@@ -1,20 +1,29 @@
-"""A real local Ray cluster for the tests."""
+"""The tests on Ray: their marker, their order, and where they find their helper modules."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
-import ray
-
-from penstock.actors import start_local
 
 #: Tests import their helper modules as `jobs...`; the cluster's processes do too.
 _HERE = str(Path(__file__).parent)
 #: The jobs whose snapshots are kept run here, too.
 _KEPT = str(Path(__file__).parents[1] / "compatibility")
+#: Files that take more than a minute.
+_LONG = {
+    "test_command_line.py",
+    "test_failures.py",
+    "test_handles.py",
+    "test_job_master.py",
+    "test_ray_data.py",
+    "test_recovery.py",
+    "test_rescaling.py",
+    "test_savepoints.py",
+    "test_unaligned.py",
+    "test_unaligned_stress.py",
+}
 for _folder in (_KEPT, _HERE):
     if _folder not in sys.path:
         sys.path.insert(0, _folder)
@@ -24,21 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if Path(_HERE) in item.path.parents:
             item.add_marker(pytest.mark.ray)
-    # The shared cluster ends before a test that has a cluster of its own: here, such tests come first.
+    # Two processes share the files: the end of the run is even when the last files are short.
     here = [index for index, item in enumerate(items) if Path(_HERE) in item.path.parents]
-    ordered = sorted((items[index] for index in here), key=lambda item: "ray_cluster" in item.fixturenames)
+    ordered = sorted((items[index] for index in here), key=lambda item: item.path.name not in _LONG)
     for index, item in zip(here, ordered, strict=True):
         items[index] = item
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> None:
-    """A local cluster of four (nominal) CPUs that listens on loopback only.
-
-    Modules share it, because a node takes seconds to start. It ends before the first test that does not use
-    it. See `tests/conftest.py`, which also ends what a test has left on it.
-    """
-    if not ray.is_initialized():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("PYTHONPATH", os.pathsep.join((_HERE, _KEPT)), prepend=os.pathsep)
-            start_local(num_cpus=4)

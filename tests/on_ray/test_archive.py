@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
-import ray
-from jobs.driving import PATIENCE, finish, submit
+from jobs.commands import Done, run_here, run_in_a_program
+from jobs.driving import eventually, finish, penstock_actors, submit
 from jobs.talking import talking_job
+from ray.experimental import internal_kv
 
 from penstock.actors import job as find_job
-from penstock.runtime import JobStatus
+from penstock.actors.shared.archive import load_from_cluster
+from penstock.runtime import Checkpointing, DiscardSink, JobStatus, StreamEnvironment
 from penstock.runtime.errors import ConfigurationError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
-COMMAND = [sys.executable, "-m", "penstock.actors.command_line"]
-PROGRAM = """
-import sys
-from penstock.runtime import Checkpointing, DiscardSink, StreamEnvironment
-
-env = StreamEnvironment("gone", checkpointing=Checkpointing(every=60.0, storage=sys.argv[1]))
-env.from_collection("numbers", range(100)).map(str, id="text").sink("out", DiscardSink())
-print(env.run(progress=False).job_id)
-"""
-
-
-def run(*command: str, address: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run(
-        [*command],
-        env={**env, "RAY_ADDRESS": address},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done
+Run: TypeAlias = Callable[..., list[Done]]
 
 
 @pytest.fixture(scope="module")
@@ -51,38 +30,48 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def gone(storage: Path) -> str:
-    """The id of a job whose program has ended, and its cluster with it."""
-    return run(sys.executable, "-c", PROGRAM, str(storage), address="local").stdout.strip()
+def gone(ray_cluster: None, storage: Path) -> str:
+    """The id of a job that has ended, and that the cluster has forgotten."""
+    env = StreamEnvironment("gone", checkpointing=Checkpointing(every=60.0, storage=str(storage)))
+    env.from_collection("numbers", range(100)).map(str, id="text").sink("out", DiscardSink())
+    job = submit(env)
+    finish(job)
+    eventually("the JobMaster leaves", lambda: penstock_actors() == [])
+    internal_kv._internal_kv_del(b"job:" + job.job_id.encode(), namespace=b"penstock")
+    assert load_from_cluster(job.job_id) is None
+    return job.job_id
 
 
-def this_cluster() -> str:
-    return str(ray.get_runtime_context().gcs_address)
+def on_this_cluster(*commands: tuple[str, ...]) -> list[Done]:
+    return [run_here(*words) for words in commands]
 
 
-def no_cluster() -> str:
+def without_cluster(*commands: tuple[str, ...]) -> list[Done]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    return run_in_a_program(*commands, address=nobody)
 
 
-@pytest.mark.parametrize("where", [this_cluster, no_cluster], ids=["another cluster", "no cluster"])
+@pytest.mark.parametrize("run", [on_this_cluster, without_cluster], ids=["another cluster", "no cluster"])
 def test_status_and_checkpoints_of_the_job_are_read_from_its_storage(
-    storage: Path, gone: str, where: object
+    storage: Path, gone: str, run: Run
 ) -> None:
-    assert callable(where)
-    address = where()
+    there = ("--storage", str(storage))
+    *shown, status, checkpoints = run(
+        ("status", gone, *there),
+        ("status", "gone", *there),
+        ("status", gone, *there, "--json"),
+        ("checkpoints", gone, *there, "--json"),
+    )
 
-    for text in (gone, "gone"):
-        shown = run(*COMMAND, "status", text, "--storage", str(storage), address=address).stdout
+    for done in shown:
         for expected in (gone, "finished", "running -> finished", "map(str)", "100 in, 100 out"):
-            assert expected in shown
-    as_json = run(*COMMAND, "status", gone, "--storage", str(storage), "--json", address=address).stdout
-    status = json.loads(as_json)
-    assert (status["status"], status["master"]) == ("finished", None)
-    [counted] = [s["statistics"]["operators"]["text"]["records_in"] for s in status["subtasks"]]
+            assert expected in done.stdout
+    told = json.loads(status.stdout)
+    assert (told["status"], told["master"]) == ("finished", None)
+    [counted] = [s["statistics"]["operators"]["text"]["records_in"] for s in told["subtasks"]]
     assert counted == 100
-    checkpoints = run(*COMMAND, "checkpoints", gone, "--storage", str(storage), "--json", address=address)
     assert [each["status"] for each in json.loads(checkpoints.stdout)] == ["completed"]
 
 
@@ -91,13 +80,14 @@ def test_jobs_of_the_cluster_and_of_the_storage_are_listed_together(
 ) -> None:
     mine = submit(talking_job(tmp_path, 500, 5_000.0, name="of this cluster"))
     finish(mine)
-    listed = run(*COMMAND, "list", "--storage", str(storage), "--json", address=this_cluster()).stdout
+    listed = run_here("list", "--storage", str(storage), "--json").stdout
     states = {each["job_id"]: each["state"] for each in json.loads(listed)}
     assert (states[mine.job_id], states[gone]) == ("finished", "finished")
 
 
 def test_without_a_cluster_the_list_says_that_it_is_of_the_storage_alone(storage: Path, gone: str) -> None:
-    done = run(*COMMAND, "list", "--storage", str(storage), address=no_cluster())
+    [done] = without_cluster(("list", "--storage", str(storage)))
+    assert done.returncode == 0
     assert gone in done.stdout
     [note] = done.stderr.splitlines()
     assert "no Ray cluster answers" in note
@@ -105,7 +95,8 @@ def test_without_a_cluster_the_list_says_that_it_is_of_the_storage_alone(storage
 
 
 def test_a_cluster_that_does_not_know_the_job_says_how_it_is_found(gone: str) -> None:
-    done = run(*COMMAND, "status", gone, address=this_cluster(), code=1)
+    done = run_here("status", gone)
+    assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert f"this cluster knows no job '{gone}'" in line
     assert "--storage" in line

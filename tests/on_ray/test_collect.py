@@ -47,7 +47,7 @@ def test_rows_come_back_equal_and_of_their_type() -> None:
 
 def test_nothing_is_seen_before_it_is_committed_and_nothing_twice_after_a_kill(tmp_path: Path) -> None:
     results = RayCollector()
-    job = submit(talking_job(tmp_path, 9_000, 3_000.0, sink=CollectSink(results)))
+    job = submit(talking_job(tmp_path, 4_500, 3_000.0, sink=CollectSink(results), attempt=2))
     after_checkpoints(job, 2)
     committed = results.rows()
     kill_subtask(job, "largest", 1)
@@ -57,9 +57,9 @@ def test_nothing_is_seen_before_it_is_committed_and_nothing_twice_after_a_kill(t
     assert rows[: len(committed)] == committed, "what was once seen stays as it was"
     # In order, each number would be the largest so far of its remainder. But subtasks of the source overtake
     # each other, so only the number of rows is known.
-    assert len(rows) == 9_000
-    assert Counter(row % 7 for row in rows) == Counter(n % 7 for n in range(9_000))
-    assert max(rows) == 8_999
+    assert len(rows) == 4_500
+    assert Counter(row % 7 for row in rows) == Counter(n % 7 for n in range(4_500))
+    assert max(rows) == 4_499
 
 
 def test_several_sinks_and_jobs_may_share_a_collector() -> None:
@@ -95,12 +95,21 @@ def test_a_collector_of_one_process_is_refused_before_the_job_starts() -> None:
 
 PROGRAM = """
 import sys
+import time
+from pathlib import Path
 from penstock.actors import RayCollector
 from penstock.runtime import CollectSink, GeneratorSource, StreamEnvironment
 
+go = sys.argv[1]
+
+def held(number):
+    while not Path(go).exists():
+        time.sleep(0.02)
+    return number
+
 results = RayCollector()
 env = StreamEnvironment("orphan")
-env.from_source("in", GeneratorSource(abs, count=2_000, rate=500.0)).sink("results", CollectSink(results))
+env.from_source("in", GeneratorSource(held, count=10)).sink("results", CollectSink(results))
 print(env.submit().job_id)
 """
 
@@ -115,13 +124,14 @@ def test_a_job_that_outlives_the_program_with_its_collector_says_so(tmp_path: Pa
         "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
     }
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), str(tmp_path / "go")],
         env=environment,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=True,
     )
+    (tmp_path / "go").touch()
     job = find_job(done.stdout.split()[-1])
     eventually("the end", lambda: job.status().is_terminal)
     with pytest.raises(JobFailedError, match="the program that made it has ended"):

@@ -1,4 +1,4 @@
-"""The command line beside a real cluster, each time in a process of its own as a user's shell has it."""
+"""The command line beside a real cluster: in this process, and as a program as a user's shell starts it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import ray
+from jobs.commands import Done, run_here
 from jobs.driving import (
     PATIENCE,
     after_checkpoints,
@@ -39,11 +40,21 @@ def arguments(*given: str) -> list[str]:
     return [*COMMAND, *given, "--address", ray.get_runtime_context().gcs_address]
 
 
-def run(*given: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+def run(*given: str, code: int = 0) -> Done:
+    """Run a command in this process."""
+    return checked(run_here(*given), code)
+
+
+def run_in_shell(*given: str, code: int = 0) -> Done:
+    """Run a command as a program of its own."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run(
         arguments(*given), env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
+    return checked(Done(done.returncode, done.stdout, done.stderr), code)
+
+
+def checked(done: Done, code: int) -> Done:
     assert done.returncode == code, (done.stdout, done.stderr)
     if code == 0:
         assert done.stderr == ""
@@ -51,7 +62,10 @@ def run(*given: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def error_of(*given: str) -> str:
-    done = run(*given, code=1)
+    return the_line_of(run(*given, code=1))
+
+
+def the_line_of(done: Done) -> str:
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("penstock: ")
@@ -69,7 +83,7 @@ def running(tmp_path: Path) -> Iterator[RayJobHandle]:
 def test_a_job_is_listed_looked_at_and_cancelled_from_another_shell(running: RayJobHandle) -> None:
     after_checkpoints(running, 1)
 
-    (mine,) = [line for line in run("list").stdout.splitlines() if running.job_id in line]
+    (mine,) = [line for line in run_in_shell("list").stdout.splitlines() if running.job_id in line]
     assert mine.split()[1:3] == ["talker", "running"]
     (listed,) = [job for job in json.loads(run("list", "--json").stdout) if job["job_id"] == running.job_id]
     assert (listed["name"], listed["status"]) == ("talker", "running")
@@ -85,7 +99,7 @@ def test_a_job_is_listed_looked_at_and_cancelled_from_another_shell(running: Ray
     for expected in (running.job_id, "created -> deploying", "reduce(larger)", "completed, 0 failed"):
         assert expected in text
 
-    assert run("cancel", running.job_id).stdout.strip() == f"job {running.job_id}: cancelled"
+    assert run_in_shell("cancel", running.job_id).stdout.strip() == f"job {running.job_id}: cancelled"
     assert running.status() is JobStatus.CANCELLED
     assert "has ended before: cancelled" in run("cancel", running.job_id).stdout
     assert "cancelled" in run("status", running.job_id).stdout
@@ -182,13 +196,21 @@ def submit_failing(env: StreamEnvironment) -> RayJobHandle:
     return job
 
 
-@pytest.mark.parametrize("command", ["status", "cancel", "logs", "savepoint", "stop", "checkpoints"])
+@pytest.mark.parametrize("command", ["cancel", "logs", "savepoint", "stop", "checkpoints"])
 def test_a_job_that_nobody_knows_is_one_clear_line(command: str) -> None:
     assert "this cluster knows no job 'nobody'" in error_of(command, "nobody")
 
 
-def test_a_name_of_several_jobs_is_not_guessed(tmp_path: Path) -> None:
-    jobs = [submit(talking_job(tmp_path, 10, 1_000.0, name="twins")) for _ in range(2)]
+def test_a_job_that_nobody_knows_is_one_clear_line_in_a_shell() -> None:
+    assert "this cluster knows no job 'nobody'" in the_line_of(run_in_shell("status", "nobody", code=1))
+
+
+def test_a_name_of_several_jobs_is_not_guessed() -> None:
+    jobs = []
+    for _ in range(2):
+        env = StreamEnvironment("twins")
+        env.from_collection("numbers", [1]).sink("out", DiscardSink())
+        jobs.append(submit(env))
     for job in jobs:
         finish(job)
     message = error_of("status", "twins")
@@ -222,7 +244,7 @@ def test_a_job_is_saved_rescaled_stopped_and_started_again_from_another_shell(tm
     newest = [each for each in told if each["status"] == "completed"][-1]
     assert {s["vertex"] for s in newest["by_subtask"]} == {"lines", "count"}
     assert "alignment" in run("checkpoints", job.job_id).stdout
-    path = run("stop", job.job_id, str(tmp_path / "saved")).stdout.strip()
+    path = run_in_shell("stop", job.job_id, str(tmp_path / "saved")).stdout.strip()
     assert job.status() is JobStatus.FINISHED
 
     (tmp_path / "program.py").write_text(PROGRAM)

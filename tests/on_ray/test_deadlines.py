@@ -28,13 +28,6 @@ SHORT = 0.2
 FOR_EVER = 1_000_000
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> RayJobHandle:
-    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
-    after_checkpoints(job, 1)
-    return job
-
-
 @contextmanager
 def standing_still(job: RayJobHandle) -> Iterator[None]:
     """The process of the JobMaster lives and does nothing."""
@@ -52,9 +45,13 @@ def completed_savepoints(job: RayJobHandle) -> int:
     return sum(r.kind.is_savepoint and r.status is CheckpointStatus.COMPLETED for r in records)
 
 
-def test_a_question_to_a_silent_job_master_ends_with_an_error_that_says_where_to_look(
-    job: RayJobHandle,
+def test_what_nobody_waits_for_any_more_happens_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A question, a savepoint, another parallelism, a stop: each finds the JobMaster standing still."""
+    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
+    after_checkpoints(job, 1)
+
     def status() -> JobReport:
         calls = MasterCalls(job.job_id)
         return calls.quick("status", lambda m: m.status.remote(), lambda report: report, timeout=SHORT)
@@ -66,8 +63,6 @@ def test_a_question_to_a_silent_job_master_ends_with_an_error_that_says_where_to
         status()
     assert job.status() is JobStatus.RUNNING
 
-
-def test_a_savepoint_that_nobody_waits_for_any_more_is_taken_all_the_same(job: RayJobHandle) -> None:
     with (
         standing_still(job),
         pytest.raises(JobTimeoutError, match=r"is not complete after 0.2 s; it goes on: `penstock checkp"),
@@ -76,25 +71,13 @@ def test_a_savepoint_that_nobody_waits_for_any_more_is_taken_all_the_same(job: R
     eventually("the savepoint is complete", lambda: completed_savepoints(job) == 1)
     assert job.savepoint(timeout=PATIENCE).startswith("/")
 
-
-def test_a_change_of_parallelism_that_nobody_waits_for_any_more_is_made_all_the_same(
-    job: RayJobHandle,
-) -> None:
     with (
         standing_still(job),
         pytest.raises(JobTimeoutError, match=r"at the new parallelism after 0.2 s; the change goes on"),
     ):
         job.rescale(largest=1, timeout=SHORT)
-
-    def is_rescaled(report: JobReport) -> bool:
-        return any(each.id == "largest" and each.parallelism == 1 for each in report.operators)
-
     wait_until(job, "it runs at the new parallelism", is_rescaled)
 
-
-def test_a_stop_that_nobody_waits_for_any_more_ends_the_job_all_the_same(
-    job: RayJobHandle, capsys: pytest.CaptureFixture[str]
-) -> None:
     with (
         standing_still(job),
         pytest.raises(JobTimeoutError, match=r"has not stopped after 0.2 s.*penstock status"),
@@ -102,6 +85,13 @@ def test_a_stop_that_nobody_waits_for_any_more_ends_the_job_all_the_same(
         app(["stop", job.job_id, "--timeout", str(SHORT)], standalone_mode=False)
     assert job.wait(PATIENCE).status is JobStatus.FINISHED
     assert job.stop(timeout=PATIENCE) == job.report().savepoint
+
+
+def is_rescaled(report: JobReport) -> bool:
+    """It runs, not only comes up, at the new parallelism."""
+    return report.status is JobStatus.RUNNING and any(
+        each.id == "largest" and each.parallelism == 1 for each in report.operators
+    )
 
 
 @ray.remote(num_cpus=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import ray
@@ -27,6 +27,7 @@ from penstock.runtime import (
     DiscardSink,
     JobCancelledError,
     JobFailedError,
+    JobResult,
     JobStatus,
     StreamEnvironment,
 )
@@ -54,6 +55,12 @@ def test_a_job_is_found_again_by_its_id_its_beginning_and_its_name(tmp_path: Pat
         found = find_job(text)
         assert (found.job_id, found.name) == (job.job_id, "lost and found")
     assert find_job(job.job_id).status() is JobStatus.RUNNING or job.status() is JobStatus.DEPLOYING
+    with pytest.raises(TimeoutError, match=f"job {job.job_id} is still"):
+        found.wait(0.2)
+    when_records_flow(job, "out")
+    with pytest.raises(ConfigurationError, match="no operator 'tlak'; it has: numbers, talk"):
+        job.logs(operator="tlak")
+    assert job.status() is JobStatus.RUNNING, "the job is left alone"
     job.cancel()
     with pytest.raises(JobCancelledError, match=job.job_id):
         find_job(job.job_id).wait(PATIENCE)
@@ -68,9 +75,30 @@ def test_a_job_that_never_was_is_said_to_be_unknown_at_once() -> None:
         RayJobHandle("never-was", "never was").status()
 
 
-def test_a_job_that_has_ended_still_answers_when_its_job_master_has_left(tmp_path: Path) -> None:
-    job = submit(talking_job(tmp_path, 2_000, 5_000.0))
-    result = finish(job)
+class Ended(NamedTuple):
+    """A job that has ended, its result, and the records in and out that a watcher has seen meanwhile."""
+
+    job: RayJobHandle
+    result: JobResult
+    seen: list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def ended(ray_cluster: None, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    job = submit(talking_job(tmp_path_factory.mktemp("ended"), 4_000, 2_000.0))
+    seen: list[tuple[int, int]] = []
+    result = job.wait(PATIENCE, on_progress=lambda each: seen.append((each.records_in, each.records_out)))
+    finish(job)
+    return Ended(job, result, seen)
+
+
+def test_whoever_waits_may_watch(ended: Ended) -> None:
+    assert ended.seen[-1] == (4_000, 4_000)
+    assert len(ended.seen) > 2
+
+
+def test_a_job_that_has_ended_still_answers_when_its_job_master_has_left(ended: Ended) -> None:
+    job, result, _ = ended
     eventually("the JobMaster has left", lambda: not master_lives(job))
 
     again = find_job(job.job_id)
@@ -127,21 +155,6 @@ def test_the_error_of_a_failed_job_begins_with_operator_subtask_and_the_users_li
         find_job(job.job_id).wait(PATIENCE)
 
 
-def test_waiting_gives_up_in_time_and_leaves_the_job_alone(tmp_path: Path) -> None:
-    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
-    with pytest.raises(TimeoutError, match=f"job {job.job_id} is still"):
-        job.wait(0.2)
-    assert not job.status().is_terminal
-
-
-def test_whoever_waits_may_watch(tmp_path: Path) -> None:
-    job = submit(talking_job(tmp_path, 4_000, 2_000.0))
-    seen: list[tuple[int, int]] = []
-    job.wait(PATIENCE, on_progress=lambda report: seen.append((report.records_in, report.records_out)))
-    assert seen[-1] == (4_000, 4_000)
-    assert len(seen) > 2
-
-
 def test_running_a_job_shows_lines_and_leaves_the_programs_own_output_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,13 +175,6 @@ def test_running_a_job_quietly_shows_nothing(tmp_path: Path, capsys: pytest.Capt
     assert "talker" not in captured.err
 
 
-def test_the_operator_whose_log_is_wanted_must_exist(tmp_path: Path) -> None:
-    job = submit(talking_job(tmp_path, FOR_EVER, 1_000.0))
-    when_records_flow(job, "out")
-    with pytest.raises(ConfigurationError, match="no operator 'tlak'; it has: numbers, talk"):
-        job.logs(operator="tlak")
-
-
 def test_what_a_source_prints_while_splits_are_listed_is_the_job_masters(tmp_path: Path) -> None:
     class Talkative:
         def splits(self, parallelism: int) -> list[Any]:
@@ -187,10 +193,8 @@ def test_what_a_source_prints_while_splits_are_listed_is_the_job_masters(tmp_pat
     assert "listing" in [line.text for line in job.logs(operator="job-master")]
 
 
-def test_lines_of_another_node_come_by_a_task_that_is_bound_to_it(tmp_path: Path) -> None:
-    job = submit(talking_job(tmp_path, 500, 2_000.0))
-    finish(job)
-    pattern = log_file_pattern(job.job_id)
+def test_lines_of_another_node_come_by_a_task_that_is_bound_to_it(ended: Ended) -> None:
+    pattern = log_file_pattern(ended.job.job_id)
     node = ray.get_runtime_context().get_node_id()
     parts = ray.get(ask_node(node, pattern, {}), timeout=PATIENCE)
     read = {part.name: part.end for part in parts}
@@ -200,10 +204,8 @@ def test_lines_of_another_node_come_by_a_task_that_is_bound_to_it(tmp_path: Path
     assert not any(b"printed" in part.data for part in again)
 
 
-def test_a_node_that_is_gone_is_told_and_does_not_hide_the_others(tmp_path: Path) -> None:
-    job = submit(talking_job(tmp_path, 500, 2_000.0))
-    finish(job)
-    reader = job.log_reader()
+def test_a_node_that_is_gone_is_told_and_does_not_hide_the_others(ended: Ended) -> None:
+    reader = ended.job.log_reader()
     gone = "ab" * 28
     reader.nodes = lambda: [gone, ray.get_runtime_context().get_node_id()]
     assert any("printed 0" in line.text for line in reader.read())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 CELLS = (
@@ -30,7 +31,10 @@ CELLS = (
 )
 
 
-def test_a_job_runs_from_the_cells_of_a_notebook(tmp_path: Path) -> None:
+def test_a_job_runs_from_the_cells_of_a_notebook(
+    tmp_path: Path, ray_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", ray_environment["RAY_ADDRESS"])
     folder = f"FOLDER = {str(tmp_path)!r}"
     sources = [folder, *("\n".join(line[4:] for line in cell.split("\n")) for cell in CELLS)]
     sources[-1] = CELLS[-1]

@@ -31,7 +31,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 COUNT = 2_000
-#: Seconds for a job of up to sixty processes to come up.
+#: Seconds for a job of up to sixty processes to start.
 PATIENCE = 600.0
 CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=PATIENCE)
 

@@ -84,10 +84,10 @@ def main():
     env = StreamEnvironment(
         "script",
         parallelism=2,
-        checkpointing=Checkpointing(every=0.3, storage=sys.argv[1]),
+        checkpointing=Checkpointing(every=0.1, storage=sys.argv[1]),
         restart=FixedDelay(attempts=3, delay=0.1),
     )
-    balls = env.from_source("balls", GeneratorSource(ball, count=count, rate=2_000.0))
+    balls = env.from_source("balls", GeneratorSource(ball, count=count, rate=1_000.0))
     tallies = balls.map(first).key_by(tally_colour).reduce("tallies", add)
     tallies.map(plain).rebalance().map(vars).sink("out", CollectSink(results))
     job = env.submit()

@@ -28,7 +28,7 @@ from penstock.runtime import FixedDelay, JobConfig, JobStatus
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 FAILURES = 5
-#: Seconds for a job of up to fifty processes to come up, and to work off what it holds at the end.
+#: Seconds for a job of up to fifty processes to start, and to work off what it holds at the end.
 PATIENCE = 300.0
 CONFIG = JobConfig(buffer_rows=10, credits=2, deployment_timeout=PATIENCE)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import ray
+from ray._private.node import Node  # noqa: PLC2701 (Ray has no setting for these)
 
 from penstock import bridge
 from penstock.actors import start_local
@@ -26,6 +27,10 @@ if _HERE not in sys.path:
 _BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 if _BENCHMARKS not in sys.path:
     sys.path.append(_BENCHMARKS)
+#: The blocks of the documents.
+_DOCS = str(Path(__file__).parents[1] / "docs")
+if _DOCS not in sys.path:
+    sys.path.append(_DOCS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,6 +39,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
             # The first test's time holds the start of the session.
             item.add_marker(pytest.mark.timeout(600))
+    # Programs with a session of their own come first, so that no shared one waits for them.
+    places = [number for number, item in enumerate(items) if Path(_HERE) in item.path.parents]
+    ordered = sorted((items[place] for place in places), key=_uses_the_shared_session)
+    for place, item in zip(places, ordered, strict=True):
+        items[place] = item
+
+
+def _uses_the_shared_session(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="package")
@@ -48,6 +62,9 @@ def spark() -> Iterator[SparkSession]:
                 del os.environ[name]
         patch.setenv("RAY_worker_register_timeout_seconds", "240")  # busy machines start JVMs slowly
         use_java(find_java(os.environ), os.environ)
+        # Processes that only show logs in a driver, and ask a cloud for nodes: nobody here wants either.
+        patch.setattr(Node, "start_log_monitor", lambda node: None)
+        patch.setattr(Node, "start_monitor", lambda node: None)
         start_local(num_cpus=6)
         try:
             with bridge.spark_session(
@@ -60,8 +77,8 @@ def spark() -> Iterator[SparkSession]:
                     "spark.sql.shuffle.partitions": 2,
                     "spark.driver.memory": "600m",
                     "spark.task.maxFailures": 3,
-                    # Small batches, so that rows do not wait for others on their way through a task.
-                    "spark.sql.execution.arrow.maxRecordsPerBatch": 8_192,
+                    # Small batches, so that rows do not wait for others on their way through a task or a job.
+                    "spark.sql.execution.arrow.maxRecordsPerBatch": 2_048,
                 },
             ) as session:
                 yield session

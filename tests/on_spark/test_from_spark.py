@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 def test_rows_arrive_once_while_spark_waits_for_a_slow_job_and_covered_frames_are_released(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Back pressure: what waits is at most the window and what tasks have under way."""
+    """Back pressure: what waits is at most the window and what tasks have in progress."""
     window = 1 << 20
-    # Two tasks at a time with at most four frames of 4 MB under way.
+    # Two tasks at a time with at most four frames of 4 MB in progress.
     most = window + 8 * (9 << 19)
-    job = copied(tmp_path, wide_numbers(spark), slow=Slowed(10_000, tmp_path / "go"), window=window)
+    job = copied(tmp_path, wide_numbers(spark), slow=Slowed(3_000, tmp_path / "go"), window=window)
     eventually(
         "receive buffers that are full", lambda: all(d.most_unread_bytes >= window for d in buffers(job))
     )
-    after_rows(job, 40_000)
+    after_rows(job, 10_000)
     before = buffers(job)
     assert not any(buffer.complete for buffer in before)
     assert sum(buffer.rows for buffer in before) < COUNT
@@ -52,7 +52,7 @@ def test_rows_arrive_once_while_spark_waits_for_a_slow_job_and_covered_frames_ar
     finish(job)
     assert_each_once(tmp_path, COUNT)
     table = committed(tmp_path)
-    assert table["text"].to_pylist() == [str(i).ljust(WIDTH, "-") for i in table["id"].to_pylist()]
+    assert table["text"].to_pylist() == [str(i) + "-" * WIDTH for i in table["id"].to_pylist()]
 
 
 def test_rows_come_as_dicts_also_from_no_rows_and_from_fewer_partitions_than_readers(
@@ -74,7 +74,9 @@ def test_a_partition_larger_than_the_memory_of_its_executor_streams_past_the_pro
 ) -> None:
     """One partition of 700 MB, from an executor with a heap of 600, through a window of 8."""
     rows, window = 100_000, 8 << 20
-    wide = spark.range(0, rows, 1, 1).selectExpr("id", "rpad(cast(id AS string), 7000, '-') AS text")
+    wide = spark.range(0, rows, 1, 1).selectExpr(
+        "id", "concat(cast(id AS string), repeat('-', 7000)) AS text"
+    )
     env = environment(tmp_path, parallelism=1)
     stream: Any = bridge.from_spark(env, wide, id="rows", window=window)
     narrow = stream.map_batches(NarrowedUntilTheLast(rows - 1, tmp_path / "go"), "arrow")

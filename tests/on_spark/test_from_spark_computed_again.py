@@ -32,7 +32,7 @@ def test_a_task_that_fails_and_a_killed_executor_cost_nothing(spark: SparkSessio
     """One task fails after some frames of its partition; another one's executor is killed then."""
     stops = StopsOnce(tmp_path, at=70_000, partitions=(2, 3))
     df = wide_numbers(spark).mapInArrow(stops, "id long, text string")
-    job = copied(tmp_path, df, slow=Slowed(60_000, tmp_path / "go"), window=1 << 30)
+    job = copied(tmp_path, df, slow=Slowed(2_000, tmp_path / "go"), window=1 << 30)
     frames_of_those_that_stop(job, stops)
     stops.may_fail(2)
     eventually("a failure", stops.failed(2).exists)

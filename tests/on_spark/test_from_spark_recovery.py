@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 def test_killed_readers_get_their_rows_again_and_a_killed_job_master_costs_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    slow = Slowed(10_000, tmp_path / "go")
+    slow = Slowed(2_000, tmp_path / "go")
     job = copied(tmp_path, wide_numbers(spark), slow=slow, window=1 << 20)
     after_rows(job, 5_000)
     assert sum(buffer.rows for buffer in buffers(job)) < COUNT, "in the middle of the transfer"
     kill_subtask(job, "rows", 0)
-    after_rows(job, 20_000)
+    after_rows(job, 10_000)
     assert sum(buffer.rows for buffer in buffers(job)) < COUNT
     kill_subtask(job, "rows", 1)
     after_rows(job, 5_000)
@@ -59,7 +59,7 @@ def test_a_kill_before_the_first_checkpoint_reads_everything_again(
 ) -> None:
     env = environment(tmp_path, every=600.0)
     stream: Any = bridge.from_spark(env, numbers(spark), id="rows")
-    slow = stream.map_batches(Slowed(10_000, tmp_path / "go"), "arrow")
+    slow = stream.map_batches(Slowed(5_000, tmp_path / "go"), "arrow")
     slow.sink("out", FileSink.parquet(tmp_path / "out"))
     job: Any = env.submit()
     after_rows(job, 5_000, checkpoints=0)

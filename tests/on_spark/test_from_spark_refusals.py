@@ -23,7 +23,7 @@ _CAST = "which Arrow can't carry from Spark: cast it to INTERVAL MONTH and that 
 def test_a_function_that_fails_in_spark_fails_the_job_with_its_reason(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    df = numbers(spark, 100).mapInArrow(raise_always, "id long, text string")
+    df = numbers(spark, 100, partitions=1).mapInArrow(raise_always, "id long, text string")
     job = copied(tmp_path, df)
     with pytest.raises(JobFailedError, match=r"operator 'rows'.*ValueError: no luck with these rows"):
         job.wait(PATIENCE)

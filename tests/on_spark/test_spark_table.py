@@ -74,7 +74,7 @@ def test_a_kill_between_pre_commit_and_commit_while_spark_reads(spark: SparkSess
     table = named_table(spark, tmp_path, "held", "id BIGINT")
     env = environment(tmp_path, parallelism=1)
     stream: Any = bridge.from_spark(env, spark.range(0, COUNT, 1, 3), id="rows")
-    slow = stream.map_batches(Slowed(4_000, tmp_path / "go"), "arrow")
+    slow = stream.map_batches(Slowed(1_000, tmp_path / "go"), "arrow")
     slow.sink("out", DiesBeforeCommit(table, str(tmp_path / "died")))
     query = (
         spark.readStream.table("held")
@@ -114,7 +114,7 @@ def test_a_second_job_that_writes_the_same_table_is_refused(spark: SparkSession,
     table = SparkTable(tmp_path / "table", SCHEMA)
     env = environment(tmp_path, parallelism=1)
     rows: Any = env.from_collection("rows", [{"id": number} for number in range(COUNT)])
-    rows.map_batches(Slowed(1_000, tmp_path / "go"), "arrow").sink("out", table)
+    rows.map_batches(Slowed(100, tmp_path / "go"), "arrow").sink("out", table)
     first: Any = env.submit()
     wait_until(first, "its run", lambda report: report.status is JobStatus.RUNNING)
 

@@ -147,8 +147,8 @@ def test_a_job_goes_on_from_a_savepoint_behind_the_micro_batch_that_spark_has_no
     assert finish(job).statistics.restarts == 1
     assert ids(table, spark) == Counter(range(4 * ROWS))
 
+    stop_queries(spark)
     arrive(tmp_path, 4)
-    eventually("the end of the query", lambda: not spark.streams.active)
     job, _ = stream_into_table(spark, tmp_path, watched(spark, tmp_path), restore_from=savepoint)
     with pytest.raises(
         JobFailedError, match="with micro-batch 4, and the job's snapshot ends after micro-batch 1: Spark has"

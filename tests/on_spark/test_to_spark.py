@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from pipelines.jobs import PATIENCE, Slowed, after_rows, environment, eventually, finish, kill_subtask
 from pipelines.memory import LITTLE, driver_memory
-from pipelines.programs import run_program
 from ray.util import list_named_actors
 
 from penstock import bridge
@@ -75,17 +74,6 @@ def test_a_killed_subtask_leaves_nothing_twice_in_the_results(spark: SparkSessio
         results.to_dataframe(spark)
     assert 0 < seen < count, "what is committed can be read while the job runs"
     assert found == Counter(range(count))
-
-
-def test_a_plain_session_gives_rows_and_has_results_without_raydp(tmp_path: Path) -> None:
-    said = run_program("plain_session.py", tmp_path)
-    assert "taken as it is: True local[2] False" in said, said
-    assert "same types: True" in said
-    assert "rows: 1000\n" in said
-    assert "lost or changed: 0" in said
-    assert "refused: Spark did not start on Ray: a node of the cluster has no `java` on its PATH" in said
-    assert "outlived the cluster: 1000" in said, "the plain session is none of the refused one's business"
-    assert "told: to_spark: the Spark session is stopped" in said
 
 
 def test_released_results_are_named_as_such(spark: SparkSession) -> None:

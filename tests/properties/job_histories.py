@@ -187,7 +187,7 @@ class History:
                 return other
 
     def _look_at_finished_subtasks(self) -> None:
-        """The keyed state of finished subtasks is given up at another parallelism, by design."""
+        """The keyed state of finished subtasks is lost at another parallelism, by design."""
         newest = self.job.newest
         strung = None if newest is None else newest.operators.get("strung")
         self.has_left_state_behind |= strung is not None and bool(strung.finished)

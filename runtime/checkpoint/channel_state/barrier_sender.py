@@ -100,7 +100,7 @@ class BarrierSender:
             self._finish(checkpoint_id, ())
 
     def abort(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up; its barrier, if it still waits, goes out in its turn."""
+        """The checkpoint was aborted; its barrier, if it still waits, goes out in its turn."""
         timer = self._waiting.pop(checkpoint_id, None)
         if timer is not None:
             timer.cancel()

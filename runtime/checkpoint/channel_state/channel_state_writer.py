@@ -33,7 +33,7 @@ from penstock.runtime.snapshot.state_files import StateFiles
 
 
 class ChannelStateAborted(PenstockError):
-    """The checkpoint was given up while its in-flight data was collected or written."""
+    """The checkpoint was aborted while its in-flight data was collected or written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class ChannelStateWriterStatistics:
 
     Attributes:
         written: Checkpoints whose in-flight data is durable.
-        aborted: Checkpoints that were given up before that.
+        aborted: Checkpoints that were aborted before that.
         failed: Checkpoints whose in-flight data could not be written.
         elements: Elements of the checkpoints that are durable.
         bytes: Bytes of these, as written.
         running: Checkpoints that are collected or written now.
-        orphans: Checkpoints that were given up and whose file could not be removed.
+        orphans: Checkpoints that were aborted and whose file could not be removed.
     """
 
     written: int
@@ -147,7 +147,7 @@ class AsyncChannelStateWriter:
         self._aborted += 1
         self._abandon(collected)
         if collected.waiting is not None:
-            msg = f"checkpoint {checkpoint_id} was given up while its in-flight data was collected"
+            msg = f"checkpoint {checkpoint_id} was aborted while its in-flight data was collected"
             collected.waiting.on_error(ChannelStateAborted(msg))
 
     def result(
@@ -159,12 +159,12 @@ class AsyncChannelStateWriter:
         """Call back once, perhaps at once, when the in-flight data of a checkpoint is durable.
 
         Args:
-            on_state: Told where the data is; `None` when nothing was in flight.
-            on_error: Told that it could not be written, or that the checkpoint is not there (any more).
+            on_state: Called with the place of the data; `None` when nothing was in flight.
+            on_error: Called when it could not be written, or when the checkpoint does not exist (any more).
         """
         collected = self._collected.get(checkpoint_id)
         if collected is None:
-            msg = f"the in-flight data of checkpoint {checkpoint_id} was given up, or never begun"
+            msg = f"the in-flight data of checkpoint {checkpoint_id} was aborted, or never begun"
             on_error(ChannelStateAborted(msg))
             return
         collected.waiting = _Waiting(on_state, on_error)
@@ -236,7 +236,7 @@ class AsyncChannelStateWriter:
             self._remove(collected.files)
 
     def _remove(self, files: StateFiles) -> None:
-        """Remove the file of a checkpoint that was given up."""
+        """Remove the file of a checkpoint that was aborted."""
 
         def failed(error: BaseException) -> None:
             self._orphans += 1

@@ -390,7 +390,7 @@ class CheckpointCoordinator:
         self._start_ended(pending.request)
 
     def _give_up(self, pending: PendingCheckpoint, detail: str) -> None:
-        """A start failed before any subtask has heard of the checkpoint."""
+        """A start failed before any subtask was notified of the checkpoint."""
         self._masters.stop()
         self._abort(pending, Reason.TRIGGER_CHECKPOINT_FAILURE, detail)
         self._start_ended(pending.request)

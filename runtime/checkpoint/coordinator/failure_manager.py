@@ -30,7 +30,7 @@ COUNTED_REASONS: Final = COUNTED_IN_FLINK_1_11 | {
 #: Reasons that count for savepoints too: a subtask has failed.
 COUNTED_FOR_SAVEPOINTS: Final = frozenset({Reason.CHECKPOINT_DECLINED, Reason.TASK_CHECKPOINT_FAILURE})
 
-#: Reasons that fail a request before any subtask has heard of the checkpoint.
+#: Reasons that fail a request before any subtask was notified of the checkpoint.
 BEFORE_THE_TASKS: Final = frozenset(
     {
         Reason.PERIODIC_SCHEDULER_SHUTDOWN,

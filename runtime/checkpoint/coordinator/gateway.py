@@ -20,11 +20,11 @@ class CoordinatorGateway(Protocol):
         ...
 
     def notify_checkpoint_complete(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Tell these subtasks that the checkpoint completed: they may commit."""
+        """Notify these subtasks that the checkpoint completed: they may commit."""
         ...
 
     def notify_checkpoint_aborted(self, subtasks: Sequence[SubtaskId], checkpoint_id: int) -> None:
-        """Tell these subtasks that the checkpoint was aborted."""
+        """Notify these subtasks that the checkpoint was aborted."""
         ...
 
     def fail_job(self, cause: str) -> None:

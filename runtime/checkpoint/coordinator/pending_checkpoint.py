@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
+from typing import Final
 
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlan
 from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
@@ -23,6 +25,9 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle, MasterState, StateHandle, SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+#: The order of subtasks. Sorting by this key is several times as fast as comparing the subtasks themselves.
+_VERTEX_AND_INDEX: Final = attrgetter("vertex", "index")
 
 
 class MessageOutcome(Enum):
@@ -269,7 +274,7 @@ class PendingCheckpoint:
     def missing_names(self) -> tuple[str, ...]:
         """Whose acknowledgements are missing, in words."""
         return (
-            *map(str, sorted(self._missing)),
+            *map(str, sorted(self._missing, key=_VERTEX_AND_INDEX)),
             *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),
             *(f"the master hook {hook}" for hook in sorted(self._missing_masters)),
         )

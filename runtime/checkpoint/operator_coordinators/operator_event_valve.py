@@ -1,11 +1,10 @@
 """`OperatorEventValve`: holds an operator coordinator's events back around a checkpoint (Flink's class).
 
 A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
-both snapshots or in neither. For example, a coordinator hands out a split after its own snapshot, and the
-split reaches its reader before the barrier. Then the reader would read the split, and after a restore it
-would be handed out again. So the valve is shut from the coordinator's snapshot until the sources have their
-barriers. Events that are sent in between wait. They go out behind the barriers, in the order in which they
-were sent.
+both snapshots or in neither. For example, a coordinator assigns a split after its own snapshot, and the split
+reaches its reader before the barrier. Then the reader would read the split, and after a restore it would be
+handed out again. So the valve is shut from the coordinator's snapshot until the sources have their barriers.
+Events that are sent in between wait. They are sent after the barriers, in the order in which they were sent.
 
 In one checkpoint the valve is
 

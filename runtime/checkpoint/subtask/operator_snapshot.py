@@ -1,4 +1,4 @@
-"""The two halves of a subtask's snapshot: one stops the task, the other runs beside it.
+"""The two parts of a subtask's snapshot: one stops the task, the other runs beside it.
 
 The synchronous half has happened when a `SubtaskSnapshotTask` exists: list states and the changes of keyed
 state are encoded. `run` is the asynchronous half. It touches nothing that belongs to the task, so it may run
@@ -36,7 +36,7 @@ class EncodedListState:
     """A list state after the synchronous half.
 
     Attributes:
-        mode: How it is shared out when the job restarts.
+        mode: How it is redistributed when the job restarts.
         atoms: Its values, each encoded.
     """
 
@@ -115,7 +115,7 @@ class SubtaskSnapshotTask:
         return snapshot
 
     def abandon(self) -> bool:
-        """The checkpoint was given up.
+        """The checkpoint was aborted.
 
         Returns:
             Whether everything is written already: then `remove` has to be called. Otherwise `run` does so.
@@ -126,7 +126,7 @@ class SubtaskSnapshotTask:
     def remove(self) -> None:
         """Delete what was written; blocks."""
         for files in self._files.values():
-            # What can't be deleted now is swept by a later attempt; the checkpoint is given up either way.
+            # What can't be deleted now is swept by a later attempt; the checkpoint is aborted either way.
             with suppress(StorageError):
                 files.remove_written()
 

@@ -37,7 +37,7 @@ class CheckpointedState(Protocol):
         ...
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Tell operators that a checkpoint was given up."""
+        """Notify operators that a checkpoint was aborted."""
         ...
 
     def confirm(self, checkpoint_id: int) -> None:

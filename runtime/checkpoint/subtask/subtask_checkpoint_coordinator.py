@@ -14,7 +14,7 @@ The steps, in this order and for these reasons:
    closed has none to give and declines.
 6. The job is told: acknowledged when state and in-flight data are durable, or declined with the reason.
 
-In-flight data of a checkpoint that is refused, aborted or fails is given up with it, so whatever captures it
+In-flight data of a checkpoint that is refused, aborted or fails is discarded with it, so whatever captures it
 need not know.
 
 It must never acknowledge what is not durable, take one id twice, or leave a receiver waiting.
@@ -139,7 +139,7 @@ class SubtaskCheckpointCoordinator:
         return True
 
     def has_dealt_with(self, checkpoint_id: int) -> bool:
-        """Whether this checkpoint was taken, refused or given up here."""
+        """Whether this checkpoint was taken, refused or aborted here."""
         return checkpoint_id in self._dealt_with
 
     def outputs_progressed(self) -> None:
@@ -154,7 +154,7 @@ class SubtaskCheckpointCoordinator:
         for known in [i for i in self._aborted if i < self._last_id]:
             del self._aborted[known]
         self._give_up_running(checkpoint_id)
-        self._decline(checkpoint_id, reason, "the alignment was given up")
+        self._decline(checkpoint_id, reason, "the alignment was aborted")
         self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
     def notify_checkpoint_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:

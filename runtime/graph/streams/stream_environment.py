@@ -184,6 +184,7 @@ class StreamEnvironment(NearestMembers):
         """The job graph as a picture in plain text."""
         return describe(graph_info(self.build()))
 
+    @checked_call()
     def submit(
         self,
         name: str | None = None,
@@ -219,6 +220,7 @@ class StreamEnvironment(NearestMembers):
         executor = self._executor if self._executor is not None else find_executor()
         return executor.submit(job, config)
 
+    @checked_call()
     def run(
         self,
         name: str | None = None,

@@ -1,21 +1,22 @@
-"""`RestartingRegion`: one region has failed and restarts; the others go on (Flink's region failover).
+"""`RestartingRegion`: one region has failed and restarts; the others continue (Flink's region failover).
 
 The steps, in this order:
 
-1. Every checkpoint under way is given up, because the region can't take part any more, and none is begun
-until the region runs again. Subtasks elsewhere are only told that the checkpoint was given up. 2. The
-region's subtasks are stopped. A failure of theirs is a secondary one from now on. 3. If the record of a
-checkpoint is being written, its outcome is awaited: it may be the one to restart from. It may be complete for
-the others as well, so they are told once more of the restored one. 4. A new attempt is written into the log,
-as for a whole restart. So attempt numbers stay unique over all JobMasters, and this is where the job learns
-that another JobMaster has taken it over. 5. Only the region is deployed under the new number. The other
-subtasks keep theirs: every message is checked against the attempt of its subtask.
+1. Every pending checkpoint is aborted, because the region can't take part any more. None is begun until the
+   region runs again. Subtasks of other regions are only notified of the abort.
+2. The region's subtasks are stopped. Further failures of them are secondary.
+3. If the record of a checkpoint is being written, its outcome is awaited: the region may restart from that
+   checkpoint. It may be complete for the others as well, so they are notified again of the restored one.
+4. A new attempt is written into the log, as for a whole restart. So attempt numbers stay unique over all
+   JobMasters, and a fenced JobMaster notices it here.
+5. Only the region is deployed under the new number. The other subtasks keep theirs: every message is checked
+   against the attempt of its subtask.
 
-Regions share nothing, so the region may fall back to the last checkpoint while the others are beyond it. The
-next checkpoint is consistent again, because no record goes from one region to another.
+Regions share nothing, so the region may go back to the last checkpoint while the others do not. The next
+checkpoint is consistent again, because no record goes from one region to another.
 
 Any other failure meanwhile fails the whole attempt, which is rare and simple. Only one write to the log may
-be under way at a time: events that would begin another one wait for its outcome.
+be in progress at a time: events that would begin another one wait for its outcome.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class RestartingRegion(State):
         job.failures.attempt_failed(job.attempt, job.clock.now(), self._cause)
         job.leave_out(self._region, str(self._cause))
         if job.state is not self:
-            return  # a savepoint that was to stop the job was given up with the others: the job fails
+            return  # a savepoint that was to stop the job was aborted with the others: the job fails
         job.gateway.stop_region(job.attempt, self._region)
         job.when_log_is_known(self._on_log_known)
 

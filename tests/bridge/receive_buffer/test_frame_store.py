@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.bridge.receive_buffer.frame_store import FrameStore, Place
+from penstock.bridge.receive_buffer.frame_store import FramePlace, FrameStore
 
 MEMORY, FILE_SIZE = 30, 20
 
@@ -78,7 +78,7 @@ class Frames(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = FrameStore(memory=MEMORY, file_size=FILE_SIZE)
-        self.held: dict[Place, bytes] = {}
+        self.held: dict[FramePlace, bytes] = {}
 
     @rule(data=st.binary(min_size=1, max_size=12))
     def append(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Micro-batches in a receive buffer: staged, prepared, closed, given up and covered."""
+"""Micro-batches in a receive buffer: staged, prepared, closed, abandoned and covered."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class BarrierRun:
         self.trace.append({"trigger": barrier.checkpoint_id})
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
-        """The task is told that a checkpoint is given up."""
+        """The task is told that a checkpoint is aborted."""
         self.trace.append({"abort": checkpoint_id, "reason": reason.value})
 
     def step(self, step: dict[str, Any]) -> list[Event]:

@@ -52,7 +52,7 @@ class StoringRun:
         self.trace.append({"trigger": barrier.checkpoint_id, "alignment_bytes": self.input.alignment_bytes})
 
     def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
-        """The task is told that a checkpoint is given up."""
+        """The task is told that a checkpoint is aborted."""
         self.trace.append({"abort": checkpoint_id, "reason": reason.value})
 
     def size_of(self, element: StreamElement) -> int:

@@ -1,6 +1,6 @@
 """Replays the suite of what a subtask does with one checkpoint, with the real channel state writer.
 
-The task is a recording one with one operator. What a barrier handler does when it hears of an unaligned
+The task is a recording one with one operator. What a barrier handler does when it is notified of an unaligned
 checkpoint (`init`) is to open the channel state. Asynchronous halves run at once, or as the case says: they
 count as running from `async_begin` until the coordinator has ended them.
 """
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class DirectRunner(ManualAsyncRunner):
-    """Does work at once; but asynchronous halves of checkpoints wait for the case, if they are to."""
+    """Does work at once; but asynchronous parts of checkpoints wait for the case, if they are to."""
 
     def __init__(self, *, is_manual: bool) -> None:
         super().__init__()

@@ -105,7 +105,7 @@ def failure_of(job: RayJobHandle) -> str:
     return message
 
 
-def assert_no_subtasks(job: RayJobHandle, patience: float = 5.0) -> None:
+def assert_no_subtasks(job: RayJobHandle, patience: float = 30.0) -> None:
     """No subtask actor of the job lives, or will in a moment (Ray ends actors asynchronously)."""
     deadline = time.monotonic() + patience
     while left := subtask_actors(job):

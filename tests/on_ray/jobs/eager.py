@@ -1,4 +1,4 @@
-"""A source whose enumerator hands out everything when it begins, before any reader is there."""
+"""A source whose enumerator assigns all splits when it begins, before any reader is there."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from penstock.runtime import ConnectorContext, GeneratorSource, Polled, SourceRe
 
 T = TypeVar("T")
 
-#: Seconds between two records of the last third.
-_TRICKLE = 0.05
+#: Seconds between two records of the last third: some hundred records of it last for minutes.
+_TRICKLE = 0.2
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ _FAILING_KEYS: Final = 7
 _VERIFYING_KEYS: Final = 5
 
 #: Seconds for which the sink holds each record while it is shut.
-_HOLD: Final = 0.02
+_HOLD: Final = 0.06
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Stress:
     @property
     def per_lane(self) -> int:
         """Records of each lane, enough to last for minutes through the shut sink."""
-        return 4_500 // len(SOURCES[self.topology])
+        return 1_500 // len(SOURCES[self.topology])
 
     def build(self, env: StreamEnvironment) -> None:
         """Sources, an exchange, the failing operator, an exchange, the verifying one, the sink."""

@@ -6,6 +6,8 @@ import logging
 import sys
 from pathlib import Path
 
+from jobs.lasting import Lasting
+
 from penstock.runtime import (
     Checkpointing,
     DiscardSink,
@@ -59,8 +61,12 @@ def talking_job(
     name: str = "talker",
     sink: Sink[int] | None = None,
     restarts: int = 3,
+    attempt: int = 1,
 ) -> StreamEnvironment:
-    """numbers -> talk -> the largest of each remainder, told too -> sink, in two subtasks each."""
+    """numbers -> talk -> the largest of each remainder, told too -> sink, in two subtasks each.
+
+    It does not end before this attempt.
+    """
     env = StreamEnvironment(
         name,
         parallelism=2,
@@ -68,7 +74,8 @@ def talking_job(
         checkpointing=Checkpointing(every=0.3, storage=str(tmp_path / "checkpoints")),
         restart=FixedDelay(attempts=restarts, delay=0.1),
     )
-    numbers = env.from_source("numbers", GeneratorSource(number, count=count, rate=rate))
+    source = Lasting(GeneratorSource(number, count=count, rate=rate), attempt)
+    numbers = env.from_source("numbers", source)
     largest = numbers.map(talk, id="talk").key_by(remainder).reduce("largest", larger)
     largest.map(tell_largest, id="tell").sink("out", sink or DiscardSink())
     return env

@@ -123,7 +123,7 @@ def after_rows(job: RayJobHandle, rows: int, checkpoints: int = 1) -> JobReport:
     report = wait_until(job, f"{rows} rows", reached)
     if not checkpoints:
         return report
-    # One may be under way that began before them.
+    # One may be in progress that began before them.
     enough = report.statistics.completed_checkpoints + checkpoints + 1
     return wait_until(
         job,

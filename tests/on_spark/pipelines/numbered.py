@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COUNT = 400_000
-#: Characters of each row of `wide_numbers`.
+#: Characters that follow the number in each row of `wide_numbers`.
 WIDTH = 300
 
 
@@ -22,6 +22,7 @@ def wide_numbers(spark: SparkSession) -> DataFrame:
     """Each of its five partitions is several frames."""
     from pyspark.sql import functions as F
 
+    # Not `rpad`, which copies one character after the other.
     return spark.range(0, COUNT, 1, 5).select(
-        "id", F.rpad(F.col("id").cast("string"), WIDTH, "-").alias("text")
+        "id", F.concat(F.col("id").cast("string"), F.lit("-" * WIDTH)).alias("text")
     )

@@ -16,10 +16,11 @@ _PATIENCE = 400
 def run_program(program: str, folder: Path) -> str:
     """Run one with a folder as its argument; what it printed."""
     path = os.pathsep.join(filter(None, [str(_HERE.parent), os.environ.get("PYTHONPATH")]))
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
         done = subprocess.run(
             [sys.executable, _HERE / program, folder],
-            env={**os.environ, "PYTHONPATH": path, "RAY_TMPDIR": ray_folder},
+            env=environment | {"PYTHONPATH": path, "RAY_TMPDIR": ray_folder},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

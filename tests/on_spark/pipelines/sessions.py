@@ -1,11 +1,11 @@
-"""A program with two Spark sessions, one after the other; see test_session.py.
+"""A program with a Spark session that has executors on two hosts; see test_session_programs.py.
 
-The first one has executors on two hosts. The second one is stopped after a transfer, in the middle of another
-one, and while it runs a streaming query.
+It is stopped after a transfer, in the middle of another one, and while it runs a streaming query.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections import Counter
@@ -26,21 +26,13 @@ from pipelines.jobs import (
     finish,
     kill_subtask,
 )
-from pipelines.two_hosts import raced_attempts, two_nodes
+from pipelines.two_hosts import CPUS, raced_attempts, session_on_two_hosts, two_nodes
 
 from penstock import bridge
-from penstock.actors import RayJobHandle, start_local
-from penstock.bridge.session.java import find_java, use_java
+from penstock.actors import RayJobHandle
 from penstock.runtime import DeploymentError, JobFailedError
 
-COUNT = 200_000
-SHARE = {"spark.ray.raydp_spark_executor.actor.resource.cpu": 0.5}
-
-
-def session() -> Any:
-    return bridge.spark_session(
-        "stopped", executors=1, cores=2, memory="600m", configs=SHARE, start_timeout=250
-    )
+COUNT = 400_000
 
 
 def too_many_executors() -> None:
@@ -50,9 +42,8 @@ def too_many_executors() -> None:
         print("refused:", error)
 
 
-def stopped_session(folder: Path) -> None:
+def stopped_session(folder: Path, spark: Any) -> None:
     """One job has all of its rows and goes on; two others still read, a batch and a stream, and fail."""
-    spark = session()
     whole, partial = folder / "whole", folder / "partial"
     for place in (whole, partial):
         place.mkdir()
@@ -118,15 +109,15 @@ def ends_in_failure(kind: str, job: RayJobHandle) -> None:
 
 
 def main(folder: Path) -> None:
-    os.environ["RAY_worker_register_timeout_seconds"] = "240"  # noqa: SIM112 # Ray's name
-    use_java(find_java(os.environ), os.environ)
-    start_local(num_cpus=3)
+    # The session starts Ray itself; this is what the machine has, in Ray's eyes.
+    os.environ["RAY_OVERRIDE_RESOURCES"] = json.dumps({"CPU": CPUS})
     too_many_executors()
     with two_nodes():
+        spark = session_on_two_hosts()
         for scene in (raced_attempts, stopped_session):
             place = folder / scene.__name__
             place.mkdir()
-            scene(place)
+            scene(place, spark)
 
 
 if __name__ == "__main__":

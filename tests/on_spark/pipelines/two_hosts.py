@@ -1,7 +1,7 @@
-"""Spark runs two attempts of a task at the same time; see sessions.py.
+"""A Spark session whose executors are on two hosts, in which two attempts of a task run at the same time.
 
 Spark starts a speculative copy only on another host than the first attempt's. So there are two Ray nodes
-here, with two loopback addresses, which are two hosts for Spark.
+here, with two loopback addresses, which are two hosts for Spark. See sessions.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from penstock.actors.client.cluster import _as_single_machine
 #: Rows of 4 kB: each of the two partitions is ten batches, and each batch about a frame.
 COUNT = 20_000
 STOP_AT = 6
+#: Of each node, for Ray's counting.
+CPUS = 16
 
 SPECULATION = {
     "spark.speculation": "true",
@@ -29,8 +31,8 @@ SPECULATION = {
     "spark.speculation.quantile": 0.5,
     "spark.speculation.multiplier": 1.1,
     "spark.sql.execution.arrow.maxRecordsPerBatch": 1_000,
-    # Room for one executor on each node.
-    "spark.ray.raydp_spark_executor.actor.resource.cpu": 2,
+    # Room for one executor on each node, and for the subtasks of three jobs.
+    "spark.ray.raydp_spark_executor.actor.resource.cpu": CPUS // 2 + 1,
 }
 
 
@@ -63,7 +65,7 @@ def two_nodes() -> Iterator[None]:
             session_name=head.session_name,
             temp_dir=head.get_temp_dir_path(),
             node_ip_address="127.0.0.2",
-            num_cpus=3,
+            num_cpus=CPUS,
             include_log_monitor=False,
         )
         second = Node(params, head=False, shutdown_at_exit=True, spawn_reaper=True)
@@ -75,21 +77,26 @@ def two_nodes() -> Iterator[None]:
         second.kill_all_processes(check_alive=False, allow_graceful=True)
 
 
-def raced_attempts(folder: Path) -> None:
-    """Run a job whose last partition is pushed by two attempts; the session ends with it."""
-    with bridge.spark_session(
+def session_on_two_hosts() -> Any:
+    return bridge.spark_session(
         "two-hosts", executors=2, memory="600m", configs=SPECULATION, start_timeout=250
-    ) as spark:
-        wide = spark.range(0, COUNT, 1, 2).selectExpr("id", "rpad(cast(id AS string), 4000, '-') AS text")
-        raced = wide.mapInArrow(Raced(folder), "id long, text string")
-        job = copied(folder, raced, slow=Slowed(100, folder / "go"), parallelism=1, window=1 << 30)
-        eventually("frames of both attempts", lambda: sum(d.attempts for d in buffers(job)) == 3)
-        eventually("both in their middle", lambda: all((folder / f"attempt {a}").exists() for a in (0, 1)))
-        print("both push at the same time")
-        (folder / "both").touch()
-        (seen,) = bridge.wait_for_transfer(job, PATIENCE)
-        print("attempts:", seen.attempts, "duplicates:", seen.duplicates, "rows:", seen.rows)
-        (folder / "go").touch()
-        result = finish(job)
-        assert_each_once(folder, COUNT)
-        print("each row once, restarts:", result.statistics.restarts)
+    )
+
+
+def raced_attempts(folder: Path, spark: Any) -> None:
+    """Run a job whose last partition is pushed by two attempts."""
+    wide = spark.range(0, COUNT, 1, 2).selectExpr(
+        "id", "concat(cast(id AS string), repeat('-', 4000)) AS text"
+    )
+    raced = wide.mapInArrow(Raced(folder), "id long, text string")
+    job = copied(folder, raced, slow=Slowed(100, folder / "go"), parallelism=1, window=1 << 30)
+    eventually("frames of both attempts", lambda: sum(d.attempts for d in buffers(job)) == 3)
+    eventually("both in their middle", lambda: all((folder / f"attempt {a}").exists() for a in (0, 1)))
+    print("both push at the same time")
+    (folder / "both").touch()
+    (seen,) = bridge.wait_for_transfer(job, PATIENCE)
+    print("attempts:", seen.attempts, "duplicates:", seen.duplicates, "rows:", seen.rows)
+    (folder / "go").touch()
+    result = finish(job)
+    assert_each_once(folder, COUNT)
+    print("each row once, restarts:", result.statistics.restarts)

@@ -61,7 +61,7 @@ class Writer:
         raise AssertionError("an input has no outputs")
 
     def abort(self, checkpoint_id: int) -> None:
-        raise AssertionError("nothing is given up in silence here")
+        raise AssertionError("nothing is aborted silently here")
 
 
 class Two:

@@ -1,4 +1,4 @@
-"""Whatever processes answer, the scheduler hears of it once: no answer leaves a job running for ever."""
+"""Whatever processes answer, the scheduler gets one outcome: no missing answer leaves a job hanging."""
 
 from __future__ import annotations
 

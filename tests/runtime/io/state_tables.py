@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.handles import (
 from penstock.runtime.snapshot.metadata import encode_metadata, read_metadata
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
-from penstock.runtime.state.keyed_blocks import Block, encode_written
+from penstock.runtime.state.keyed_blocks import KeyedBlock, encode_written
 from penstock.runtime.state.keyed_chunk import write_chunk
 
 
@@ -106,7 +106,7 @@ def of_another_job(tmp_path: Path, values: Mapping[Any, Any], codec: ValueCodec 
     return with_chunks(tmp_path, blocks, codec=codec)
 
 
-def with_chunks(tmp_path: Path, *files: list[Block], codec: ValueCodec) -> str:
+def with_chunks(tmp_path: Path, *files: list[KeyedBlock], codec: ValueCodec) -> str:
     everything = KeyGroupRange(0, 7)
     handles = tuple(InlineHandle(write_chunk(blocks, 8, everything, codec)) for blocks in files)
     subtask = OperatorSubtaskState((KeyedStateHandle(everything, handles, 1),))

@@ -62,7 +62,7 @@ class Missing:
 
 
 class Eager(OnRequest):
-    """A source whose enumerator hands out everything before anybody asks."""
+    """A source whose enumerator assigns all splits before anybody asks."""
 
     def __init__(self, *splits):
         super().__init__(CollectionSource(()))

@@ -1,4 +1,4 @@
-"""A job from its start to its end: how it comes up, takes checkpoints and finishes."""
+"""A job from its start to its end: how it starts, takes checkpoints and finishes."""
 
 import json
 

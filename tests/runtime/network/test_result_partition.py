@@ -93,16 +93,6 @@ def test_empty_batch_sends_nothing_and_is_nobodys_turn(kind: Partitioning, batch
     assert edge.sent[0] == [RowBatch(["first"])]
 
 
-def test_partition_is_available_when_all_its_channels_are() -> None:
-    edge = Edge(Partitioning.REBALANCE, 2)
-    edge.partition.emit(RowBatch(list(range(32))))
-    assert not edge.partition.is_available
-    edge.partition.consumed(0, 0, 0.0)
-    assert not edge.partition.is_available
-    edge.partition.consumed(1, 0, 0.0)
-    assert edge.partition.is_available
-
-
 def test_event_reaches_every_channel_behind_its_rows() -> None:
     edge = Edge(Partitioning.REBALANCE, 2)
     edge.partition.emit(RowBatch(["a"]))
@@ -117,21 +107,22 @@ def test_an_idle_channel_rests_for_a_tenth_of_the_buffer_timeout(timeout: float,
 
 def test_idle_channels_are_flushed_one_by_one() -> None:
     edge = Edge(Partitioning.REBALANCE, 2)
+    first, second = edge.partition.subpartitions
     edge.partition.emit(RowBatch(["a"]))
-    assert edge.partition.flush_idle(1.0) is None
+    assert (first.flush_if_idle(1.0), second.flush_if_idle(1.0)) == (None, None)
     edge.partition.emit(RowBatch(["b", "c"]))
-    assert edge.partition.flush_idle(1.1) is None
+    assert (first.flush_if_idle(1.1), second.flush_if_idle(1.1)) == (None, None)
     assert edge.rows(0) == ["a"]
     assert edge.rows(1) == ["b"]
-    assert edge.partition.has_open_rows
+    assert (first.has_open_rows, second.has_open_rows) == (True, False)
     edge.partition.consumed(0, 0, 0.0)
-    rested_at = edge.partition.flush_idle(1.0)
+    rested_at = first.flush_if_idle(1.0)
     assert rested_at is not None
     assert rested_at == 1.0 + CONFIG.idle_rest, "the first one has sent then"
     assert edge.rows(0) == ["a"]
-    assert edge.partition.flush_idle(rested_at) is None
+    assert first.flush_if_idle(rested_at) is None
     assert edge.rows(0) == ["a", "c"]
-    assert not edge.partition.has_open_rows
+    assert not first.has_open_rows
     assert not edge.partition.is_drained
 
 

@@ -129,6 +129,20 @@ def test_answer_reaches_the_channel_that_it_is_for() -> None:
     outputs.outputs.frame_consumed(OutputChannelSpec(SubtaskId("x", 0), 0), 0, 0.0)
     assert outputs.sent == {"x": [1, 2, 3], "y": [1, 2]}
     assert not outputs.outputs.are_available
+    outputs.outputs.frame_consumed(OutputChannelSpec(SubtaskId("y", 0), 0), 0, 0.0)
+    assert outputs.outputs.are_available
+
+
+def test_outputs_are_available_when_all_channels_of_an_edge_are() -> None:
+    partitioner, receivers = Partitioner(Partitioning.REBALANCE), (SubtaskId("x", 0), SubtaskId("x", 1))
+    channels = tuple(OutputChannelSpec(receiver, 0) for receiver in receivers)
+    spec = ResultPartitionSpec("a", None, partitioner, 8, channels, EdgeId("a", None, "x"))
+    outputs = Outputs(spec, rows=1)
+    outputs.emit(1, 2, 3, 4, 5, 6)
+    for channel in channels:
+        assert not outputs.outputs.are_available
+        outputs.outputs.frame_consumed(channel, 0, 0.0)
+    assert outputs.outputs.are_available
 
 
 def test_record_without_a_key_is_the_fault_of_its_operator() -> None:

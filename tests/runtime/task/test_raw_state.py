@@ -1,4 +1,4 @@
-"""Raw state: bytes that an operator encodes itself, kept and dealt out anew without being looked into."""
+"""Raw state: bytes that an operator encodes itself, kept and redistributed without being looked into."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_generator_that_was_left_in_the_middle_is_closed_before_its_operator(
 
 
 class FailsToStop(Operator):
-    """An operator that is in the middle of something and fails when that is given up."""
+    """An operator that is in the middle of something and fails when that is closed."""
 
     def process(self, batch: Batch) -> Iterator[Output]:
         try:

@@ -33,7 +33,7 @@ from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.task.end_of_input import Phase
 
-# -- checkpoints that are given up --------------------------------------------------------------------------
+# -- checkpoints that are aborted --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_notice_of_a_newer_checkpoints_end_does_not_end_the_one_that_is_still_to
     make_subtask: MakeSubtask,
 ) -> None:
     task = make_subtask(working(as_it_is, senders=1), "work", config())
-    task.subtask.notify_checkpoint_aborted(2)  # a savepoint that was forced, and given up at once
+    task.subtask.notify_checkpoint_aborted(2)  # a savepoint that was forced, and aborted at once
     task.deliver(rows("a"), unaligned(1))
     task.upload()
     assert in_flight(task, 1) == InFlight({0: [["a"]]}, {})

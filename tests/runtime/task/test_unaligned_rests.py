@@ -66,7 +66,7 @@ def test_rest_of_a_batch_is_in_front_of_what_waits_in_its_channel(make_subtask: 
     done = task.sent[0].index(unaligned(1))
     task.deliver(unaligned(1), channel=1)
     task.upload()
-    assert task.rows() == list(range(done)), "the slice under way was brought to its end, and no other begun"
+    assert task.rows() == list(range(done)), "the current slice was finished, and no other begun"
     assert in_flight(task, 1) == InFlight({0: [list(range(done, 300)), ["next"]]}, {})
     task.run_freely()
     assert task.rows() == [*range(300), "next"]

@@ -79,7 +79,7 @@ class SimulatedExecution:
         self._watch.begin(_nothing)
 
     def refuse_next_deployment(self) -> None:
-        """Let the next deployment find no room, or the one that is under way."""
+        """Let the next deployment find no room, or the one in progress."""
         self._processes.refuse_next_deployment()
 
     def leave(self, *, work_goes_on: bool) -> None:
@@ -129,7 +129,7 @@ class SimulatedExecution:
     # -- ExecutionGateway ---------------------------------------------------------------------------------
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
-        """Bring all subtasks up for this attempt."""
+        """Deploy all subtasks for this attempt."""
         self.running_checkpoints.clear()
         self._ledger.check_restored(self._master.hooks, restore)
         self._note_deployment(attempt, "", restore)
@@ -139,7 +139,7 @@ class SimulatedExecution:
     def deploy_region(
         self, attempt: int, subtasks: Collection[SubtaskId], restore: CompletedCheckpoint | None
     ) -> None:
-        """Bring these subtasks up for this attempt."""
+        """Deploy these subtasks for this attempt."""
         self._note_deployment(attempt, f" for {len(subtasks)} subtasks", restore)
         self._execution.deploy_region(attempt, subtasks, restore)
         self._world.on_moment(Moment.DEPLOYING)
@@ -180,7 +180,7 @@ class SimulatedExecution:
     def notify_checkpoint_aborted(
         self, attempt: int, subtasks: Sequence[SubtaskId], checkpoint_id: int
     ) -> None:
-        """Tell subtasks that a checkpoint was given up."""
+        """Notify subtasks that a checkpoint was aborted."""
         self._ended(checkpoint_id)
         self._execution.notify_checkpoint_aborted(attempt, subtasks, checkpoint_id)
 
@@ -230,7 +230,7 @@ class ObservedScheduler:
         self._master.scheduler.on_deployment_failed(attempt, cause)
 
     def on_started(self, attempt: int) -> None:
-        """The subtasks were told to run."""
+        """The subtasks were started."""
         self._master.scheduler.on_started(attempt)
         self._world.on_moment(Moment.STARTED)
 

@@ -38,7 +38,7 @@ class Sender(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class SimulatedFrame:
     """One deliver call.
 
     Attributes:
@@ -68,7 +68,7 @@ class Frame:
 class Receiver(Protocol):
     """Where frames arrive: a process."""
 
-    def deliver(self, frame: Frame) -> None:
+    def deliver(self, frame: SimulatedFrame) -> None:
         """Take a frame."""
         ...
 
@@ -107,17 +107,17 @@ class AttemptNetwork:
         self._rules.sent(self.sender.id, channel, first, elements)
         if channel not in self._ended and channel.receiver in self._receivers:
             role = self._receivers[channel.receiver][1]
-            self._travel(Frame(self, channel, role, first, list(elements)))
+            self._travel(SimulatedFrame(self, channel, role, first, list(elements)))
 
-    def answer(self, frame: Frame, answer: DeliveryAnswer | Died) -> None:
-        """The deliver call of a frame has ended; the sender hears of it after a while."""
+    def answer(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
+        """The deliver call of a frame has ended; the sender is notified of it after a while."""
         self._world.send(Happening.CREDIT, lambda: self._answered(frame, answer), answer, "to", frame)
 
     def outstanding(self, channel: OutputChannelSpec) -> int:
         """How many elements with a credit are outstanding on a channel."""
         return self._rules.outstanding(channel)
 
-    def _answered(self, frame: Frame, answer: DeliveryAnswer | Died) -> None:
+    def _answered(self, frame: SimulatedFrame, answer: DeliveryAnswer | Died) -> None:
         match step_after(answer):
             case SenderStep.TAKE_CREDIT:
                 self._rules.credited(frame.channel, frame.first)
@@ -128,7 +128,7 @@ class AttemptNetwork:
                 at = self._world.clock.monotonic() + RESEND_DELAY
                 self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), "again", frame, at=at)
 
-    def _travel(self, frame: Frame) -> None:
+    def _travel(self, frame: SimulatedFrame) -> None:
         at = self._world.arrival(self._slowness(frame.channel))
         self._world.agenda.add(Happening.FRAME, lambda: self._arrive(frame), frame, at=at)
 
@@ -143,7 +143,7 @@ class AttemptNetwork:
             self._world.counts.happened(FaultKind.SLOW_CHANNEL, int(slowness > 0))
         return slowness
 
-    def _arrive(self, frame: Frame) -> None:
+    def _arrive(self, frame: SimulatedFrame) -> None:
         if self._world.repeats(FaultKind.FRAME_REPEATED):
             self._travel(frame)
         arrived = self._arrived.get(frame.channel, 0)

@@ -42,7 +42,7 @@ class SimulatedHook:
         """Do the hook's part.
 
         Raises:
-            SimulatedUserError: It was told to fail.
+            SimulatedUserError: It was set up to fail.
         """
         return self._ledger.answer(self.identifier, checkpoint_id)
 

@@ -33,7 +33,7 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
-from penstock.runtime.testing.simulation.cluster.frames import Frame, Receiver
+from penstock.runtime.testing.simulation.cluster.frames import Receiver, SimulatedFrame
 from penstock.runtime.testing.simulation.cluster.master import Master, Masters
 from penstock.runtime.testing.simulation.cluster.running_task import RunningTask
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState
@@ -294,7 +294,7 @@ class SimulatedProcess:
 
     # -- frames -------------------------------------------------------------------------------------------
 
-    def deliver(self, frame: Frame) -> None:
+    def deliver(self, frame: SimulatedFrame) -> None:
         """Take a frame."""
         fit = self._holder.fit(frame.role.token, frame.role.attempt)
         if not self.is_alive:

@@ -24,7 +24,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.build import build_subtask
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.subtask import StepResult, Subtask
-from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Frame, Receiver
+from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Receiver, SimulatedFrame
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState, TaskSupervisor
 from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import Moment
@@ -159,7 +159,7 @@ class RunningTask:
 
     # -- frames -------------------------------------------------------------------------------------------
 
-    def deliver(self, frame: Frame) -> None:
+    def deliver(self, frame: SimulatedFrame) -> None:
         """A frame of this attempt arrived."""
         channel, elements = frame.channel.channel, list(frame.elements)
         if self._deliveries.wait(channel, frame.end, lambda answer: frame.network.answer(frame, answer)):

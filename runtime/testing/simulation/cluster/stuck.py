@@ -17,7 +17,7 @@ def describe_standstill(world: World, control: ControlPlane) -> str:
     waiting = ", ".join(f"{kind} {n}" for kind, n in world.agenda.waiting().items()) or "nothing"
     lines = [
         f"the job is {status.state.value} in attempt {status.attempt}; on the agenda: {waiting}; "
-        f"checkpoints under way: {control.running_checkpoints}"
+        f"checkpoints in progress: {control.running_checkpoints}"
     ]
     lines += [
         f"  checkpoint {record.checkpoint_id}: {record.status.value}, {record.acknowledged} of "

@@ -1,7 +1,7 @@
 """`User`: what a user asks of the running job: another parallelism, or its end with a savepoint.
 
-A request waits while the job comes up or restarts, as the real handles let it. One that nobody answers,
-because its JobMaster is gone, is made again.
+A request waits while the job starts or restarts, as the real handles let it. One that nobody answers, because
+its JobMaster is gone, is made again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
-#: Seconds between two looks at a job that comes up, and at a request that has no answer yet.
+#: Seconds between two checks of a job that starts, and of a request without an answer.
 _POLL: Final = 0.1
 
 #: So many looks, then nobody waits any more.

@@ -89,7 +89,7 @@ class VertexShape:
         counts: For a source: how many records each split has.
         chunk: For a source: most records of one poll.
         pause: For a source: seconds between two polls.
-        is_on_request: For a source: whether its splits are handed out on request.
+        is_on_request: For a source: whether its splits are assigned on request.
         has_hook: For a source: whether it has a master hook.
     """
 

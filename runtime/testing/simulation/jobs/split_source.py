@@ -32,7 +32,7 @@ class SplitWatcher(Protocol):
         ...
 
     def split_assigned(self, operator: str) -> None:
-        """A split is handed out."""
+        """A split is assigned."""
         ...
 
     def splits_given_back(self, operator: str, splits: int) -> None:
@@ -78,7 +78,7 @@ class _WatchedEnumerator(OnRequestEnumerator):
 
 
 class _WatchedContext:
-    """The enumerator's context; says when a split is handed out."""
+    """The enumerator's context; says when a split is assigned."""
 
     def __init__(self, context: SplitEnumeratorContext, watcher: SplitWatcher) -> None:
         self._context = context

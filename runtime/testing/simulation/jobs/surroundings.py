@@ -52,7 +52,7 @@ class HookedSource:
 
 
 class HookedSplitsOnRequest(SplitsOnRequest):
-    """A simulated source that hands out its splits on request and has a master hook.
+    """A simulated source that assigns its splits on request and has a master hook.
 
     Args:
         watcher: Hears what its enumerator does.

@@ -115,13 +115,12 @@ class ScriptedJob:
         config: Its settings. It restarts as often and as soon as it has to, always as a whole.
         storage: For checkpoints.
         seed: Decides the order of moves.
-        clock: Time. It moves when nothing else can happen, or when somebody else moves it.
+        clock: It moves when nothing else can happen, or when somebody else moves it.
         restore_from: URL of the snapshot to start from.
         open_location: Opens places that are not in `storage`.
         keeps_checkpoints: Whether the last checkpoint stays when the job has ended; else as the settings say.
 
     Attributes:
-        clock: Time.
         storage: The checkpoint storage.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from penstock.runtime.misspelt_names import NearestEnumMembers
+from penstock.runtime.misspelt_names import NearestEnumMembers, NearestMembers
 from penstock.runtime.testing.simulation.user_graph.comparison import Difference
 from penstock.runtime.testing.simulation.user_graph.uncontrolled import Uncontrolled
 
@@ -61,7 +61,7 @@ class FailedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class SimulationReport:
+class SimulationReport(NearestMembers):
     """How a simulation went.
 
     Attributes:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar, overload
 
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
+from penstock.runtime.misspelt_names import checked_keywords
 from penstock.runtime.testing.simulation.user_graph.comparison import Difference, difference
 from penstock.runtime.testing.simulation.user_graph.report import FailedRun, Finding, SimulationReport
 from penstock.runtime.testing.simulation.user_graph.run import Course, UserRun, run_user_job
@@ -54,6 +55,7 @@ def simulate(
 ) -> SimulationReport: ...
 
 
+@checked_keywords
 def simulate(
     build: Callable[[], Any],
     *,

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from penstock.runtime.testing.simulation.world.draws import Draws
 
-#: A kind of which very much is ready is chosen no more often than one of which so much is.
+#: More ready happenings of a kind than this do not make the kind more likely.
 _CROWD: Final = 8
 
 

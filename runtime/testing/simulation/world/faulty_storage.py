@@ -19,7 +19,6 @@ class FaultyStorage:
     """Fails when it is told to; see the module's text.
 
     Args:
-        clock: Time.
         counts: Counts what failed.
         storage: Where files really are; by default in memory.
     """

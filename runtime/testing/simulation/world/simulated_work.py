@@ -31,7 +31,7 @@ class SimulatedRunner:
         owner: Whose work it is, for the trace.
         guard: Runs callbacks in the owner's thread.
         guard_work: Runs the work itself.
-        on_work: Told that work was asked for.
+        on_work: Called when work is requested.
     """
 
     def __init__(

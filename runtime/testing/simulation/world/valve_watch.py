@@ -12,7 +12,7 @@ class ValveWatch:
 
     Args:
         counts: What really happened.
-        on_moment: Told when a coordinator has given its snapshot.
+        on_moment: Called when a coordinator has given its snapshot.
     """
 
     def __init__(self, counts: FaultCounts, on_moment: Callable[[Moment], None]) -> None:
@@ -29,7 +29,7 @@ class ValveWatch:
         self._on_moment(Moment.COORDINATED)
 
     def split_assigned(self, operator: str) -> None:
-        """A split is handed out."""
+        """A split is assigned."""
         is_shut = self._is_shut.get(operator)  # none in a JobMaster that was believed to be dead
         self._counts.happened(FaultKind.SPLIT_HELD, int(is_shut is not None and is_shut()))
 

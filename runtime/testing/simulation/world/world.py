@@ -32,13 +32,12 @@ class World:
         seed: Decides what happens on the way.
         weather: What the world is like until it calms down.
         write: Takes the lines of the trace; `None` for no trace.
-        clock: Time; by default a new clock.
+        clock: By default a new clock.
         storage: The checkpoint storage; by default a new one in memory.
         open_location: Opens places outside of that storage; by default there are none.
 
     Attributes:
         weather: What the world is like until it calms down.
-        clock: Time.
         draws: Decides what happens on the way.
         counts: Failures that really happened.
         trace: What the run says about itself.
@@ -49,7 +48,7 @@ class World:
         restored: Subtasks that began with data in flight.
         restores: What is different because a job came up at another parallelism.
         valves: Counts what happens around the valves of operator coordinators.
-        on_moment: Told of moments at which planned faults are due.
+        on_moment: Called at moments at which planned faults are due.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ class FlakyStorage(MemoryStorage):
 class Run:
     """A coordinator in the midst of a running attempt 1."""
 
-    def __init__(self, *, start=True, **settings):
+    def __init__(self, *, begin=True, start=True, **settings):
         self.config = Checkpointing(**{"every": 10, **settings})
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -107,8 +107,9 @@ class Run:
             timers=self.timers,
             runner=self.runner,
         )
-        self.begin(1)
-        if start:
+        if begin:
+            self.begin(1)
+        if begin and start:
             self.coordinator.started()
 
     def write(self, checkpoint):

@@ -87,7 +87,7 @@ class Coordinator:
 class World:
     """Two sources with coordinators, and hooks; says what happens in which order."""
 
-    def __init__(self, hooks=(), edges=(), **settings):
+    def __init__(self, hooks=(), edges=(), *, end_starts=True, **settings):
         self.said, self.answers, self.told = [], [], []
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -118,6 +118,7 @@ class World:
             runner=self.runner,
             hooks=self.hooks,
             coordinators=self.operator_coordinators,
+            **({} if end_starts else {"end_starts": False}),
         )
         self.store = CompletedCheckpointStore(1, may_delete=self.paths.may_delete)
         self.coordinator.begin_attempt(1, self.store, -1)

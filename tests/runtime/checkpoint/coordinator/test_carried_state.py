@@ -116,6 +116,9 @@ def test_a_file_that_is_gone_or_that_nobody_can_open_is_told() -> None:
     checkpoint = world.carried("read-0-0", ELSEWHERE, SnapshotKind.CHECKPOINT, None)
     with pytest.raises(StorageError, match="nobody can open /saved"):
         bring_along(checkpoint, world.storage, PATHS, None)
+    moved = replace(checkpoint, carried=CarriedState({"read": (0,)}, "/moved"))
+    with pytest.raises(StorageError, match="/moved is no folder"):
+        world.brought(moved)
     world.places(ELSEWHERE).delete(["read-0-0"])
     with pytest.raises(CorruptSnapshotError, match="/saved/read-0-0 is part of a snapshot but is not there"):
         world.brought(checkpoint)

@@ -79,6 +79,14 @@ def test_a_request_by_hand_waits_for_the_end_of_the_pause_an_urgent_one_does_not
     assert run.gateway.take() == [("trigger", 3, READS)]
 
 
+def test_request_for_which_there_is_no_room_is_answered_at_once():
+    run = Run()
+    for _ in range(1002):
+        run.trigger()
+    assert [answer.reason for answer in run.answers] == [Reason.TOO_MANY_CHECKPOINT_REQUESTS]
+    assert run.coordinator.statistics().refused == 1
+
+
 def test_after_stop_nothing_is_triggered_and_what_ran_is_given_up():
     run = Run()
     run.coordinator.start_periodic()
@@ -137,12 +145,24 @@ def test_messages_of_other_attempts_checkpoints_and_subtasks_change_nothing():
     assert coordinator.decline(0, READ, 1) is MessageOutcome.STALE_ATTEMPT
     assert len(run.state_files()) == 1
     assert coordinator.acknowledge(1, SubtaskId("nobody", 0), 1) is MessageOutcome.UNKNOWN_SENDER
-    assert coordinator.acknowledge(1, READ, 99) is MessageOutcome.UNKNOWN_CHECKPOINT
-    assert coordinator.decline(1, READ, 99) is MessageOutcome.UNKNOWN_CHECKPOINT
+    for never_started in (2, 99):
+        assert coordinator.acknowledge(1, READ, never_started) is MessageOutcome.UNKNOWN_CHECKPOINT
+        assert coordinator.decline(1, READ, never_started) is MessageOutcome.UNKNOWN_CHECKPOINT
     assert coordinator.acknowledge(1, READ, 1) is MessageOutcome.ACCEPTED
     assert coordinator.acknowledge(1, READ, 1, snapshot) is MessageOutcome.DUPLICATE
     assert coordinator.pending_ids == (1,)
     assert coordinator.statistics().stale_messages == 2
+
+
+def test_files_that_come_from_an_unknown_subtask_or_for_an_unknown_checkpoint_are_deleted():
+    run = Run()
+    run.trigger()
+    stranger = run.snapshot(SubtaskId("nobody", 0), 1)
+    assert (
+        run.coordinator.acknowledge(1, SubtaskId("nobody", 0), 1, stranger) is MessageOutcome.UNKNOWN_SENDER
+    )
+    assert run.acknowledge(2, [READ]) == {MessageOutcome.UNKNOWN_CHECKPOINT}
+    assert run.state_files() == []
 
 
 def test_every_request_is_answered_once_even_if_the_answer_asks_again():
@@ -162,6 +182,7 @@ def test_every_request_is_answered_once_even_if_the_answer_asks_again():
 
 def test_history_and_statistics_tell_sizes_durations_and_reasons():
     run = Run()
+    run.timers.advance(100)
     run.trigger()
     run.timers.advance(2.5)
     run.complete(1)

@@ -3,6 +3,7 @@
 from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
 
@@ -35,14 +36,23 @@ def test_end_of_data_is_forgotten_when_a_new_attempt_begins():
     assert run.gateway.take() == [("trigger", 1, READS)]
 
 
+def test_request_before_the_first_attempt_is_refused():
+    run = Run(begin=False)
+    run.trigger()
+    [answer] = run.answers
+    assert (answer.reason, answer.detail) == (Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+
+
 def test_nothing_is_triggered_before_everything_runs():
     run = Run(start=False)
     run.trigger()
     [answer] = run.answers
     assert answer.reason is Reason.NOT_ALL_REQUIRED_TASKS_RUNNING
     assert "read[0], read[1], count[0], count[1]" in answer.detail
+    assert run.coordinator.statistics().refused == 1
     run.coordinator.started()
     run.trigger()
+    assert run.coordinator.statistics().refused == 1
     assert run.gateway.take() == [("trigger", 1, READS)]
 
 
@@ -96,6 +106,53 @@ def test_a_subtask_that_finishes_after_its_acknowledgement_breaks_nothing():
     run.complete(1, subtasks=(READS[1], *COUNTS))
     assert run.gateway.take() == [("complete", 1, (READS[1], *COUNTS))]
     assert run.coordinator.latest_completed.operators["read"].subtasks.keys() == {0, 1}
+
+
+def test_checkpoint_is_taken_anew_as_often_as_subtasks_finish():
+    run = Run()
+    run.trigger()
+    for checkpoint_id, subtask in ((1, READ), (2, READS[1])):
+        run.coordinator.subtask_finished(subtask)
+        run.gateway.take()
+        run.timers.advance(0.09)
+        assert run.coordinator.pending_ids == (), "others finish at the same time"
+        run.timers.advance(0.02)
+        assert run.coordinator.pending_ids == (checkpoint_id + 1,)
+    run.complete(3, subtasks=COUNTS)
+    assert [answer.checkpoint.checkpoint_id for answer in run.answers] == [3]
+
+
+def test_retry_that_was_refused_with_all_others_holds_no_later_one_back():
+    run = Run()
+    run.trigger()
+    run.coordinator.subtask_finished(READ)
+    run.coordinator.stop_periodic()
+    run.trigger()
+    run.coordinator.subtask_finished(READS[1])
+    run.timers.advance(1)
+    assert run.coordinator.pending_ids == (3,)
+
+
+def test_retry_waits_for_no_pause():
+    run = Run(min_pause=1000, max_concurrent=2)
+    run.trigger(SnapshotKind.SAVEPOINT, forced=False)
+    run.trigger()
+    run.complete(2)
+    run.coordinator.subtask_finished(READ)
+    run.timers.advance(1)
+    assert run.coordinator.pending_ids == (3,)
+
+
+def test_hundreds_of_waiting_requests_are_refused_when_all_subtasks_have_finished():
+    run = Run()
+    for _ in range(500):
+        run.trigger()
+    for subtask in ALL:
+        run.coordinator.subtask_finished(subtask)
+    run.timers.advance(1)
+    assert [answer.reason for answer in run.answers] == [Reason.NOT_ALL_REQUIRED_TASKS_RUNNING] * 500
+    assert run.coordinator.statistics().refused == 500
+    assert not run.coordinator.is_triggering
 
 
 def test_a_retry_that_waits_is_answered_when_the_attempt_ends():

@@ -112,3 +112,37 @@ def test_another_attempt_in_the_log_fences_it_for_good_and_nothing_is_deleted():
     run.timers.advance(10_000)
     run.trigger()
     assert run.gateway.take() == []
+
+
+def test_fenced_coordinator_writes_nothing_more_answers_everybody_and_has_no_timers():
+    run = Run(max_concurrent=2)
+    run.coordinator.start_periodic()
+    for _ in range(3):
+        run.trigger()
+    run.acknowledge(1)
+    run.acknowledge(2, READS)
+    DecisionLog(run.storage, run.paths).begin_attempt(run.clock.now())
+    run.gateway.take()
+    run.runner.run_all()
+    assert run.gateway.take() == [("fenced",)]
+    assert run.coordinator.pending_ids == ()
+    assert run.timers.pending == ()
+    shutdown = Reason.CHECKPOINT_COORDINATOR_SHUTDOWN
+    assert sorted((a.reason.value, a.checkpoint_id or 0) for a in run.answers) == [
+        (shutdown.value, 0),
+        (shutdown.value, 1),
+        (shutdown.value, 2),
+    ]
+
+
+def test_record_that_waits_for_its_turn_when_the_coordinator_is_fenced_is_not_written():
+    run = Run(max_concurrent=2)
+    run.trigger()
+    run.trigger()
+    run.acknowledge(1)
+    run.acknowledge(2)
+    DecisionLog(run.storage, run.paths).begin_attempt(run.clock.now())
+    run.gateway.take()
+    run.runner.run_all()
+    assert run.gateway.take() == [("fenced",)]
+    assert len(run.answers) == 2

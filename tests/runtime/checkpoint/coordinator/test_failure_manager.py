@@ -68,6 +68,12 @@ def test_failure_without_an_id_counts_also_after_a_success():
     assert manager.failed(Reason.TRIGGER_CHECKPOINT_FAILURE, -1)
 
 
+def test_success_of_a_checkpoint_that_is_not_known_makes_no_failure_late():
+    manager = CheckpointFailureManager(0)
+    manager.succeeded()
+    assert manager.failed(Reason.CHECKPOINT_EXPIRED, 0)
+
+
 @pytest.mark.parametrize(
     ("reason", "counts"),
     [

@@ -46,6 +46,16 @@ def test_the_files_of_a_base_stay_until_the_checkpoint_that_builds_on_it_has_end
     assert len(run.state_files()) == 4
 
 
+def test_checkpoint_that_builds_on_none_keeps_no_files_of_others():
+    run = Run(max_concurrent=2)
+    run.trigger(SnapshotKind.SAVEPOINT)
+    for checkpoint_id in (2, 3):
+        run.trigger()
+        run.complete(checkpoint_id)
+    assert run.coordinator.pending_ids == (1,)
+    assert all(path.startswith("1-3-") for path in run.state_files())
+
+
 def test_files_of_replaced_checkpoints_go_and_those_that_are_named_again_stay():
     run = Run()
     run.trigger()

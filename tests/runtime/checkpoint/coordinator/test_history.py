@@ -94,6 +94,9 @@ def test_a_retained_checkpoint_tells_of_itself_when_nothing_else_is_known() -> N
 def test_one_without_statistics_is_shown_without_rows_and_counted() -> None:
     history = recovered(completed(6, known=False), completed(7, known=False))
     assert [len(each.subtasks) for each in history.details()] == [0, 0]
+    for known in history.records():
+        assert (known.acknowledged, known.subtasks, known.duration) == (0, 0, None)
+        assert (known.size, known.written_bytes, known.in_flight_bytes) == (50, 0, 0)
     assert counts(history) == (2, 2, 0)
 
 
@@ -160,6 +163,7 @@ def test_the_living_know_better_than_the_log_at_later_attempts() -> None:
     history = recovered()
     history.started(pending(1))
     history.completed(1, 30.0, 1.0, 60)
+    history.started(pending(2))
     before = history.records(), history.counters()
     history.recover((completed(1, triggered=1, completed=1),), 1)
     assert (history.records(), history.counters()) == before
@@ -171,3 +175,91 @@ def test_a_job_of_many_retained_checkpoints_remembers_a_bounded_number() -> None
     assert [r.checkpoint_id for r in history.records()] == list(range(21, 31))
     assert [d.record.checkpoint_id for d in history.details() if d.subtasks] == [28, 29, 30]
     assert counts(history) == (30, 30, 0)
+
+
+def test_a_hundred_checkpoints_are_shown_by_default_and_twenty_of_them_with_rows() -> None:
+    history = CheckpointHistory()
+    history.recover([completed(n, triggered=n, completed=n) for n in range(1, 151)], 150)
+    shown = history.details()
+    assert len(shown) == 100
+    assert [d.record.checkpoint_id for d in shown if d.subtasks] == list(range(131, 151))
+
+
+def test_checkpoint_that_ran_is_not_shown_when_one_of_its_id_has_completed_and_was_let_go() -> None:
+    running = EarlierHistory((record(6, CheckpointStatus.IN_PROGRESS),), CoordinatorStatistics(triggered=6))
+    assert standing(recovered(earlier=running, highest_id=6)) == []
+    assert standing(recovered(earlier=running, highest_id=5)) == [(6, 1, "failed")]
+
+
+def test_newest_completed_checkpoint_stays_the_newest_when_an_older_one_is_retained() -> None:
+    counters = CoordinatorStatistics(triggered=9, completed=9, latest_completed_id=9, latest_size=70)
+    known = recovered(completed(7), earlier=EarlierHistory((), counters)).counters()
+    assert (known.latest_completed_id, known.latest_size) == (9, 70)
+
+
+# -- checkpoints of this JobMaster --------------------------------------------------------------------------
+
+
+def running(*checkpoint_ids: int, capacity: int = 100) -> CheckpointHistory:
+    history = CheckpointHistory(capacity)
+    for checkpoint_id in checkpoint_ids:
+        history.started(pending(checkpoint_id))
+    return history
+
+
+def acknowledged(checkpoint_id: int) -> PendingCheckpoint:
+    checkpoint = pending(checkpoint_id)
+    checkpoint.acknowledge(COUNT, None, MEASURED[COUNT])
+    return checkpoint
+
+
+def test_running_checkpoint_shows_what_its_subtasks_have_measured_so_far() -> None:
+    history = running(1)
+    history.progress(acknowledged(1))
+    [details] = history.details()
+    assert details.subtasks == MEASURED
+    assert (details.record.acknowledged, details.record.subtasks) == (1, 1)
+    assert (details.record.written_bytes, details.record.in_flight_bytes) == (7, 3)
+
+
+def test_end_of_a_checkpoint_changes_its_own_record_alone() -> None:
+    for ended in (1, 2, 3):
+        history = running(1, 2, 3)
+        history.failed(ended, CheckpointFailureReason.CHECKPOINT_EXPIRED, "late", 1.0)
+        assert [known.detail for known in history.records()] == [
+            "late" if known.checkpoint_id == ended else "" for known in history.records()
+        ]
+
+
+def test_checkpoint_that_is_not_remembered_any_more_is_counted_and_shown_nowhere() -> None:
+    for history in (running(1, 2, capacity=1), running(1, 2, capacity=0)):
+        before = history.records()
+        history.progress(acknowledged(1))
+        history.completed(1, 30.0, 1.0, 60)
+        assert (history.records(), counts(history)) == (before, (2, 1, 0))
+        assert not any(details.subtasks for details in history.details())
+
+
+def test_end_of_an_unknown_checkpoint_changes_no_record_of_an_older_one() -> None:
+    history = running(1)
+    history.completed(2, 30.0, 1.0, 60)
+    assert standing(history) == [(1, 1, "in_progress")]
+
+
+def test_savepoint_that_completes_behind_a_newer_checkpoint_is_not_the_latest() -> None:
+    history = running(1, 2)
+    history.completed(2, 30.0, 1.0, 60)
+    history.completed(1, 31.0, 9.0, 90)
+    known = history.counters()
+    newest = known.latest_completed_id, known.latest_completed_at, known.latest_duration, known.latest_size
+    assert newest == (2, 30.0, 1.0, 60)
+    assert counts(history) == (2, 2, 0)
+
+
+def test_checkpoint_that_is_about_to_complete_counts_itself() -> None:
+    history = running(1, 2, 3)
+    history.completed(1, 30.0, 1.0, 60)
+    history.failed(2, CheckpointFailureReason.CHECKPOINT_EXPIRED, "", 1.0)
+    known = history.completing(2.0, MEASURED)
+    assert (known.triggered, known.completed, known.failed, known.duration) == (3, 2, 1, 2.0)
+    assert known.metrics() == MEASURED

@@ -107,6 +107,37 @@ def test_a_checkpoint_that_expires_in_its_start_never_reaches_a_subtask():
     assert world.open_valves()
 
 
+def test_expired_checkpoint_names_five_of_those_that_it_waited_for():
+    world = World(hooks={"north": {}, "south": {}}, timeout=5)
+    for coordinator in world.coordinators.values():
+        coordinator.is_slow = True
+    world.ask()
+    world.timers.advance(5)
+    assert world.answers[0].detail.endswith(
+        "it waited for a[0], b[0], the coordinator of a, the coordinator of b, the master hook north"
+    )
+
+
+def test_where_an_abort_does_not_end_a_start_the_next_answer_does():
+    world = World(timeout=5, end_starts=False)
+    world.coordinators["a"].is_slow = True
+    world.ask()
+    world.timers.advance(5)
+    assert world.coordinator.is_triggering
+    assert not world.open_valves()
+    world.coordinators["a"].answer()
+    assert not world.coordinator.is_triggering
+    assert world.open_valves()
+
+
+def test_coordinators_are_notified_of_a_checkpoint_that_was_aborted():
+    world = World()
+    world.ask()
+    world.take()
+    world.coordinator.decline(1, A, 1)
+    assert world.take() == [("aborted", 1), ("aborted a", 1), ("aborted b", 1)]
+
+
 def test_a_hook_that_never_answers_costs_its_checkpoints_and_holds_nothing_back():
     world = World(hooks={"outside": {}}, timeout=5, tolerable_failures=1)
     for _ in range(2):

@@ -26,9 +26,9 @@ from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)
 
 
-def pending(kind=SnapshotKind.CHECKPOINT, *, forced=False, **how):
+def pending(kind=SnapshotKind.CHECKPOINT, *, forced=False, subtasks=(A, B), **how):
     barrier = CheckpointBarrier(7, 0.0, CheckpointOptions(kind), -1)
-    plan, request = CheckpointPlan((), (A, B), (A, B)), CheckpointRequest(1, kind, forced=forced)
+    plan, request = CheckpointPlan((), subtasks, subtasks), CheckpointRequest(1, kind, forced=forced)
     return PendingCheckpoint(barrier, plan, request, attempt=1, started_at=0.0, **how)
 
 
@@ -56,6 +56,16 @@ def test_the_timeout_is_over_when_the_record_is_being_written():
     checkpoint.complete()
     assert checkpoint.state is PendingState.COMPLETED
     assert not checkpoint.set_timeout(timers.call_later(1, lambda: None))
+
+
+def test_the_timeout_is_over_when_it_completes():
+    timers = ManualTimers(ManualClock())
+    checkpoint = pending()
+    checkpoint.set_timeout(timers.call_later(1, lambda: None))
+    for subtask in (A, B):
+        checkpoint.acknowledge(subtask)
+    checkpoint.complete()
+    assert timers.pending == ()
 
 
 def test_an_abort_hands_back_what_came_in_and_nothing_counts_afterwards():
@@ -92,3 +102,22 @@ def test_statistics_tell_who_is_missing_and_what_each_subtask_measured():
     assert (statistics.acknowledged, statistics.missing) == (1, ("b[0]",))
     assert (statistics.written_bytes, statistics.in_flight_bytes) == (10, 7)
     assert statistics.metrics[A].sync_duration == 0.5
+
+
+@pytest.mark.parametrize(
+    ("subtasks", "steps"),
+    [
+        (4, [1, 2, 3, 4]),
+        (39, list(range(1, 40))),
+        (41, [*range(2, 41, 2), 41]),
+        (60, list(range(3, 61, 3))),
+    ],
+)
+def test_about_twenty_acknowledgements_and_the_last_are_a_step_further(subtasks, steps):
+    everybody = tuple(SubtaskId("a", index) for index in range(subtasks))
+    checkpoint, found = pending(subtasks=everybody), []
+    for number, subtask in enumerate(everybody, 1):
+        checkpoint.acknowledge(subtask)
+        if checkpoint.is_a_step_further:
+            found.append(number)
+    assert found == steps

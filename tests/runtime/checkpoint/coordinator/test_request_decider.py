@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.runtime.checkpoint.coordinator.request_decider import (
+    PAUSE_RESOLUTION,
     CheckpointRequest,
     CheckpointRequestDecider,
     RefusedRequest,
@@ -10,6 +11,13 @@ from penstock.runtime.checkpoint.coordinator.request_decider import (
 )
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+
+
+def test_request_of_which_no_more_is_said_is_for_an_ordinary_checkpoint_by_hand():
+    request = CheckpointRequest(1)
+    assert request.kind is SnapshotKind.CHECKPOINT
+    assert not any((request.periodic, request.forced, request.urgent, request.aligned, request.drain))
+    assert (request.timestamp, request.target) == (0.0, None)
 
 
 def situation(now=100.0, *, pending=0, last=float("-inf"), triggering=False):
@@ -47,6 +55,39 @@ def test_a_pause_that_is_over_but_for_a_rounding_error_is_over():
     decider = CheckpointRequestDecider(min_pause=0.1)
     decision = decider.submit(CheckpointRequest(1, periodic=True), situation(0.3, last=0.2 + 1e-15))
     assert decision.execute is not None
+
+
+def test_a_pause_that_lasts_no_longer_than_clocks_can_tell_is_over():
+    decider = CheckpointRequestDecider(min_pause=PAUSE_RESOLUTION)
+    assert decider.submit(CheckpointRequest(1), situation(0.0, last=0.0)).execute is not None
+    longer = CheckpointRequestDecider(min_pause=2 * PAUSE_RESOLUTION)
+    assert longer.submit(CheckpointRequest(1), situation(0.0, last=0.0)).execute is None
+
+
+def test_the_first_in_the_queue_decides_whether_the_limit_holds():
+    decider = CheckpointRequestDecider(max_concurrent=1)
+    forced = CheckpointRequest(1, SnapshotKind.SAVEPOINT, forced=True)
+    for request in (forced, CheckpointRequest(2, periodic=True)):
+        decider.submit(request, situation(triggering=True))
+    assert decider.poll(situation(pending=1)).execute is forced
+    assert decider.poll(situation(pending=1)).execute is None
+
+
+def test_the_oldest_periodic_request_in_the_pause_is_refused_and_the_timer_waits_for_the_rest():
+    decider = CheckpointRequestDecider(min_pause=10)
+    older, newer = (CheckpointRequest(number, periodic=True) for number in (1, 2))
+    for request in (older, newer):
+        decider.submit(request, situation(triggering=True))
+    decision = decider.poll(situation(100, last=94))
+    assert decision.refused == (RefusedRequest(older, Reason.MINIMUM_TIME_BETWEEN_CHECKPOINTS),)
+    assert (decision.execute, decision.next_periodic_in) == (None, 4)
+    assert decider.queued == (newer,)
+
+
+def test_by_default_one_checkpoint_runs_at_a_time_and_no_pause_follows_it():
+    decider = CheckpointRequestDecider()
+    assert decider.submit(CheckpointRequest(1), situation(100, pending=1)).execute is None
+    assert decider.poll(situation(100, last=100)).execute.number == 1
 
 
 def test_the_first_checkpoint_waits_for_nothing():

@@ -1,4 +1,4 @@
-"""The two halves of a subtask's snapshot."""
+"""The two parts of a subtask's snapshot."""
 
 from __future__ import annotations
 

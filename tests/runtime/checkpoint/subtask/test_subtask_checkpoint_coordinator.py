@@ -108,7 +108,7 @@ def test_input_that_gives_a_checkpoint_up_declines_it_and_cancels_it_downstream(
     task.coordinator.notify_checkpoint_aborted(1)
     task.coordinator.notify_checkpoint_aborted(2)
     task.coordinator.abort_on_barrier(2, REASON)
-    assert task.log == [("decline", 2, REASON, "the alignment was given up"), CancelCheckpointMarker(2)]
+    assert task.log == [("decline", 2, REASON, "the alignment was aborted"), CancelCheckpointMarker(2)]
     assert task.coordinator.statistics().remembered_aborts == 1
     task.log.clear()
     assert not task.coordinator.checkpoint_state(barrier(2))
