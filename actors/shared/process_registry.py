@@ -11,12 +11,14 @@ A process outlives jobs, so its name does not tell whom it serves. Two kinds of 
 
 A process never has both keys. So a JobMaster may end every process of its job: no other job has claimed it.
 
-A program is what Ray calls a job: one driver, with one runtime environment and one `sys.path`. Nothing is
-shared between programs.
+A program is what Ray calls a job, one driver with one `sys.path`, in one runtime environment. Tasks of a
+driver can have environments of their own, and what they start inherits them. Nothing is shared between
+programs.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -80,7 +82,9 @@ def _of_job(job_id: str, process: str) -> bytes:
 
 
 def _warm_prefix() -> bytes:
-    return f"warm:{ray.get_runtime_context().get_job_id()}:".encode()
+    context = ray.get_runtime_context()
+    environment = hashlib.sha256(context.get_runtime_env_string().encode()).hexdigest()[:12]
+    return f"warm:{context.get_job_id()}-{environment}:".encode()
 
 
 def _warm(process: str, calls: int) -> bytes:
