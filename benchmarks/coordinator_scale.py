@@ -74,7 +74,7 @@ def graph_of(subtasks: int) -> ExecutionGraph:
 
 
 class Job:
-    """A running job of so many simulated subtasks."""
+    """A running job of this many simulated subtasks."""
 
     def __init__(self, subtasks: int) -> None:
         self._graph = graph_of(subtasks)

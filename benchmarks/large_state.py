@@ -81,7 +81,7 @@ class CheckpointedState:
 
 
 def costs(keys: int, changes: int, rounds: int) -> tuple[Cost, list[Cost]]:
-    """The first checkpoint of so many keys, and those after so many changes each."""
+    """The first checkpoint of this many keys, and those after this many changes each."""
     state = CheckpointedState(keys)
     first = state.checkpoint()
     later = []

@@ -204,7 +204,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def call(count: int, work: Callable[[int], object]) -> Steady:
-    """`work(count)` as a run of so many records."""
+    """`work(count)` as a run of this many records."""
     first = Sample(time.monotonic(), 0, time.process_time(), 0)
     work(count)
     return Steady((first, Sample(time.monotonic(), count, time.process_time(), 0)), 0)

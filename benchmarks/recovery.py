@@ -35,7 +35,7 @@ _POLL = 0.02
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of ten kilobytes under so many keys."""
+    """Rows of ten kilobytes under this many keys."""
 
     keys: int
 

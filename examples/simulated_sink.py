@@ -76,7 +76,7 @@ class Writer:
 
 
 def check(sink: type[HastySink], seeds: int) -> SimulationReport:
-    """Run a job with this sink under so many seeds."""
+    """Run a job with this sink under this many seeds."""
 
     def build() -> tuple[StreamEnvironment, Table]:
         table = Table()

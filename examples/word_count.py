@@ -73,7 +73,7 @@ def word_count(
 
 
 def paced(pattern: str, checkpoints: int) -> PacedText:
-    """The text in so many parts that `checkpoints` checkpoints fall into the job, and a few more."""
+    """The text in enough parts for `checkpoints` checkpoints, and a few more."""
     sizes = {split.path: split.size for split in FileSource.text(pattern).splits(1)}
     size = sum(sizes.values())
     files = FileSource.text(pattern, split_size=max(1, size // 32))
@@ -81,7 +81,7 @@ def paced(pattern: str, checkpoints: int) -> PacedText:
 
 
 def kill_one_subtask(job: JobHandle, after_checkpoints: int) -> str | None:
-    """SIGKILL the process of one subtask once so many checkpoints are complete; which one it was."""
+    """SIGKILL the process of one subtask once this many checkpoints are complete; which one it was."""
     assert isinstance(job, RayJobHandle)
     while not job.status().is_terminal:
         if job.statistics().completed_checkpoints >= after_checkpoints:

@@ -24,7 +24,7 @@ R = TypeVar("R")
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name, to be put behind a sentence; empty when nothing is near.
+    """A hint for a misspelt name, to be appended to a sentence; empty when nothing is near.
 
     Example:
         >>> nearest_name("paralelism", ["id", "parallelism"])

@@ -1,4 +1,4 @@
-"""The ports through which the pure runtime reaches the world.
+"""The ports through which the pure runtime reaches the outside.
 
 `runtime/` decides and never acts: time, timers, storage and work in the background are handed in. The
 actors give the real ones, `penstock.runtime.testing` gives deterministic ones.
@@ -33,7 +33,7 @@ class Cancellable(Protocol):
 
 
 class TimerService(Protocol):
-    """Runs callbacks later, in the thread of whoever asked."""
+    """Runs callbacks later, in the thread of the caller."""
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Cancellable:
         """Run `callback` after `delay` seconds."""
@@ -62,7 +62,7 @@ class AsyncRunner(Protocol):
 class SnapshotStorage(Protocol):
     """A flat store of named byte objects; calls block, so they run in an `AsyncRunner`.
 
-    Paths are relative, use `/`, and are validated by whoever builds them. A `put` is all or nothing.
+    Paths are relative, use `/`, and are validated by the caller. A `put` is all or nothing.
     """
 
     @property

@@ -76,7 +76,7 @@ def savepoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
     """For a savepoint."""
     advice = (
         f"it goes on: `penstock checkpoints {job_id}` shows how far it is and how it ends. "
-        "A complete one is answered when the checkpoint behind it has ended, too. "
+        "A complete one is answered when the checkpoint after it has ended, too. "
         "To ask again would take another one"
     )
     return Deadline(timeout, f"the savepoint of job {job_id} is not complete", advice)

@@ -37,7 +37,7 @@ _MASTER_CALLS = 10_000
 
 
 class RayExecutor:
-    """Starts a JobMaster actor for each job; the job goes on without the process that submitted it."""
+    """Starts a JobMaster actor for each job; the job continues without the process that submitted it."""
 
     def submit(self, job: JobGraph, config: JobConfig) -> RayJobHandle:
         """Start a job and return at once.

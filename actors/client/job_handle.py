@@ -84,7 +84,7 @@ class RayJobHandle(NearestMembers):
         return self.report().status
 
     def statistics(self) -> JobStatistics:
-        """What the job has done so far."""
+        """Counters of the job so far."""
         return self.report().statistics
 
     def describe(self) -> str:
@@ -112,7 +112,7 @@ class RayJobHandle(NearestMembers):
             URL of the savepoint's folder, for `restore_from`. The job needs nothing of it, unless it warns.
 
         Warns:
-            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken behind it. The job
+            SavepointStillNeededWarning: It is complete, but no checkpoint could be taken after it. The job
                 would restart from it, so its files must stay until the job has completed a checkpoint.
 
         Raises:
@@ -132,7 +132,7 @@ class RayJobHandle(NearestMembers):
         drain: bool = False,
         timeout: Duration | None = None,
     ) -> str:
-        """Take a savepoint and end the job; nothing is read behind it.
+        """Take a savepoint and end the job; nothing is read after it.
 
         Args:
             savepoint: Where, as `target` of `savepoint`.
@@ -162,7 +162,7 @@ class RayJobHandle(NearestMembers):
         timeout: Duration | None = None,
         **operators: int,
     ) -> None:
-        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+        """Change the parallelism of operators while the job runs: save state, redeploy, go on.
 
         Returns when the job runs again. Records that were read after the checkpoint are read again, as after
         a failure; results stay exactly once.

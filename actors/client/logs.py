@@ -55,7 +55,7 @@ class FilePart:
     """A part of one file, up to the end of a line.
 
     Attributes:
-        header: Whose it is.
+        header: The first line, which names the owner.
         data: Complete lines.
         end: Where the next part begins.
     """

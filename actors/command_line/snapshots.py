@@ -143,8 +143,8 @@ def restore(
 ) -> None:
     """Run a program whose job starts from a snapshot.
 
-    A program that names a snapshot itself starts from that one. In `ray job submit` this command stands in
-    front of the program: `-- penstock restore SNAPSHOT python job.py`.
+    A program that names a snapshot itself starts from that one. With `ray job submit`, put this command
+    before the program: `-- penstock restore SNAPSHOT python job.py`.
     """
     url = absolute_location(snapshot)
     open_snapshot(url, open_location)

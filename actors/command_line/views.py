@@ -89,7 +89,7 @@ def _rescale_line(rescale: RescaleRecord) -> str:
         return f"{line}: not done, {rescale.failure}"
     if rescale.ended_at is None:
         return f"{line}: in progress"
-    return f"{line}: deployed anew after {_duration(rescale.ended_at - rescale.requested_at)}"
+    return f"{line}: redeployed after {_duration(rescale.ended_at - rescale.requested_at)}"
 
 
 def _time_of_day(seconds: float) -> str:

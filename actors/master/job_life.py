@@ -153,7 +153,7 @@ class JobLife:
         return await self._requests.stop(drain, target)
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
         await self._prepared.wait()
         if self._requests is None:
             return RescaleRefused("the job could not be taken up")

@@ -66,7 +66,7 @@ class JobMaster:
         return await self._life.stop(drain, target)
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
         return await self._life.rescale(parallelism)
 
     async def checkpoints(self) -> tuple[CheckpointDetails, ...]:

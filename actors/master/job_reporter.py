@@ -185,7 +185,7 @@ class JobReporter:
         )
 
     def _seen(self) -> SchedulerStatistics | None:
-        """What the scheduler says, if there is one; remembers its graph and its warning."""
+        """The scheduler's statistics, if there is one; remembers its graph and its warning."""
         if self._scheduler is None or self._begin_failure is not None:
             return None
         if self._scheduler.graph is not self._described:  # it was rescaled

@@ -1,4 +1,4 @@
-"""Users' requests to a running job: checkpoints, savepoints, rescales, and its end with a savepoint.
+"""Users' requests to a running job: checkpoints, savepoints, rescales, and stops with a savepoint.
 
 Runs on the JobMaster's event loop. Each request goes to the scheduler, which answers it once. If the
 JobMaster dies before that, the handle asks the next one again.
@@ -119,7 +119,7 @@ class JobRequests:
         return answer_of_report(self._report())
 
     async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
-        """Change the parallelism of operators; returns when the subtasks are deployed anew, or why not."""
+        """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
         await self._settled()
         if self._ended.is_set():
             return RescaleRefused(f"the job has ended: {self._report().status.value}")

@@ -1,4 +1,4 @@
-"""Waiting for the answer of an actor, with a deadline whose error names the actor."""
+"""Waits for the answer of an actor; the error of a timeout names the actor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER: Final = 60.0
 
 
 class NoAnswerError(PenstockError, TimeoutError):
-    """An actor is alive and has not answered in time; the message says which, and where to look."""
+    """A living actor did not answer in time; the message names it, and where to look."""
 
 
 def answer_of(call: Any, who: str, seconds: float = ANSWER) -> Any:

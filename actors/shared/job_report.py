@@ -64,7 +64,7 @@ class SubtaskInfo:
         attempt: The attempt that it belongs to.
         status: Whether it is being deployed, runs, or has finished.
         process: Where it runs; `None` when it has no process.
-        statistics: Its counters in this attempt; `None` before it has told any.
+        statistics: Its counters in this attempt; `None` before it has reported any.
     """
 
     subtask: SubtaskId

@@ -1,4 +1,4 @@
-"""Reads what version 0.1 of Penstock has kept of a job.
+"""Reads job reports of version 0.1 of Penstock.
 
 It kept texts: lines of history without their day, failures as one text each, the graph as a picture. They
 become records as far as that goes. The number of a failed attempt and the edges of the graph are lost.

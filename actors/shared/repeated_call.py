@@ -73,7 +73,7 @@ class RepeatedCall(Generic[T]):
 
     @property
     def error(self) -> BaseException | None:
-        """What the last call failed with, if it has failed."""
+        """The error of the last call, if it failed."""
         return self._future.exception() if self._future.done() else None
 
     def is_done(self) -> bool:

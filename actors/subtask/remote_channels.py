@@ -45,21 +45,6 @@ class RemotePeer:
     role: Role
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteChannelStatistics:
-    """Counters of all outgoing channels of a subtask.
-
-    Attributes:
-        frames: Frames sent, without repetitions.
-        resent: Frames sent again after a call was lost.
-        ended: Channels whose receiver is gone or has moved on.
-    """
-
-    frames: int
-    resent: int
-    ended: int
-
-
 class RemoteChannels:
     """Sends the frames of one attempt of one subtask.
 
@@ -79,21 +64,15 @@ class RemoteChannels:
         self._post = post
         self._frame_consumed = frame_consumed
         self._ended: set[OutputChannelSpec] = set()
-        self._frames = self._resent = 0
         self._closed = False
 
     def send(self, channel: OutputChannelSpec, first_sequence_number: int, elements: list[bytes]) -> None:
         """Send a frame; called in the task thread."""
-        self._frames += 1
         self._call(channel, first_sequence_number, elements)
 
     def close(self) -> None:
         """Send nothing more."""
         self._closed = True
-
-    def statistics(self) -> RemoteChannelStatistics:
-        """Counters."""
-        return RemoteChannelStatistics(self._frames, self._resent, len(self._ended))
 
     def _call(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         if self._closed or channel in self._ended:
@@ -123,7 +102,6 @@ class RemoteChannels:
 
     def _resend_later(self, channel: OutputChannelSpec, first: int, elements: list[bytes]) -> None:
         def resend() -> None:
-            self._resent += 1
             self._call(channel, first, elements)
 
         timer = threading.Timer(RESEND_DELAY, lambda: self._post(resend))

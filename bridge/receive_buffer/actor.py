@@ -221,7 +221,7 @@ class ReceiveBufferActor:
         return problem
 
     async def wait_until_covered(self, epoch: int, patience: float) -> bool:
-        """Whether a completed checkpoint covers an epoch, within so many seconds.
+        """Whether a completed checkpoint covers an epoch, within this many seconds.
 
         Raises:
             TransferError: It never will.
@@ -229,7 +229,7 @@ class ReceiveBufferActor:
         return await self._within(patience, lambda: epoch <= self._buffer.epochs.covered)
 
     async def wait_until_emitted(self, epoch: int, patience: float) -> bool:
-        """Whether the reader has emitted all rows of an epoch, within so many seconds.
+        """Whether the reader has emitted all rows of an epoch, within this many seconds.
 
         Raises:
             TransferError: It never will.

@@ -1,4 +1,4 @@
-"""What a job is told when rows between Spark and the job are lost, and what the user can do."""
+"""Errors for rows that are lost between Spark and a job, with advice for the user."""
 
 from __future__ import annotations
 

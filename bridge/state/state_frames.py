@@ -75,7 +75,7 @@ def read_state(
         encoded: Give values as bytes of the value codec.
         classes: Classes of values that can't be found through a module that is imported in the executors.
         allow_pickle: Unpickle values and import modules that the snapshot names.
-        schema: Arrow types of all columns; without it the state is read once more to find them.
+        schema: Arrow types of all columns; without it the state is read again to find them.
 
     Raises:
         RestoreError: There is no such snapshot, or it is not whole.

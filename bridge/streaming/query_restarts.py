@@ -60,7 +60,7 @@ class Ends(Protocol):
     """An event that may happen during a wait, such as a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
-        """Whether it has happened, within so many seconds."""
+        """Whether it has happened, within this many seconds."""
         ...
 
 

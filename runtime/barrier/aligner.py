@@ -1,7 +1,7 @@
 """Exactly once: align the barriers of all channels before a checkpoint is taken.
 
 What it does: the first barrier of a checkpoint begins an alignment. A channel is blocked when its barrier was
-consumed, so nothing behind its barrier is processed while the others go on. The last barrier releases all
+consumed, so nothing after its barrier is processed while the others go on. The last barrier releases all
 channels and triggers the checkpoint.
 
 Why it is right: at the trigger exactly the elements in front of the barriers have been processed, on every

@@ -1,4 +1,4 @@
-"""What all barrier handlers have in common.
+"""Common parts of all barrier handlers.
 
 A `CheckpointBarrierHandler` decides at the input of a subtask when a checkpoint begins there. It is called
 with every barrier, cancellation marker and end of a channel *when it is consumed*, in the order of its
@@ -82,7 +82,7 @@ class InFlightInput(ChannelBlocking, Protocol):
     """The input, as a handler sees it that captures what is in flight."""
 
     def waiting(self, channel: int) -> Sequence[StreamElement]:
-        """What has arrived in order on a channel and was not consumed, first one first."""
+        """Elements of a channel that arrived in order and were not consumed, oldest first."""
         ...
 
 

@@ -43,7 +43,7 @@ class OvertakenInput:
         self._trigger = trigger
 
     def block(self, checkpoint: UnalignedCheckpoint, channel: int) -> None:
-        """Consume nothing behind a barrier until the trigger."""
+        """Consume nothing after a barrier until the trigger."""
         checkpoint.blocked.append(channel)
         self._inputs.block(channel)
 

@@ -1,12 +1,12 @@
 """At least once: count barriers and let everything flow.
 
 What it does: no channel is ever blocked. A checkpoint is triggered when its barrier was consumed on every
-channel, while elements behind the early barriers have been processed already. After a restore those are
+channel, while elements after the early barriers have been processed already. After a restore those are
 processed again: nothing is lost, some records count twice.
 
 Several checkpoints may be pending. When one is complete, incomplete older ones are forgotten without an
 abort. At most `MAX_PENDING` are remembered, and the oldest is forgotten first. A cancelled one is remembered
-until all its barriers have come, so that these don't begin it anew.
+until all its barriers have come, so that these don't start it again.
 
 What it must never do: trigger a checkpoint before its barrier has come on every open channel, trigger one
 twice, or remember without a bound.
@@ -142,7 +142,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             self._abort_pending(count, CANCELLED)
 
     def _abort_pending(self, count: BarrierCount, reason: CheckpointFailureReason) -> None:
-        """Report a checkpoint as given up, once; its barriers are counted on, so they don't begin it anew."""
+        """Report an abort, once; the barriers are still counted, so they don't start the checkpoint again."""
         if count.barrier is not None:
             count.barrier = None
             self._abort(count.checkpoint_id, reason)

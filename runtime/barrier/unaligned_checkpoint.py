@@ -24,7 +24,7 @@ class UnalignedCheckpoint:
         started_at: Monotonic time of the first sign.
         unconsumed: Channels that have not consumed their barrier or end.
         unarrived: Channels whose barrier, or end, has not arrived.
-        blocked: Channels that wait behind their barrier for the trigger.
+        blocked: Channels that wait after their barrier for the trigger.
 
     Example:
         >>> checkpoint = UnalignedCheckpoint(CheckpointBarrier(7, 0.0), {0, 1}, {0, 1}, started_at=0.0)

@@ -171,7 +171,7 @@ class WaitingForLastBarriers(BarrierState):
         return self._complete_or_wait()
 
     def element_arrived(self, channel: int, element: StreamElement) -> None:
-        """Capture it, unless it stands behind the barrier."""
+        """Capture it, unless it stands after the barrier."""
         if channel in self.checkpoint.unarrived:
             self._inputs.capture(self.checkpoint, channel, element)
 

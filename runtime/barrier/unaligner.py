@@ -15,7 +15,7 @@ announced, which triggers, and they are captured when they arrive.
 
 Channels that must be aligned: in-flight data of a forward or broadcast exchange can't be redistributed to
 another number of subtasks. Their barriers stay in line, and the checkpoint waits until these channels have
-consumed them. Until then every channel whose barrier was consumed is blocked: nothing behind a barrier may
+consumed them. Until then every channel whose barrier was consumed is blocked: nothing after a barrier may
 reach the task before its snapshot. A checkpoint waits in the same way for a task that is in the middle of a
 call.
 
@@ -25,7 +25,7 @@ it is complete; a complete one stays.
 
 What it must never do:
 
-* capture an element that was consumed before the snapshot, or stands behind the barrier, or was captured;
+* capture an element that was consumed before the snapshot, or stands after the barrier, or was captured;
 * leave a channel blocked when no checkpoint waits;
 * finish the input part of a checkpoint that still waits for elements.
 

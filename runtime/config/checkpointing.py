@@ -36,7 +36,7 @@ class Checkpointing(metaclass=NearestNames):
 
     Attributes:
         every: Time from the start of one periodic checkpoint to the start of the next; over 0.
-        storage: URL of the checkpoint storage; `None` for the default of whoever runs the job.
+        storage: URL of the checkpoint storage; `None` for the default of the executor.
         mode: Exactly once, or at least once (no alignment: faster, records may count twice after a failure).
         timeout: A checkpoint that takes longer is aborted (default 10 minutes).
         min_pause: Least time between the end of a checkpoint and the start of the next periodic one.

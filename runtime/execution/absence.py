@@ -36,7 +36,7 @@ class Pauses:
     longest: float = inf
 
     def after(self, failures: int) -> float:
-        """Seconds after so many failures in a row, at least one."""
+        """Seconds after this many failures in a row, at least one."""
         pause = self.first
         for _ in range(failures - 1):
             if pause >= self.longest:
@@ -54,7 +54,7 @@ class Absence:
 
     Args:
         pauses: How long to wait between calls.
-        present_after: A call that lasted so many seconds before it failed had reached its receiver.
+        present_after: A call that lasted this many seconds before it failed had reached its receiver.
 
     Example:
         >>> absence = Absence(Pauses(0.5))

@@ -7,7 +7,7 @@ each call whether its elements are still wanted.
 
 A call of another role or of an older attempt never gets here (`RoleHolder`): it is answered `STALE`, which is
 no credit. When the attempt ends, all calls are answered alike: as consumed when it has finished, because
-nothing behind the end is missing; else as stale.
+nothing after the end is missing; else as stale.
 """
 
 from __future__ import annotations

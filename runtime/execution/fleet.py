@@ -1,19 +1,19 @@
 """`Fleet`: which process holds which role of a job.
 
-A process costs about a second to start, so a restart keeps those that live: each keeps its role, and takes
-the next attempt in it. For a role that nobody holds the fleet claims a warm process, which has served an
-earlier job of the program, or starts one. It ends processes that are dead, useless, or too much. At the end
-of the job each process gives its role back. Those that may serve again are offered to other jobs; the others
-end. Only the fleet offers a process, so one that it ends, because its answer comes too late, serves nobody.
+Starting a process takes about a second, so a restart keeps the living ones. Each keeps its role, and takes
+the next attempt in it. For a free role the fleet claims a warm process, which has served an earlier job of
+the program, or starts a new one. It ends processes that are dead, useless or surplus. At the end of the job
+each process gives its role back. Those that may serve again are offered to other jobs; the others end. Only
+the fleet offers a process, so one that it ends, because its answer comes too late, serves nobody.
 
-A warm process may have died unnoticed, hang, or refuse the role. Then a new one is started in its place, so a
-warm process can cost a moment and never a deployment.
+A warm process may have died unnoticed, hang, or refuse the role. Then a new one is started in its place. So a
+warm process may cause a short delay, but never a failed deployment.
 
-The fleet never decides by a process's name: a JobMaster that comes back from a crash asks every process that
-was left behind for its role, and takes over those that hold one of this job.
+The fleet never decides by a process's name. After a crash, the new JobMaster asks every remaining process for
+its role. It takes over those that hold one of this job.
 
-What it must never do: give one role to two processes of which both are used. Of two that hold the same
-subtask, because two JobMasters were at work, the one with the newer attempt stays.
+What it must never do: give one role to two processes and use both. If two hold the same subtask, because two
+JobMasters were active, the one with the newer attempt stays.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ class Member:
     """A process that holds a role.
 
     Attributes:
-        process: The process.
         role: The role, in the attempt that it had when the fleet got to know it. Calls name the attempt that
             they are for.
         needs: What the process was started with.
@@ -71,7 +70,6 @@ class Fleet:
     """Has the processes of one job; see the module's text.
 
     Args:
-        job_id: The job.
         graph: Its subtasks.
         config: Its settings.
         processes: Starts, calls and ends them.
@@ -138,7 +136,6 @@ class Fleet:
         """Have a process for each of these subtasks.
 
         Args:
-            subtasks: The subtasks.
             then: Told `None` when all have one, or why some could not be placed.
 
         Returns:
@@ -161,7 +158,6 @@ class Fleet:
         """The process of this subtask is dead or useless: the next attempt gets another one.
 
         Args:
-            subtask: The subtask.
             why: A warning for the log, if it is worth one.
         """
         member = self.members.pop(subtask, None)

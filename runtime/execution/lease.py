@@ -6,10 +6,10 @@ from __future__ import annotations
 class Lease:
     """Counts silence, in the time in which the process could have heard something.
 
-    No orphan stays, whatever died first: a process whose lease is over ends itself. But a process that could
-    not run (SIGSTOP, a machine that slept, user code that held the interpreter) wakes to find much time gone
-    and the JobMaster's calls still unread. So the time between two looks counts for no more than two
-    intervals, and what has come in is read before the next look.
+    No orphan stays, whatever died first: a process ends itself when its lease expires. But a process may have
+    been unable to run (SIGSTOP, a suspended machine, user code that held the interpreter). When it continues,
+    much time has passed, and the JobMaster's calls are still unread. So the time between two checks counts
+    for at most two intervals, and incoming calls are read before the next check.
 
     Args:
         timeout: Seconds of silence after which the lease is over.
@@ -28,7 +28,7 @@ class Lease:
 
     @property
     def interval(self) -> float:
-        """Seconds between two looks."""
+        """Seconds between two checks."""
         return self._timeout / 4
 
     @property

@@ -1,8 +1,8 @@
 """The port through which a JobMaster reaches the processes of its job, and how a call may end.
 
 A call is answered once, later, by its reply: with what the process answered, or with a `CallFailure`.
-Failures are values: a process that has died, one that can't be reached, and a call that raised are three
-outcomes that every caller tells apart.
+Failures are values with three cases that every caller distinguishes. The process has died, it can't be
+reached, or the call raised.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Reply: TypeAlias = Callable[[T | CallFailure], None]
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a process is started with, which can't change in its life.
+    """Resources of a process, fixed when it starts.
 
     Attributes:
         num_cpus: CPUs that it occupies.
@@ -75,7 +75,7 @@ class Needs:
 
     @classmethod
     def of(cls, subtask: ExecutionSubtask) -> Needs:
-        """What a subtask needs, with room for more inputs than it has.
+        """The needs of a subtask, with room for more inputs than it has.
 
         So its process also serves the subtask after a rescale, or a subtask of another job.
         """
@@ -104,7 +104,6 @@ class Place:
 
     Attributes:
         pid: Its process id.
-        node_id: Its node.
     """
 
     pid: int
@@ -128,7 +127,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a subtask has counted.
+    """Counters of a subtask.
 
     Attributes:
         attempt: The attempt that counted; 0 for none.
@@ -146,7 +145,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the cluster has, and what of it is free.
+    """The cluster's resources, and those that are free.
 
     Attributes:
         num_cpus: All CPUs.
@@ -166,7 +165,6 @@ class Peer:
     """Whom a subtask sends to.
 
     Attributes:
-        process: The process.
         role: The role that it holds, in the attempt that is meant.
     """
 
@@ -206,7 +204,7 @@ class Processes(Protocol):
         ...
 
     def room(self) -> Room:
-        """What the cluster has, for a message."""
+        """The cluster's resources, for a message."""
         ...
 
     def ask(self, process: ProcessId, reply: Reply[Held]) -> None:

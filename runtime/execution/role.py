@@ -1,9 +1,8 @@
 """`Role`: what a process is, whatever it is called.
 
-A subtask used to be the process with its name. But a process costs a second to start, so it outlives
-attempts, is found again by a JobMaster that comes back, and may one day serve another job. So a process has a
-name that says nothing, and *takes a role*: one subtask of one job, under a token that is never used twice. It
-gives the role back when it is no longer needed, and can take another one.
+Starting a process takes a second. So a process outlives attempts, is found by a new JobMaster, and may serve
+another job. It has an opaque name, and *takes a role*: one subtask of one job, under a unique token. It gives
+the role back when it is no longer needed, and can take another one.
 
 Every call between processes carries the role that it is for, with the attempt that it is of. The receiver
 compares:
@@ -12,11 +11,11 @@ compares:
 - the same token, an older attempt: stale, too. A newer attempt has this process.
 - the same token, a newer attempt: the process has not been deployed for it *yet*.
 
-So neither a call that comes late, nor a JobMaster that has been replaced, nor a sender of another job can
-reach what it does not mean. Attempts alone could not tell that: they begin at 1 in every job.
+So late calls, replaced JobMasters and senders of other jobs can't reach the wrong subtask. Attempt numbers
+alone would not suffice: they begin at 1 in every job.
 
-Two JobMasters of one job use the same tokens, because the second one asks the processes for their roles. What
-tells these two apart is the attempt: the log of decisions gives each number to one of them.
+Two JobMasters of one job use the same tokens, because the second one asks the processes for their roles. The
+attempt distinguishes the two: the decision log gives each number to one of them.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ class Role:
     """One subtask of one job, in one process.
 
     Attributes:
-        job_id: The job.
-        subtask: The subtask.
         attempt: The attempt; 0 before the first deployment.
         token: Tells this taking of the role from every other one.
 

@@ -58,7 +58,7 @@ class OperatorSpec:
         defined_at: The user's line.
         stateful: Whether it puts anything into snapshots.
         keyed: Whether it has keyed state.
-        is_sink: Whether it writes records to the world.
+        is_sink: Whether it writes records to an external system.
     """
 
     id: str

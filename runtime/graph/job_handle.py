@@ -1,4 +1,4 @@
-"""What a user holds of a job that was submitted: its handle, its status and its result."""
+"""The handle, status and result of a submitted job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JobStatus(Enum, metaclass=NearestEnumMembers):
 
 @dataclass(frozen=True, slots=True)
 class JobStatistics(NearestMembers):
-    """What a job has done so far.
+    """Counters of a job so far.
 
     Attributes:
         status: Its state.
@@ -139,7 +139,7 @@ class JobHandle(Protocol):
     def stop(
         self, savepoint: str | None = None, *, drain: bool = False, timeout: Duration | None = None
     ) -> str:
-        """Take a savepoint and end the job; nothing is read behind it.
+        """Take a savepoint and end the job; nothing is read after it.
 
         Args:
             savepoint: Where, as for `savepoint`.
@@ -163,7 +163,7 @@ class JobHandle(Protocol):
         timeout: Duration | None = None,
         **operators: int,
     ) -> None:
-        """Change the parallelism of operators while the job runs: save state, deploy anew, go on.
+        """Change the parallelism of operators while the job runs: save state, redeploy, go on.
 
         Args:
             parallelism: By operator id; an operator takes its chain along.
@@ -181,7 +181,7 @@ class JobHandle(Protocol):
         ...
 
     def statistics(self) -> JobStatistics:
-        """What the job has done so far."""
+        """Counters of the job so far."""
         ...
 
     def describe(self) -> str:

@@ -61,7 +61,7 @@ class EventLink:
         self._waiting.clear()
 
     def send(self, subtask: int, event: Any, answer: EventAnswer) -> None:
-        """Send an event, behind all earlier ones, as soon as its subtask is present."""
+        """Send an event after all earlier ones, as soon as its subtask is present."""
         if subtask in self._there and not self._waiting.get(subtask):
             self._carry(subtask, event, answer)
         else:

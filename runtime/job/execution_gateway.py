@@ -14,7 +14,7 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 
 class ExecutionGateway(Protocol):
-    """What the scheduler asks of the world. No call blocks or calls the scheduler back at once."""
+    """The outgoing calls of the scheduler. No call blocks or calls the scheduler back at once."""
 
     def deploy(self, attempt: int, restore: CompletedCheckpoint | None) -> None:
         """Place every subtask and hand it its state.

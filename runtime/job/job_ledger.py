@@ -166,7 +166,7 @@ class JobLedger:
         )
 
     def end(self, state: JobState, cause: str, now: float) -> LostToOther | None:
-        """Write the end of the job, unless its end stands in the log already.
+        """Write the end of the job, unless its end is in the log already.
 
         Raises:
             StorageError: It could not be written.
@@ -224,7 +224,7 @@ class JobLedger:
             begun.attempt,
             newest,
             rebuilt.store,
-            # Sinks commit by id, so ids continue behind those of the snapshot that the job began with.
+            # Sinks commit by id, so ids continue after those of the snapshot that the job began with.
             max(view.highest_checkpoint_id, -1 if initial is None else initial.checkpoint_id),
             rebuilt.orphans,
             times,

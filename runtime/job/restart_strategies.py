@@ -104,7 +104,7 @@ class ExponentialBackoffStrategy:
         return RestartAfter(self._delay_of(self._failures - 2) if self._failures > 1 else 0.0)
 
     def attempt_begun(self, now: float) -> None:
-        """Remember when: an attempt that runs long enough makes the count begin anew."""
+        """Remember when: an attempt that runs long enough restarts the count."""
         self._begun_at = now
 
     def failed(self, now: float) -> RestartDecision:

@@ -75,7 +75,7 @@ class SavepointFollowUp:
         elif self._is_free_of(savepoint):
             self._on_answer(savepoint)
         else:
-            self._on_answer(replace(savepoint, still_needed=f"no checkpoint could be taken behind it: {why}"))
+            self._on_answer(replace(savepoint, still_needed=f"no checkpoint could be taken after it: {why}"))
 
     def _is_free_of(self, savepoint: CheckpointSucceeded) -> bool:
         """Whether the job has ended or has a younger checkpoint to restart from."""

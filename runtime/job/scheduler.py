@@ -146,7 +146,7 @@ class JobScheduler:
             on_answer(CheckpointFailed(reason, f"the job can't be stopped with a savepoint: {why}"))
 
     def rescale(self, parallelism: Mapping[str, int], on_answer: OnRescaled) -> None:
-        """Change the parallelism of operators: save the state, deploy anew, continue.
+        """Change the parallelism of operators: save the state, redeploy, continue.
 
         Args:
             parallelism: By operator id.

@@ -253,7 +253,7 @@ class InputChannel:
         return decoded
 
     def _refuse_damaged(self, elements: Sequence[bytes], error: StreamCorruptError) -> NoReturn:
-        """Decode once more, one by one: the number of the damaged element belongs into the message."""
+        """Decode again, one by one: the number of the damaged element belongs into the message."""
         for number, data in enumerate(elements, self._expected):
             try:
                 decode_element(data)

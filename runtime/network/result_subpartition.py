@@ -142,7 +142,7 @@ class ResultSubpartition:
         self.send_queued()
 
     def add_event(self, event: Event) -> None:
-        """Queue an event behind everything that was added before it."""
+        """Queue an event after everything that was added before it."""
         self._close()
         self._queue.add_event(event)
         self.send_queued()

@@ -73,7 +73,7 @@ class OperatorChain:
     Args:
         operators: Location (its `operator` is the id) and operator, in order; may be empty.
         emit: Takes what leaves the chain: the last operator's main output and all side outputs.
-        emit_watermark: Takes watermarks behind everything that they fired.
+        emit_watermark: Takes watermarks after everything that they fired.
         first_index: Index that `emit` is told for the first operator: 1 when a source stands before it.
             The output of an empty chain is that of the operator before it.
     """
@@ -106,7 +106,7 @@ class OperatorChain:
         return self._busy
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
-        """Open all operators, the last one first: whoever emits finds everything below it open.
+        """Open all operators, the last one first: when an operator emits, everything below it is open.
 
         Args:
             contexts: By operator id, one for each operator.

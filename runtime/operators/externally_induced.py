@@ -33,5 +33,5 @@ class ExternallyInducedReader(Protocol):
     """A `SourceReader` that meets marks."""
 
     def should_trigger_checkpoint(self) -> int | None:
-        """The checkpoint whose mark stands right behind what the last `poll` gave; asked once a poll."""
+        """The checkpoint whose mark stands right after what the last `poll` gave; asked once a poll."""
         ...

@@ -28,7 +28,7 @@ class LocatedOperators:
         self._to_close: list[int] = []
 
     def open(self, contexts: Mapping[str, OperatorContext]) -> None:
-        """Open all operators, the last one first: whoever emits finds everything below it open.
+        """Open all operators, the last one first: when an operator emits, everything below it is open.
 
         Args:
             contexts: By operator id, one for each operator.

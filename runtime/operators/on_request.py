@@ -1,4 +1,4 @@
-"""`OnRequest`: any bounded source, its splits handed out one by one to whoever has nothing to read."""
+"""`OnRequest`: any bounded source, its splits assigned one by one to idle readers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def unassigned_splits(state: Any) -> Sequence[Any] | None:
     """The splits that no reader has, out of what an enumerator of `OnRequest` gave for a snapshot.
 
     Args:
-        state: What any enumerator gave; a snapshot does not say whose it is, so its form decides.
+        state: What any enumerator gave; a snapshot does not name its owner, so its form decides.
 
     Returns:
         The splits; `None` when they were not listed yet, or the state is another enumerator's.

@@ -52,7 +52,7 @@ class ListState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What an operator is given when it opens.
+    """The context that an operator gets when it opens.
 
     Attributes:
         location: For errors.

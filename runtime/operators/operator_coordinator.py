@@ -40,7 +40,7 @@ class CoordinatorAnswer(Protocol):
 
 
 class OperatorCoordinatorContext(Protocol):
-    """What a coordinator may do."""
+    """The calls that a coordinator may make."""
 
     @property
     def operator_id(self) -> str:
@@ -78,7 +78,7 @@ class OperatorCoordinatorContext(Protocol):
 
 
 class OperatorCoordinator(Protocol):
-    """What a coordinator does; see the module's text for the thread."""
+    """A coordinator of one operator; see the module's text for the thread."""
 
     def start(self) -> None:
         """The attempt begins; called after `reset_to_checkpoint`, before any event."""

@@ -182,7 +182,7 @@ class RemovesLeftovers(Protocol):
 
 @runtime_checkable
 class RemovesUncovered(Protocol):
-    """Optional for a sink: clean up behind a job that has failed or was cancelled."""
+    """Optional for a sink: clean up after a job that has failed or was cancelled."""
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
         """Remove all uncommitted work of one operator of a job that has ended, except what is covered.

@@ -1,7 +1,7 @@
 """State that an operator encodes itself (Flink's raw operator state and raw keyed state).
 
 Managed state knows its values, so it is written by changes, inspected and shared out value by value. Raw
-state is bytes: the runtime keeps them, deals them out anew at another parallelism, and does not look inside.
+state is bytes: the runtime keeps them, redistributes them at another parallelism, and does not look inside.
 It is for an operator whose state is in somebody else's format, such as an index or a model.
 """
 

@@ -8,7 +8,7 @@ and only then, is it committed. Why nothing is lost and nothing appears twice:
   checkpoint may be aborted, or the notice of its completion may be lost; the next one covers them.
 * A committable leaves the state only after `commit` returned. The restore heals a failure between a
   checkpoint's completion and the commit. A completed checkpoint covers whatever the restored state holds, so
-  it is committed once more. `commit` does nothing for what is visible already.
+  it is committed again. `commit` does nothing for what is visible already.
 * Records after the last complete checkpoint are in no state, so the next attempt writes them again.
   `remove_leftovers` removes what the failed attempt wrote of them. It runs after the new attempt's first
   completed checkpoint, when nothing from before is left to commit.

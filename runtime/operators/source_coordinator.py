@@ -4,9 +4,9 @@ It stands between the user's enumerator and the readers. It takes the readers' r
 splits. It keeps the enumerator's state in checkpoints, and gives back the splits of a failed reader. An error
 of the enumerator fails the job and names the source.
 
-Why no split is lost or doubled. The enumerator's snapshot is taken in one step, and the valve is shut behind
+Why no split is lost or doubled. The enumerator's snapshot is taken in one step, and the valve is closed after
 it: everything assigned before has arrived at its reader in front of the barrier, everything assigned later
-arrives behind it. So a split is in exactly one of the two snapshots.
+arrives after it. So a split is in exactly one of the two snapshots.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class SourceCoordinator:
             self._guarded("add_splits_back", lambda: enumerator.add_splits_back(splits))
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """What a complete checkpoint covers is never given back."""
+        """Splits that a complete checkpoint covers are never given back."""
         self._assignments.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:

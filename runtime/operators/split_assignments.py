@@ -32,7 +32,7 @@ class SplitAssignments:
         self._since.setdefault(subtask, []).extend(splits)
 
     def checkpointed(self, checkpoint_id: int) -> None:
-        """What was assigned so far is in front of this checkpoint's barrier."""
+        """All assignments so far come before this checkpoint's barrier."""
         self._before[checkpoint_id], self._since = self._since, {}
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -40,7 +40,7 @@ class SplitAssignments:
         self._before = {known: splits for known, splits in self._before.items() if known > checkpoint_id}
 
     def take_back(self, subtask: int, checkpoint_id: int | None) -> list[Any]:
-        """What a reader that is restored from this checkpoint (`None`: from nothing) does not know of."""
+        """Splits unknown to a reader that is restored from this checkpoint (`None`: from nothing)."""
         restored = -1 if checkpoint_id is None else checkpoint_id
         forgotten: list[Any] = []
         for known in sorted(self._before):

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SplitEnumeratorContext(Protocol):
-    """What an enumerator may do."""
+    """The calls that an enumerator may make."""
 
     @property
     def operator_id(self) -> str:

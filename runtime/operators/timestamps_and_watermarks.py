@@ -15,11 +15,11 @@ from penstock.runtime.user_location import function_location
 
 
 class TimestampsAndWatermarksOperator(FunctionOperator):
-    """Gives records their timestamps and says behind each batch how far event time has come.
+    """Gives records their timestamps and says after each batch how far event time has come.
 
-    A watermark stands behind a whole batch and needs no timer. The stream may be cut at the end of a batch
+    A watermark stands after a whole batch and needs no timer. The stream may be cut at the end of a batch
     anyway, and no watermark is due while there is nothing to read. The newest timestamp is in no
-    snapshot: behind a restart the watermark begins anew with the first batch, and can only be lower.
+    snapshot: after a restart the watermark restarts with the first batch, and can only be lower.
 
     Args:
         strategy: Whence timestamps come and how much out of order they are.

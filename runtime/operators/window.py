@@ -13,7 +13,7 @@ begins with the lowest of their watermarks. No record becomes late that was not 
 straggler may get a window of its own, beside one that has fired, if the old subtask of its key was ahead. The
 end of time is no watermark to go on from: a job that was drained and goes on has records to come.
 
-Two things must never happen. Event time must not go back when sources that begin anew send lower watermarks
+Two things must never happen. Event time must not go back when sources that start again send lower watermarks
 than the restored one. Windows of one shape must not be taken for those of another.
 """
 
@@ -117,7 +117,7 @@ class WindowOperator(KeyedFunctionOperator):
         if rows.timestamps is None and len(rows):
             msg = (
                 "the records have no timestamps, so they are in no window; call "
-                "assign_timestamps_and_watermarks(...) before key_by, and behind a map_batches that does "
+                "assign_timestamps_and_watermarks(...) before key_by, and after a map_batches that does "
                 "not return one batch as long as its input: only such a one keeps them"
             )
             raise PenstockError(msg)

@@ -48,7 +48,7 @@ class AggregateFunction(ABC, Generic[T, A, R]):
 
 
 class WindowContents(Protocol):
-    """How a window operator folds records; made anew for each subtask.
+    """How a window operator folds records; created for each subtask.
 
     Attributes:
         keeps: What it keeps, in words: contents of one kind are not taken for those of another.

@@ -32,7 +32,7 @@ _TIMESTAMPS_HEADER: Final = struct.Struct("<BI")
 
 @dataclass(frozen=True, slots=True)
 class BatchCodecStatistics:
-    """What a batch codec did.
+    """Counters of a batch codec.
 
     Attributes:
         rows_encoded: Records encoded, rows of Arrow batches included.

@@ -105,7 +105,7 @@ class ClassDirectory:
 
 
 def _unknown(module: str, qualname: str) -> str:
-    """What is said of a class that is not found."""
+    """The message for a class that is not found."""
     if module == OURS or is_ours(module):
         return (
             f"the data holds a value of Penstock's class {qualname} ({module}), which this version does not "

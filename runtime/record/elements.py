@@ -25,7 +25,7 @@ class RowBatch:
     """A list of records with, optionally, one event timestamp each.
 
     Attributes:
-        rows: The records. Whoever is handed a batch owns the list and may not change it in place.
+        rows: The records. The receiver of a batch owns the list and may not change it in place.
         timestamps: Event time of each row in microseconds, or `None` when the stream has none.
 
     Example:

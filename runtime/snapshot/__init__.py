@@ -1,4 +1,4 @@
-"""What a checkpoint is made of: values, file formats and paths. Nothing here decides.
+"""Parts of a checkpoint: values, file formats and paths. Nothing here decides.
 
 - `handles`: handles of state, by operator and subtask. `list_state`: the format of a list state.
 - `completed_checkpoint`, and `metadata`, its file. `completed_statistics`: how it was taken.

@@ -40,7 +40,7 @@ class StateTable:
 
 
 class HasCurrentKey(Protocol):
-    """Whoever knows the key whose record is being processed."""
+    """Knows the key of the current record."""
 
     current_key: Any
 

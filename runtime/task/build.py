@@ -62,7 +62,7 @@ def build_subtask(
     """Make a subtask that is ready to step. Reads its state, so it blocks.
 
     Args:
-        gateway: What it tells the world.
+        gateway: Takes its outgoing calls.
         runner: Runs asynchronous parts of checkpoints.
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
         open_location: Opens places of snapshots that are not in the checkpoint storage.
@@ -155,7 +155,7 @@ class _Builder:
         )
 
     def _restore_channels(self, parts: SubtaskParts) -> None:
-        """What was in flight when the checkpoint was taken comes first."""
+        """The in-flight data of the checkpoint comes first."""
         restore = self._descriptor.restore
         if restore is not None and restore.channels is not None:
             restore_channels(

@@ -10,8 +10,8 @@ receivers count that as the barrier. A sender may need one more checkpoint befor
 alignment its barrier may stand in front of its EndOfData, for a checkpoint that was taken here after the end.
 
 A subtask that had ended when the restored checkpoint was taken emits no records again. Channels are new in
-each attempt, so it sends the end of event time and of the data once more, and leaves. Its sinks committed
-when they were opened.
+each attempt, so it sends the end of event time and of the data again, and leaves. Its sinks committed when
+they were opened.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class EndOfInput:
             self._leave()
 
     def finish_again(self, permit: CommitPermit | None) -> None:
-        """Say once more what was said before the restored checkpoint, and leave.
+        """Say again what was said before the restored checkpoint, and leave.
 
         All subtasks of the attempt are open by now, so whatever the checkpoint covers is committed and sinks
         may clean up.

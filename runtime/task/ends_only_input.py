@@ -16,7 +16,7 @@ from penstock.runtime.task.task_input import (
 
 
 class EndsOnlyInput(TaskInput):
-    """Takes the ends that the senders, which have finished too, send once more; none of it is work.
+    """Takes the ends that the senders, which have finished too, send again; none of it is work.
 
     Args:
         location: Where the subtask is, for errors.

@@ -1,7 +1,7 @@
 """Events of operator coordinators, in order with the checkpoints that a subtask was asked for.
 
 A source takes a checkpoint at the next batch boundary, not when it is asked. The coordinator's own snapshot
-counts on the order of events and requests: an event that came after a request belongs behind the checkpoint.
+counts on the order of events and requests: an event that came after a request belongs after the checkpoint.
 So an event waits for the last checkpoint that was asked for before it came.
 """
 

@@ -67,7 +67,7 @@ class SliceSizer:
         return self.rows if isinstance(batch, ArrowBatch) else min(self.rows, MOST_ROWS)
 
     def observe(self, rows: int, seconds: float) -> None:
-        """A slice of so many rows took so long."""
+        """A slice of this many rows took so long."""
         if rows <= 0:
             return
         if seconds > 10 * self._target:

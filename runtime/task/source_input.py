@@ -30,7 +30,7 @@ class SourceInput(TaskInput):
     def poll(self, max_rows: int) -> InputProgress:
         """Records of the source, or when to ask again, or its end."""
         if self._ended or self.source.mark is not None:
-            return NOTHING  # behind a mark nothing is read before its checkpoint is taken
+            return NOTHING  # after a mark nothing is read before its checkpoint is taken
         polled = self.source.poll(max_rows)
         side = SideBatch(DEAD_LETTERS, RowBatch(list(polled.dead_letters))) if polled.dead_letters else None
         if polled.finished:

@@ -237,7 +237,7 @@ class Subtask:
         """Take a checkpoint that was asked for; what waited for it, or for one that is past, follows it."""
         mail = self._mail
         if mail is not None:
-            # What waits for a checkpoint that never comes belongs in front of the next one, not behind it.
+            # What waits for a checkpoint that never comes belongs before the next one, not after it.
             self._requests.forget_past()
             mail.deliver_due()
         taken = self._requests.take_due()

@@ -34,7 +34,7 @@ class SubtaskParts:
 
     Attributes:
         descriptor: What was deployed.
-        chain: The operators behind the source or the channels.
+        chain: The operators after the source or the channels.
         source: The source at the head of the chain, if there is one.
         network: The input channels, if there are any.
         backends: Keyed state by operator id.

@@ -1,4 +1,4 @@
-"""What a subtask is in the middle of: a batch, an advance of event time, or the end of its input.
+"""The current work of a subtask: a batch, an advance of event time, or the end of its input.
 
 Work is a generator that pauses after every batch that left the chain. It stops when the time of a slice is
 over or an output has no credit, and goes on in a later step. A batch is cut into slices. What follows it (the

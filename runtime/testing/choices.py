@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from penstock.runtime.state.mix64 import mix64
 
-#: Chooses one of so many possibilities, counted from 0.
+#: Chooses one of this many possibilities, counted from 0.
 Choose: TypeAlias = Callable[[int], int]
 
 

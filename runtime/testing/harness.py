@@ -46,17 +46,15 @@ class HarnessSettings(TypedDict, total=False):
 
 
 class OperatorHarness(NearestMembers, metaclass=NearestNames):
-    """Drives one operator by hand; `of` makes one for an operator that is written as in a job.
+    """Drives one operator step by step; `of` makes one for an operator that is written as in a job.
 
     Args:
         operator: A new operator; the harness opens it and closes it.
-        subtask: Index of the pretended subtask.
-        parallelism: Number of pretended subtasks.
+        parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
         restored: Snapshots of all old subtasks, by index. The harness restores its share, even if their
             number differs from `parallelism`. They count as one completed checkpoint.
-        transactional: Whether the pretended job takes checkpoints.
-        attempt: Number of the pretended attempt.
+        transactional: Whether the job takes checkpoints.
         clock: The operator's clock.
 
     Raises:
@@ -141,7 +139,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         Args:
             rows: The records.
             timestamps: Event time of each in microseconds.
-            stop_after: Give the batch up when so many rows came out, for functions that never end.
+            stop_after: Drop the rest of the batch when this many rows came out, for functions that never end.
 
         Returns:
             The rows that this emitted on the main output.

@@ -7,7 +7,7 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 
 class MemoryPlaces:
-    """Storages by URL, as a `StorageOpener`; they live and die with this object.
+    """Storages by URL, as a `StorageOpener`; they exist as long as this object.
 
     Attributes:
         storages: What was opened so far, by URL.

@@ -29,16 +29,14 @@ from penstock.runtime.testing.manual_time import ManualClock
 
 
 class SourceHarness(NearestMembers, metaclass=NearestNames):
-    """Reads a source by hand.
+    """Reads a source step by step.
 
     A source that assigns its splits on request is read as if its reader had been given its share at once.
 
     Args:
-        operator_id: Its id in the pretended job.
-        subtask: Index of the pretended subtask.
-        parallelism: Number of pretended subtasks.
+        operator_id: Its id in the job.
+        parallelism: Number of subtasks.
         restored: Snapshots of all old subtasks, by index; the harness takes its share of their splits.
-        attempt: Number of the pretended attempt.
         clock: The reader's clock.
 
     Attributes:
@@ -96,7 +94,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
     @checked_keywords
     def poll(self, max_rows: int = 1_000) -> list[Any]:
-        """Ask once for about so many records; returns what came, which may be nothing.
+        """Ask once for about this many records; returns what came, which may be nothing.
 
         Raises:
             OperatorError: The reader failed.
@@ -116,7 +114,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
 
         Args:
             max_rows: About how many records a poll asks for.
-            most_polls: The end is expected after at most so many polls.
+            most_polls: The end is expected after at most this many polls.
 
         Raises:
             OperatorError: The reader failed.
@@ -131,7 +129,7 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         return rows
 
     def snapshot(self) -> HarnessSnapshot:
-        """The unfinished splits, positioned behind the last record that `poll` returned.
+        """The unfinished splits, positioned after the last record that `poll` returned.
 
         Raises:
             OperatorError: The reader failed.

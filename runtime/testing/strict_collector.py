@@ -22,7 +22,7 @@ class StrictCollector(Generic[K, V]):
         self.committed: dict[TransactionKey, list[tuple[K, V]]] = {}
 
     def add(self, key: TransactionKey, rows: Sequence[tuple[K, V]]) -> None:
-        """A transaction is committed, perhaps once more.
+        """A transaction is committed, perhaps again.
 
         Raises:
             AssertionError: It was another one before.

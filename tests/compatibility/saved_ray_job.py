@@ -33,7 +33,7 @@ FATAL: Final = 47
 RECORDS: Final = 240
 #: Seconds between two records of a subtask, until the file `go` is there.
 PAUSE: Final = 0.2
-#: A log of so many records is compacted.
+#: A log of this many records is compacted.
 COMPACT_EVERY: Final = 5
 
 

@@ -24,7 +24,7 @@ def context() -> ConnectorContext:
 
 
 def read(reader: SqliteReader, polls: int, max_rows: int = 10) -> list[tuple[object, ...]]:
-    """The rows of so many polls."""
+    """The rows of this many polls."""
     rows: list[tuple[object, ...]] = []
     for _ in range(polls):
         polled = reader.poll(max_rows)

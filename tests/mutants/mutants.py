@@ -14,13 +14,16 @@ survivors that are not explained; `--fresh` forgets all of it.
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
 import json
 import os
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +102,21 @@ def explanations() -> list[Explanation]:
 @cache
 def all_mutants(room: Room) -> tuple[Mutant, ...]:
     """The mutants of all modules of a room."""
-    modules = [(module, Path(module).read_text(encoding="utf-8")) for module in room.modules()]
-    return tuple(mutant for module, source in modules for mutant in mutants_of(module, source))
+    return tuple(mutant for module in room.modules() for mutant in _found(module))
+
+
+def _found(module: str) -> list[Mutant]:
+    """The mutants of a module, from a file if they were found before: that takes long."""
+    source = Path(module).read_text(encoding="utf-8")
+    how = version("cosmic-ray") + (HERE / "mutations.py").read_text(encoding="utf-8")
+    name = hashlib.sha256(f"{module}\n{source}\n{how}".encode()).hexdigest()[:16]
+    path = KEPT / "found" / f"{name}.gz"
+    if path.exists():
+        return [Mutant(**fields) for fields in json.loads(gzip.decompress(path.read_bytes()))]
+    found = list(mutants_of(module, source))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(json.dumps([asdict(mutant) for mutant in found]).encode()))
+    return found
 
 
 class Outcomes:

@@ -89,8 +89,10 @@ def test_what_nobody_waits_for_any_more_happens_all_the_same(
 
 def is_rescaled(report: JobReport) -> bool:
     """It runs, not only comes up, at the new parallelism."""
-    return report.status is JobStatus.RUNNING and any(
-        each.id == "largest" and each.parallelism == 1 for each in report.operators
+    return (
+        report.status is JobStatus.RUNNING
+        and report.statistics.attempt == 2
+        and any(each.id == "largest" and each.parallelism == 1 for each in report.operators)
     )
 
 

@@ -189,7 +189,7 @@ def test_a_job_goes_on_when_its_driver_exits(tmp_path: Path) -> None:
 def test_nothing_of_a_finished_job_is_left(tmp_path: Path) -> None:
     job = submit(word_count(tmp_path, paced_lines(1_000, RATE)))
     finish(job)
-    eventually("the JobMaster leaves", lambda: penstock_actors() == [], patience=20.0)
+    eventually("the JobMaster leaves", lambda: penstock_actors() == [], patience=60.0)
     report = job.report()
     assert (report.status, report.processes) == (JobStatus.FINISHED, ())
     assert report.statistics.operators["updates"].records_in == 3_000

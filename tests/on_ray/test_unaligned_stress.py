@@ -94,7 +94,7 @@ def test_five_failures_lose_double_and_swap_nothing(
 
 
 def fail_after(job: RayJobHandle, folder: Path, where: str, *, attempt: int, completed: int) -> None:
-    """Let the job fail when so many checkpoints are complete, the newest of them with data in flight."""
+    """Let the job fail when this many checkpoints are complete, the newest of them with data in flight."""
     after_in_flight_checkpoint(job, attempt, completed=completed)
     armed(folder, where).touch()
     wait_until(job, f"a failure in {where}", lambda report: report.statistics.attempt > attempt)

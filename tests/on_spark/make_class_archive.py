@@ -29,6 +29,8 @@ _RAYDP: Final = glob.glob(str(Path(raydp.__file__).parent / "jars" / "*"))
 _RAY: Final = glob.glob(str(Path(ray.__file__).parent / "jars" / "*"))
 #: Of Ray and RayDP.
 _LOADED: Final = ("io/ray/api/", "io/ray/runtime/", "org/apache/spark/")
+#: Seconds for the JVM to write the archive.
+_PATIENCE: Final = 300
 #: Rows that go through each kind of work once; their number does not matter.
 _ROWS: Final = 1_000
 
@@ -46,7 +48,7 @@ def main(archive: str) -> None:
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
-    if gateway.proc.wait() == 0 and Path(unfinished).exists():
+    if gateway.proc.wait(_PATIENCE) == 0 and Path(unfinished).exists():
         Path(unfinished).rename(archive)
     else:
         Path(archive).touch()  # this Java makes none: the tests run without

@@ -1,4 +1,4 @@
-"""Jobs of random shapes that are moved by hand, and what must be true of their output."""
+"""Jobs of random shapes that are driven step by step, and what must be true of their output."""
 
 from __future__ import annotations
 

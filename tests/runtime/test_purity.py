@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIME = ROOT / "runtime"
 
-#: What pure code may import. A module that is not here reaches the world, or nobody has thought about it yet.
+#: What pure code may import. A module that is not here reaches the outside, or was not considered yet.
 ALLOWED = frozenset(
     """
     __future__ abc bisect collections collections.abc contextlib copy dataclasses datetime decimal
@@ -37,7 +37,7 @@ ALSO_ALLOWED = {
     "runtime/testing/simulation/__main__.py": {"argparse", "concurrent.futures", "os", "sys", "time"},
 }
 
-#: Calls that reach the world through a module that may be imported, and built-ins that do.
+#: Calls that reach the outside through a module that may be imported, and built-ins that do.
 FORBIDDEN = frozenset(
     """
     open print input breakpoint exec eval __import__ io.open

@@ -65,7 +65,7 @@ def simulated(run: Run) -> tuple[SimulationResult, Simulation]:
         assert result.problems == (), seed
         if run.by is RescaledBy.NEW_JOB:
             break
-        if FaultKind.RESCALED in result.happened and has_written_in_its_last_attempt(simulation, result):
+        if FaultKind.RESCALED in result.happened and has_written_since(simulation, result, case.old):
             break
     return result, simulation
 
@@ -108,9 +108,13 @@ def test_data_in_flight_comes_up_at_another_parallelism_in_every_shape_and_eithe
     assert {run.by for run in dealt_out} == set(RescaledBy)
 
 
-def has_written_in_its_last_attempt(simulation: Simulation, result: SimulationResult) -> bool:
-    """Whether the sink still had something to write then; a request may come when all is written."""
-    return any(attempt == result.attempts for _, _, _, attempt, _ in simulation.system.transactions("sink-5"))
+def has_written_since(simulation: Simulation, result: SimulationResult, old: int) -> bool:
+    """Whether the sink still had something to write then; a request may come when all is written.
+
+    A subtask that was not there before has written since, and so has any subtask in the last attempt.
+    """
+    transactions = simulation.system.transactions("sink-5")
+    return any(subtask >= old or attempt == result.attempts for _, subtask, _, attempt, _ in transactions)
 
 
 def committed_by(simulation: Simulation) -> tuple[set[int], set[int]]:

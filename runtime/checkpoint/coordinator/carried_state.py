@@ -1,7 +1,7 @@
 """The state of finished subtasks, carried into a checkpoint in which they take no part.
 
-Every checkpoint takes this state over from the snapshot before it. Usually it names the same files once more.
-In three cases the files must be copied, because they have another owner or belong in another place:
+Every checkpoint takes this state over from the snapshot before it. Usually it names the same files again. In
+three cases the files must be copied, because they have another owner or belong in another place:
 
 * The snapshot before is the one that the job was started from: another job's, or a savepoint.
 * The snapshot before is a savepoint of the job itself: its files are the user's to move or delete.

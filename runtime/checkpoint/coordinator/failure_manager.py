@@ -73,7 +73,7 @@ class CheckpointFailureManager:
         self._completed_id = -1
 
     def failed(self, reason: Reason, checkpoint_id: int, *, is_savepoint: bool = False) -> bool:
-        """A checkpoint failed. Returns whether the job must fail; if so, the count begins anew.
+        """A checkpoint failed. Returns whether the job must fail; if so, the count restarts.
 
         Args:
             checkpoint_id: -1 when it got no id.
@@ -97,7 +97,7 @@ class CheckpointFailureManager:
         return reason not in BEFORE_THE_TASKS
 
     def succeeded(self, checkpoint_id: int = -1) -> None:
-        """A checkpoint completed: the count begins anew, and failures of older ones do not count any more.
+        """A checkpoint completed: the count restarts, and failures of older ones do not count any more.
 
         Args:
             checkpoint_id: -1 when it is not known.

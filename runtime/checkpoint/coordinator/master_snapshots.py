@@ -1,6 +1,6 @@
 """The part of a checkpoint that is taken in the JobMaster: operator coordinators and master hooks.
 
-Coordinators give their snapshots first, and the valve of each is shut behind it. Then the hooks do their
+Coordinators give their snapshots first, and the valve of each is closed after it. Then the hooks do their
 part. Only when the last answer has come are the sources triggered and the valves opened again.
 
 Coordinators come before hooks (Flink since 1.11.2). A hook may make an externally induced source begin the

@@ -258,7 +258,7 @@ class PendingCheckpoint:
 
     @property
     def metrics(self) -> Mapping[SubtaskId, CheckpointMetrics]:
-        """What each subtask that has acknowledged measured."""
+        """The metrics of each subtask that has acknowledged."""
         return self._metrics
 
     @property
@@ -272,7 +272,7 @@ class PendingCheckpoint:
         return tuple(self._master_states.values())
 
     def missing_names(self) -> tuple[str, ...]:
-        """Whose acknowledgements are missing, in words."""
+        """The subtasks whose acknowledgements are missing, in words."""
         return (
             *map(str, sorted(self._missing, key=_VERTEX_AND_INDEX)),
             *(f"the coordinator of {operator}" for operator in sorted(self._missing_coordinators)),

@@ -10,8 +10,8 @@ Why it is right.
 
 1. *No gaps.* A writer asks for slot n only when it has seen slots up to n - 1.
 2. *One writer an attempt.* An attempt begins only when the storage has *answered* that the put succeeded. A
-   writer that gets no answer, or finds the slot taken (even by itself), begins once more with a larger
-   number. So no two writers have one number, and every record with the writer's number is its own.
+   writer that gets no answer, or finds the slot taken (even by itself), begins again with a larger number. So
+   no two writers have one number, and every record with the writer's number is its own.
 3. *Fencing.* A writer that has begun goes on from its own slot. The first record of another writer behind it
    is therefore an `AttemptBegun`, in exactly the slot that this writer wants next. It loses the slot, reads
    it, and knows that it is past: `Fenced`. Everything it claimed before is in front of that record.
@@ -25,9 +25,9 @@ Why it is right.
    a deleted slot again, and that would look like success. Three rules prevent it:
    a) The slots of `AttemptBegun` are never deleted. By 3, a writer of an old attempt wants just such a slot.
    b) A writer that is about to *begin* may want any deleted slot. After its put it looks for a compaction
-      behind its slot. If there is one, its record has no effect: it begins once more. If there is none,
-      nothing at or behind its slot was ever deleted. A record without effect stays; it is in front of a
-      compaction, where no replay reads.
+      behind its slot. If there is one, its record has no effect: it begins again. If there is none, nothing
+      at or behind its slot was ever deleted. A record without effect stays; it is in front of a compaction,
+      where no replay reads.
    c) Only slots in front of the *last but one* compaction are deleted. A listing may miss a file that appears
       or vanishes while it runs. So one of two compactions is always seen, and a reader still finds what it
       has listed while another writer compacts.

@@ -71,7 +71,7 @@ class DecisionLogReader:
         return decode_record(self._storage.get(path), f"{self._storage.url}/{path}")
 
     def is_compacted_behind(self, slot: int) -> bool:
-        """Whether a compaction stands behind `slot`."""
+        """Whether a compaction comes after `slot`."""
         if not any(later > slot for later in self._slots()):
             return False
         compacted_at = self.replay().compacted_at

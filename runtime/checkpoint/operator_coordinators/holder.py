@@ -165,7 +165,7 @@ class OperatorCoordinatorHolder:
         """Take a snapshot of the coordinator.
 
         Args:
-            on_state: Called with the state when the valve is shut behind it and no event is on its way.
+            on_state: Called with the state when the valve is closed after it and no event is on its way.
             on_error: Called with the error.
         """
         snapshot = _Snapshot(checkpoint_id, on_state, on_error)
@@ -198,7 +198,7 @@ class OperatorCoordinatorHolder:
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     def statistics(self) -> ValveStatistics:
-        """What the valve did."""
+        """Counters of the valve."""
         return self._valve.statistics()
 
     def take_snapshot(self, snapshot: _Snapshot, state: bytes | None) -> None:

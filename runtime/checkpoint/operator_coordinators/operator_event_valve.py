@@ -3,8 +3,9 @@
 A coordinator and its subtasks take a checkpoint at different moments, so an event between them could be in
 both snapshots or in neither. For example, a coordinator assigns a split after its own snapshot, and the split
 reaches its reader before the barrier. Then the reader would read the split, and after a restore it would be
-handed out again. So the valve is shut from the coordinator's snapshot until the sources have their barriers.
-Events that are sent in between wait. They are sent after the barriers, in the order in which they were sent.
+assigned again. So the valve is closed from the coordinator's snapshot until the sources have their
+barriers. Events that are sent in between wait. They are sent after the barriers, in the order in which they
+were sent.
 
 In one checkpoint the valve is
 
@@ -63,7 +64,7 @@ class HeldEvent:
 
 @dataclass(frozen=True, slots=True)
 class ValveStatistics:
-    """What a valve did.
+    """Counters of a valve.
 
     Attributes:
         is_shut: Whether events wait now.
@@ -160,7 +161,7 @@ class OperatorEventValve:
         self._discard(self._held.pop(subtask, ()), f"subtask {subtask} failed")
 
     def statistics(self) -> ValveStatistics:
-        """What it did so far."""
+        """Its counters so far."""
         held = sum(len(events) for events in self._held.values())
         return ValveStatistics(self._is_shut, held, self._passed, self._discarded)
 

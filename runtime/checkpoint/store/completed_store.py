@@ -144,7 +144,7 @@ class CompletedCheckpointStore:
         """Take a checkpoint in, and let go of those beyond the number that is kept.
 
         Args:
-            checkpoint: Its record stands in the log.
+            checkpoint: Its record is in the log.
             oldest_pending_base: Smallest base of the checkpoints that still run, without this one; `None`
                 when none runs. One that builds on nothing (-1) may be left out.
             keep_after: Ends of the job after which this checkpoint stays; `None` for those of `shutdown`.

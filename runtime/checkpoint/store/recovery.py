@@ -114,7 +114,7 @@ def rebuild_store(
     """Fill a store from the log, and find files that can be deleted; blocks.
 
     Args:
-        view: The log behind the record that began the attempt.
+        view: The log after the record that began the attempt.
         retained: Number of checkpoints that the job keeps.
 
     Raises:

@@ -53,7 +53,7 @@ class CheckpointedOutputs(BarrierOutputs, Protocol):
     """The outputs of a subtask, as far as checkpoints use them."""
 
     def broadcast_event(self, event: Event) -> None:
-        """Put an event on every channel in one step; behind the end of a channel it is dropped."""
+        """Put an event on every channel in one step; after the end of a channel it is dropped."""
         ...
 
 

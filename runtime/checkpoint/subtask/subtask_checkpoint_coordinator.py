@@ -1,4 +1,4 @@
-"""What a subtask does with one checkpoint (Flink's `SubtaskCheckpointCoordinatorImpl`).
+"""Takes one subtask's part in checkpoints (Flink's `SubtaskCheckpointCoordinatorImpl`).
 
 The steps, in this order and for these reasons:
 

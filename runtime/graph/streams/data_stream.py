@@ -123,7 +123,7 @@ class DataStream(Generic[T_co]):
 
         How many records come together depends on the load, so the result must not depend on it. Event time
         stays only if the function returns one batch that is as long as its input, with the i-th record made
-        of the i-th. So keep the order, or assign timestamps behind it.
+        of the i-th. So keep the order, or assign timestamps after it.
 
         Args:
             function: Takes the records of a batch and returns any number of records in the same format, or
@@ -210,7 +210,7 @@ class DataStream(Generic[T_co]):
         """
         if len(self._inputs) != 1 or self._inputs[0] != Upstream(self._inputs[0].node):
             refuse(
-                "side_output: take it right behind the operator that emits it, "
+                "side_output: take it right after the operator that emits it, "
                 "before any union, rebalance, broadcast or other side_output"
             )
         producer = self._builder.graph.node(self._inputs[0].node)

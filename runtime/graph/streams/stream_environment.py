@@ -143,7 +143,7 @@ class StreamEnvironment(NearestMembers):
     def temporarily(self) -> Iterator[None]:
         """What is added to the graph in this block is in the jobs that are submitted in it, in no others.
 
-        Streams that are made in it are of no use behind it.
+        Streams that are made in it are of no use after it.
 
         Example:
             >>> env = StreamEnvironment()

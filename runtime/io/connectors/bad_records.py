@@ -1,4 +1,4 @@
-"""What a source does with a record that it can't read: fail, skip it, or send it to the dead letters."""
+"""How a source handles records that it can't read: fail, skip, or send to the dead letters."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class IndexRange:
         return range(self.next, stop if self.end is None else min(stop, self.end), self.step)
 
     def after(self, indices: range) -> IndexRange:
-        """What is left when these, its first indices, are read."""
+        """The range that is left when these, its first indices, are read."""
         return IndexRange(self.next + len(indices) * self.step, self.end, self.step)
 
 

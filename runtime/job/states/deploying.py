@@ -1,8 +1,8 @@
 """`Deploying`: writes an attempt into the decision log, then deploys its subtasks.
 
-The record comes first: from then on nothing counts that an older attempt does. While it is being written, the
-outcome is unknown, so a cancellation waits for it. A JobMaster that has come back several times in a row
-waits before it deploys, as after any other failure.
+The record comes first: it fences older attempts. While it is being written, the outcome is unknown, so a
+cancellation waits for it. A JobMaster that was restarted several times in a row waits before it deploys, as
+after any other failure.
 """
 
 from __future__ import annotations

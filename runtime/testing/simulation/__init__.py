@@ -18,7 +18,7 @@ The rooms, from the inside out:
 * `cluster`: processes with real subtasks, the network between them, JobMasters with the real scheduler
 * `injection`: makes planned faults and users' requests happen
 * `simulated_run`: makes the moves of a run
-* `jobs`: the jobs that seeds draw, with the world behind their sinks
+* `jobs`: the jobs that seeds draw, with the external system behind their sinks
 * `oracle`: what must come out of them, and the comparison
 * `simulation`, `runs`: one seed, and many seeds
 * `cases`: scenarios that are given, not drawn

@@ -108,7 +108,7 @@ def run_seeds(seeds: Iterable[int], write: Callable[[str], None] = lambda line: 
 
 
 def summarise(results: Iterable[SimulationResult], write: Callable[[str], None]) -> Summary:
-    """What runs come to, however they were made."""
+    """The totals of several runs."""
     summary = Summary()
     for result in results:
         summary.add(result)

@@ -20,7 +20,7 @@ from penstock.runtime.testing.simulation.injection.injector import FaultInjector
 from penstock.runtime.testing.simulation.injection.plan import Plan
 from penstock.runtime.testing.simulation.world.world import World
 
-#: Most moves of a job after the world has calmed down, ...
+#: Most moves of a job after the faults have stopped, ...
 MOST_CALM_MOVES: Final = 60_000
 
 #: ... and most seconds.
@@ -41,7 +41,7 @@ class SimulatedRun:
         job: The first job.
         plan: What strikes it.
         ledger: Knows what master hooks do.
-        most_moves: Most moves after the world has calmed down.
+        most_moves: Most moves after the faults have stopped.
         most_seconds: Most virtual seconds after that.
     """
 

@@ -68,7 +68,7 @@ class Simulation:
 
     Attributes:
         scenario: What the seed picked.
-        system: The world behind the sinks.
+        system: The external system behind the sinks.
 
     Example:
         >>> from penstock.runtime.testing.simulation.jobs.scenario import draw_scenario
@@ -122,7 +122,7 @@ class Simulation:
         try:
             newest = newest_checkpoint(self.world.storage, self.control.job.id)
             # A second job may have found everything done, then it has taken none.
-            assert newest is not None or self._run.jobs > 1, "no checkpoint stands in the log"
+            assert newest is not None or self._run.jobs > 1, "the log has no checkpoint"
             state_left = None if newest is None else FinalState(self.world.storage, newest)
             return oracle.check_finished(state_left)
         except CorruptSnapshotError as error:

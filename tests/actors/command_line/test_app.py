@@ -127,7 +127,7 @@ def test_the_status_shows_state_cause_history_operators_and_checkpoints() -> Non
         "history (UTC)\n  04:00:00.000 created -> deploying",
         "04:00:00.500 the JobMaster died, another process took over",
         "04:00:01.000 running -> failing: out[0]: broke",
-        "04:00:02.000 out 1 -> 2: deployed anew after 1.5 s",
+        "04:00:02.000 out 1 -> 2: redeployed after 1.5 s",
         "04:00:04.000 out 2 -> 3: not done, its checkpoint failed",
         "5 completed, 1 failed, last completed: 7",
         "in /checkpoints",

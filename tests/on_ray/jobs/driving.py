@@ -53,14 +53,14 @@ def wait_until(job: RayJobHandle, what: str, condition: Callable[[JobReport], bo
 
 
 def after_checkpoints(job: RayJobHandle, count: int) -> JobReport:
-    """Wait until so many checkpoints are complete."""
+    """Wait until this many checkpoints are complete."""
     return wait_until(
         job, f"{count} checkpoint(s)", lambda report: report.statistics.completed_checkpoints >= count
     )
 
 
 def when_records_flow(job: RayJobHandle, operator: str, records: int = 1) -> JobReport:
-    """Wait until an operator has taken so many records in the running attempt."""
+    """Wait until an operator has taken this many records in the running attempt."""
 
     def flows(report: JobReport) -> bool:
         seen = report.statistics.operators.get(operator)

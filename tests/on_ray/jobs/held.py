@@ -1,4 +1,4 @@
-"""A function that lets so many records through at once, and the next ones slowly until a file is there."""
+"""A function that lets this many records through at once, and the next ones slowly until a file is there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Held:
-    """Made anew in each attempt."""
+    """Created in each attempt."""
 
     def __init__(self, free: int, release: Path) -> None:
         self.free = free

@@ -98,7 +98,7 @@ class Case:
         first.union(*others).key_by(key_of).reduce("count", add).sink("out", sink)
 
     def expected(self, count: int) -> Counter[Pair]:
-        """Every row once, when each source makes so many numbers."""
+        """Every row once, when each source makes this many numbers."""
         _, copies = SHAPES[self.shape]
         totals = Counter(i % KEYS for i in range(count))
         return Counter((key, n + 1) for key, total in totals.items() for n in range(total * copies))

@@ -95,7 +95,7 @@ class JournalSource:
 
 
 class JournalReader:
-    """Gives pairs of part and number, a few a poll, and none behind a mark before it has said it."""
+    """Gives pairs of part and number, a few a poll, and none after a mark before it has said it."""
 
     def __init__(self, journal: Journal, split: tuple[int, int, int]) -> None:
         self._journal = journal

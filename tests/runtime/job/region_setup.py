@@ -55,7 +55,7 @@ def two_pipelines() -> ExecutionGraph:
 
 @dataclass
 class Cluster:
-    """Records what the scheduler asks of the world."""
+    """Records the outgoing calls of the scheduler."""
 
     said: list[tuple[Any, ...]] = field(default_factory=list)
     barriers: list[int] = field(default_factory=list)

@@ -52,7 +52,7 @@ class FlakyStorage(MemoryStorage):
 
 @dataclass
 class Cluster:
-    """Records what the scheduler asks of the world."""
+    """Records the outgoing calls of the scheduler."""
 
     said: list = field(default_factory=list)
     restored: list = field(default_factory=list)

@@ -40,7 +40,7 @@ def graph() -> ExecutionGraph:
 
 @dataclass
 class Cluster:
-    """Records what the scheduler asks of the world."""
+    """Records the outgoing calls of the scheduler."""
 
     said: list[str] = field(default_factory=list)
     barriers: list[CheckpointBarrier] = field(default_factory=list)

@@ -15,7 +15,7 @@ from penstock.runtime.job.restart_strategies import restart_strategy
 
 
 def delays(strategy, count, runs_for=0.0):
-    """The delays of so many failures, each attempt having run for the same time."""
+    """The delays of this many failures, each attempt having run for the same time."""
     found, now = [], 0.0
     for _ in range(count):
         strategy.attempt_begun(now)

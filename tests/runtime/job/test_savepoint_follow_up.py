@@ -62,7 +62,7 @@ def test_a_savepoint_behind_which_no_checkpoint_completes_is_complete_and_still_
         run.timers.advance(1)
     assert (
         still_needed(run)
-        == "no checkpoint could be taken behind it: count[0]: disk full (checkpoint_declined)"
+        == "no checkpoint could be taken after it: count[0]: disk full (checkpoint_declined)"
     )
     assert run.scheduler.latest_completed.kind is SnapshotKind.SAVEPOINT
     assert len(run.cluster.barriers) == 5

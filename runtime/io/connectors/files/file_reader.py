@@ -22,7 +22,7 @@ class SplitReader(Protocol):
         ...
 
     def position(self) -> Any:
-        """The split, positioned behind the last record."""
+        """The split, positioned after the last record."""
         ...
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ class FileSinkWriter:
         self._systems[self._directory].delete(self._directory, leftovers)
 
     def close(self) -> None:
-        """Remove what was not pre-committed; pre-committed files stay for whoever restores."""
+        """Remove what was not pre-committed; pre-committed files stay for the restored job."""
         if self._output is not None:
             output, self._output, self._counting = self._output, None, None
             output.discard()

@@ -79,7 +79,7 @@ class PartNames:
         return f"_probe-{self._stem}0"
 
     def next_number(self, existing: Iterable[str]) -> int:
-        """The number behind all that this subtask and attempt has used among existing names."""
+        """The number after all that this subtask and attempt has used among existing names."""
         used = [-1]
         for name in existing:
             for word in (IN_PROGRESS, COMMITTED):

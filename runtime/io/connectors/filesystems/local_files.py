@@ -105,7 +105,7 @@ class LocalFileSystem:
                 if not os.path.samefile(source, target):
                     return Publication.OCCUPIED
             except FileNotFoundError:
-                # The other name of the same file was unlinked by whoever published it.
+                # The other name of the same file was unlinked by the publisher.
                 return Publication.ALREADY_PUBLISHED
             outcome = Publication.ALREADY_PUBLISHED
         except FileNotFoundError:

@@ -144,7 +144,7 @@ class CsvReader:
             self._plan = ColumnPlan.without_header(self._format.columns or (), self._format.types)
 
     def _line(self) -> int:
-        """Number of the line behind the last row that was read."""
+        """Number of the line after the last row that was read."""
         return self._base_line + self._reader.line_num
 
     def _plan_of_file(self) -> ColumnPlan:

@@ -1,6 +1,6 @@
 """Writes JSON lines: one JSON value per line, UTF-8.
 
-Python's C encoder is made once and called per row; `json.dumps` would make it anew for every row, which
+Python's C encoder is made once and called per row; `json.dumps` would make a new one for every row, which
 halves the speed. NaN and infinities are refused, because they are no JSON and most readers stumble over them.
 """
 

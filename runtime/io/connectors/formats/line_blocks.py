@@ -1,6 +1,6 @@
 r"""Reads the lines of a byte range in blocks of whole lines.
 
-Bytes are cut only behind a newline, so a character of several bytes is never torn. A block can be decoded and
+Bytes are cut only after a newline, so a character of several bytes is never torn. A block can be decoded and
 split in two calls at C speed. This needs an encoding in which the byte `\n` is always a newline and nothing
 else (UTF-8, Latin-1 and their like; not UTF-16). A line that begins in the range is read to its end, even
 when that lies far behind the range. A range that lies within one line gives nothing, and the search stops at
@@ -151,7 +151,7 @@ class LineBlocks:
 
 
 def offset_of_line(block: bytes, line: int) -> int:
-    r"""Where the line with this index begins in a block; the block's length behind its last line.
+    r"""Where the line with this index begins in a block; the block's length after its last line.
 
     Example:
         >>> [offset_of_line(b"ab\nc\n", line) for line in range(3)]

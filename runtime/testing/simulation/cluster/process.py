@@ -46,7 +46,7 @@ _PLACE = Place(1, "simulated")
 
 
 class WarmFlaw(Enum):
-    """What can be wrong with a warm process when it is claimed."""
+    """Faults of a warm process when it is claimed."""
 
     NONE = "nothing"
     DEAD = "it has died"
@@ -141,15 +141,15 @@ class SimulatedProcess:
             self.end()
 
     def die_after_effects(self, effects: int) -> None:
-        """Die in front of the effect after so many."""
+        """Die in front of the effect after this many."""
         self._dies_after_effects = effects
 
     def die_after_uploads(self, files: int) -> None:
-        """Die when so many more files were written."""
+        """Die when this many more files were written."""
         self._dies_after_uploads = files
 
     def before_effect(self) -> None:
-        """Something is about to be done to the world.
+        """Something is about to happen outside of the process.
 
         Raises:
             ProcessDied: The process dies first.

@@ -41,7 +41,7 @@ class TaskSupervisor(Protocol):
     """What a task tells the world: its process, and through it the JobMaster."""
 
     def before_effect(self) -> None:
-        """Something is about to be done to the world.
+        """Something is about to happen outside of the process.
 
         Raises:
             ProcessDied: The process dies first.

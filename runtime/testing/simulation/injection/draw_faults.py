@@ -46,7 +46,7 @@ def draw_faults(draws: Draws, lasts: int) -> tuple[PlannedFault, ...]:
 
     Args:
         draws: Chance.
-        lasts: Moves until the world is calm.
+        lasts: Moves until the faults stop.
     """
     planned = []
     for _ in range(draws.pick((0, 1, 2, 3, 4, 6, 8))):

@@ -33,7 +33,7 @@ _EARLY: Final = (
 #: So many moves are early.
 _EARLY_MOVES: Final = 400
 
-#: What happens while a valve is shut, as often as it stands here.
+#: What happens while a valve is closed, as often as it stands here.
 _AT_THE_VALVE: Final = (
     *(FaultKind.MASTER_CRASH,) * 3,
     *(FaultKind.CRASH,) * 3,

@@ -39,7 +39,7 @@ class _Drawing:
         self._read: set[int] = set()
         #: Vertices behind a keyed operator: nothing may be dropped there, its numbers must all come out.
         self._behind_keyed: set[int] = set()
-        #: Vertices behind a broadcast: one is enough, two would multiply the records.
+        #: Vertices after a broadcast: one is enough, two would multiply the records.
         self._behind_broadcast: set[int] = set()
         self._paths: dict[int, int] = {}
 

@@ -105,7 +105,7 @@ class ExternalSystem:
         self._removed += len(leftovers)
 
     def transactions(self, sink: str) -> dict[TransactionKey, Sequence[Record]]:
-        """What was committed, by transaction, in the order in which it was written."""
+        """Committed values by transaction, in the order in which they were written."""
         own = ((key, rows) for key, rows in self._committed.items() if key[0] == sink)
         return dict(sorted(own, key=lambda entry: entry[0]))
 

@@ -138,7 +138,7 @@ class StepOperator(Operator):
         self._counted = [*context.restored.get(COUNTED, ()), 0]
 
     def process(self, batch: Batch) -> Iterator[Output]:
-        """One batch for each record, so that a slice may end behind any of them."""
+        """One batch for each record, so that a slice may end after any of them."""
         assert isinstance(batch, RowBatch)
         for origin, route in batch.rows:
             self._hooks.record(self._operator, self._lane)

@@ -22,7 +22,7 @@ Step: TypeAlias = tuple[Any, ...]
 Route: TypeAlias = tuple[Step, ...]
 Record: TypeAlias = tuple[Origin, Route]
 
-#: Names a record whatever lanes it took: operator and copy of each step, and the lane behind a broadcast.
+#: Names a record whatever lanes it took: operator and copy of each step, and the lane after a broadcast.
 Identity: TypeAlias = tuple[Origin, tuple[tuple[int, int, int], ...]]
 
 Key: TypeAlias = int | str

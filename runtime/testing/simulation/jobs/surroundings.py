@@ -24,7 +24,7 @@ class Around:
 
     Attributes:
         hooks: Make it slow, fail it, let its process die.
-        system: The world behind sinks.
+        system: The external system behind sinks.
         watcher: Hears what enumerators do.
         make_hook: Makes a master hook of this name.
     """

@@ -63,7 +63,7 @@ def whole_windows(
 def unfinished_windows(
     number: int, records: Iterable[Record], whole: Mapping[KeyedWindow, int]
 ) -> Iterator[str]:
-    """What is wrong with the windows that an operator has emitted, as the records that came out tell it."""
+    """Violations in the windows that an operator emitted, according to the output."""
     told: dict[KeyedWindow, set[int]] = {}
     for _, route in records:
         for step in route:

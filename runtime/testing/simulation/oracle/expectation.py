@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from penstock.runtime.testing.simulation.jobs.records import Copies, Identity, Key, Origin, key_of
 from penstock.runtime.testing.simulation.jobs.shape import OperatorKind, OperatorShape, Shape
 
-#: Operator, copy, and the lane behind a broadcast (else -1) of each step.
+#: Operator, copy, and the lane after a broadcast (else -1) of each step.
 _Way = tuple[tuple[int, int, int], ...]
 
 

@@ -65,12 +65,12 @@ class Oracle:
         }
 
     def check_cancelled(self) -> list[str]:
-        """What is wrong with a job that was cancelled: it may have lost the rest, and nothing else."""
+        """Violations of a cancelled job: it may have lost the rest, and nothing else."""
         problems = [p for sink in self._written for p in self._check_output(sink, complete=False)]
         return problems + self._check_windows()
 
     def check_finished(self, state: FinalState | None) -> list[str]:
-        """What is wrong with a job that has finished.
+        """Violations of a finished job.
 
         Args:
             state: The last checkpoint; `None` when the job takes none.
@@ -129,7 +129,7 @@ class Oracle:
     # -- keyed operators ----------------------------------------------------------------------------------
 
     def _sequences(self, problems: list[str]) -> dict[tuple[int, Key], dict[int, _Seen]]:
-        """What each key has seen, by number, as the records that came out tell it."""
+        """The records of each key, by number, according to the output."""
         sequences: dict[tuple[int, Key], dict[int, _Seen]] = {}
         keyed = {o.number for o in self._scenario.shape.operators if o.kind is OperatorKind.KEYED}
         for records in self._written.values():
@@ -187,7 +187,7 @@ class Oracle:
         return problems
 
     def _reached(self, operator: int) -> list[Identity]:
-        """What an operator is given, each subtask behind a broadcast for itself."""
+        """The input of an operator, separately for each subtask after a broadcast."""
         reached = []
         lanes = {v.head.number: v.parallelism for v in self._scenario.shape.vertices}
         for origin, way in self._expected.seen[operator]:

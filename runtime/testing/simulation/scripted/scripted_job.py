@@ -109,7 +109,7 @@ class _World(World):
 
 
 class ScriptedJob:
-    """A job that is moved by hand; see the module's text. The subtasks run when it has been made.
+    """A job that a test drives step by step; see the module's text. The subtasks run when it has been made.
 
     Args:
         config: Its settings. It restarts as often and as soon as it has to, always as a whole.
@@ -219,7 +219,7 @@ class ScriptedJob:
         return self._run.move()
 
     def run(self, moves: int) -> None:
-        """Make so many moves, or fewer when nothing can happen any more."""
+        """Make this many moves, or fewer when nothing can happen any more."""
         for _ in range(moves):
             if not self.move():
                 return

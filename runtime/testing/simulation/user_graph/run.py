@@ -1,4 +1,4 @@
-"""Runs a user's job once: without failures in an interleaving of its own, or with everything a seed draws."""
+"""Runs a user's job once: without failures, in a random interleaving, or with the failures of a seed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class UserRun:
     Attributes:
         output: What the sinks left; `None` when the job did not finish.
         problem: Why the job did not finish; empty when it did.
-        happened: Failures that really happened.
-        planned: Failures that were planned.
+        happened: Failures that were injected. planned: Failures that were planned.
         moves: Moves made.
         attempts: Attempts of the job.
         completed: Checkpoints completed.
@@ -55,7 +54,7 @@ class Course:
         seed: Decides everything.
         with_failures: Whether anything goes wrong; otherwise only the interleaving differs from run to run.
         rescale: Whether parallelism changes on the way.
-        most_moves: Most moves after the world has calmed down.
+        most_moves: Most moves after the faults have stopped.
         usual_moves: Moves of this job without failures: says how long failures go on.
     """
 

@@ -1,6 +1,6 @@
 """`WatchedOperator`: an operator with users' code, in which the simulation may strike.
 
-Rows come one by one, so a slice may end behind any of them. The process may die before each call of users'
+Rows come one by one, so a slice may end after any of them. The process may die before each call of users'
 code, and after a commit. Users' code may be slow, or fail.
 """
 

@@ -29,7 +29,7 @@ class Draws:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        #: One of so many possibilities, counted from 0.
+        #: One of this many possibilities, counted from 0.
         self.below = seeded(seed)
 
     def between(self, low: int, high: int) -> int:

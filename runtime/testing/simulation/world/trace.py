@@ -1,4 +1,4 @@
-"""What a run says about itself, line by line, for whoever replays a failing seed."""
+"""What a run says about itself, line by line, for replays of a failing seed."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Weather:
         slow_channels: Share of the channels that are slow.
         slowness: Most seconds that a frame is on its way there.
         seconds_per_record: What users' code takes for a record.
-        lasts: Moves until the world is calm.
+        lasts: Moves until the faults stop.
     """
 
     weights: Mapping[Happening, int]

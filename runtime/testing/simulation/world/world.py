@@ -78,7 +78,7 @@ class World:
         self._user_error_in: int | None = None
 
     def calm_down(self) -> None:
-        """Let everything go well from now on, so that whoever stands still has no excuse."""
+        """Let everything go well from now on, so that a job without progress has a bug."""
         self.is_calm = True
         self.storage.become_reliable()
         self.agenda.calm_down(CALM)
@@ -137,5 +137,5 @@ class World:
         return None if seconds is None else self.clock.monotonic() + seconds
 
     def fail_user_code(self, after: int) -> None:
-        """Let users' code fail when it takes the record after so many."""
+        """Let users' code fail when it takes the record after this many."""
         self._user_error_in = after

@@ -1,4 +1,4 @@
-"""The coordinator with the real storage, log and store; time and background work are moved by hand."""
+"""The coordinator with the real storage, log and store; time and background work are moved by the test."""
 
 from dataclasses import dataclass, field
 
@@ -85,7 +85,7 @@ class FlakyStorage(MemoryStorage):
 class Run:
     """A coordinator in the midst of a running attempt 1."""
 
-    def __init__(self, *, begin=True, start=True, **settings):
+    def __init__(self, *, begin=True, start=True, initialize_location=None, **settings):
         self.config = Checkpointing(**{"every": 10, **settings})
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
@@ -95,6 +95,7 @@ class Run:
         self.log = DecisionLog(self.storage, self.paths)
         self.gateway = Gateway()
         self.answers = []
+        self.written = []
         self.attempt = 1
         self.log.begin_attempt(self.clock.now())
         self.coordinator = CheckpointCoordinator(
@@ -106,6 +107,7 @@ class Run:
             clock=self.clock,
             timers=self.timers,
             runner=self.runner,
+            initialize_location=initialize_location,
         )
         if begin:
             self.begin(1)
@@ -113,6 +115,7 @@ class Run:
             self.coordinator.started()
 
     def write(self, checkpoint):
+        self.written.append(checkpoint)
         return finalize(self.storage, self.paths, self.log, checkpoint, retained=self.config.retain)
 
     def begin(self, attempt, highest=-1):

@@ -3,6 +3,7 @@
 from coordinator_setup import ALL, COUNT, COUNTS, READ, READS, Run
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 
@@ -41,6 +42,44 @@ def test_request_before_the_first_attempt_is_refused():
     run.trigger()
     [answer] = run.answers
     assert (answer.reason, answer.detail) == (Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
+
+
+def test_request_whose_place_is_being_prepared_when_the_job_restarts_is_refused():
+    run = Run(initialize_location=lambda request, checkpoint_id: None)
+    run.trigger()
+    assert run.coordinator.is_triggering
+    run.coordinator.end_attempt()
+    run.begin(2)
+    [answer] = run.answers
+    assert (answer.reason, answer.detail) == (Reason.JOB_FAILURE, "the job restarted meanwhile")
+    assert not run.coordinator.is_triggering
+    run.coordinator.started()
+    run.runner.run_all()
+    assert run.gateway.take() == [], "the place is ready too late"
+    run.trigger()
+    run.runner.run_all()
+    assert run.gateway.take() == [("trigger", 1, READS)]
+
+
+def test_files_that_earlier_attempts_have_left_behind_are_deleted():
+    run = Run()
+    run.storage.put("job/shared/1-9-count-0-0", b"left")
+    run.coordinator.end_attempt()
+    store = CompletedCheckpointStore(1, may_delete=run.paths.may_delete)
+    run.coordinator.begin_attempt(2, store, -1, ["job/shared/1-9-count-0-0"])
+    assert run.state_files() == []
+
+
+def test_subtasks_that_fail_while_others_run_begin_with_ids_that_were_never_given_out():
+    run = Run()
+    store = CompletedCheckpointStore(1, may_delete=run.paths.may_delete)
+    run.log.begin_attempt(run.clock.now())
+    run.coordinator.begin_region(2, store, 40)
+    run.trigger()
+    assert run.gateway.take() == [("trigger", 41, READS)]
+    run.attempt = 2
+    run.complete(41)
+    assert store.latest.checkpoint_id == 41
 
 
 def test_nothing_is_triggered_before_everything_runs():

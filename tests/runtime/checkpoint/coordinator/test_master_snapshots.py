@@ -58,6 +58,16 @@ def test_whoever_reaches_the_end_of_its_data_during_the_start_is_told_with_the_s
     assert world.told == [(A, B)]
 
 
+def test_checkpoint_that_every_subtask_began_by_itself_completes_with_the_start():
+    world = World(hooks={"outside": {}})
+    world.coordinator.trigger(on_answer=world.answers.append)
+    for subtask in (A, B):
+        world.coordinator.acknowledge(1, subtask, 1)
+    assert world.answers == [], "the hook has not done its part"
+    world.runner.run_all()
+    assert isinstance(world.answers[0], CheckpointSucceeded)
+
+
 @pytest.mark.parametrize("failing", ["a", "b", "outside"])
 def test_a_start_that_fails_is_given_up_and_leaves_no_valve_shut(failing):
     world = World(hooks={"outside": {"error": OSError("no answer")} if failing == "outside" else {}})
@@ -128,6 +138,19 @@ def test_where_an_abort_does_not_end_a_start_the_next_answer_does():
     world.coordinators["a"].answer()
     assert not world.coordinator.is_triggering
     assert world.open_valves()
+
+
+def test_where_an_abort_does_not_end_a_start_a_new_attempt_does():
+    world = World(end_starts=False)
+    world.coordinators["a"].is_slow = True
+    world.ask()
+    world.coordinator.end_attempt()
+    assert world.coordinator.is_triggering
+    world.coordinator.begin_attempt(2, world.store, -1)
+    assert not world.coordinator.is_triggering
+    assert world.open_valves()
+    assert [answer.reason for answer in world.answers] == [Reason.JOB_FAILURE]
+    assert world.coordinator.statistics().refused == 0, "it became a checkpoint"
 
 
 def test_coordinators_are_notified_of_a_checkpoint_that_was_aborted():

@@ -16,6 +16,7 @@ from penstock.runtime.snapshot.handles import (
     InlineHandle,
     KeyedStateHandle,
     KeyGroupRange,
+    MasterState,
     OperatorSubtaskState,
     SubtaskSnapshot,
 )
@@ -80,6 +81,26 @@ def test_an_abort_hands_back_what_came_in_and_nothing_counts_afterwards():
     assert checkpoint.acknowledge(B) is MessageOutcome.ENDED_CHECKPOINT
     with pytest.raises(RuntimeError, match="checkpoint 7 is aborted and can't be aborted"):
         checkpoint.abort(Reason.CHECKPOINT_EXPIRED)
+
+
+def test_files_of_operator_coordinators_are_handed_back_too():
+    checkpoint, file = pending(coordinators=["read"]), FileHandle("job/shared/1-7-read-coordinator", 1, "")
+    checkpoint.acknowledge_coordinator("read", file)
+    assert checkpoint.abort(Reason.CHECKPOINT_EXPIRED) == (file,)
+
+
+def test_masters_acknowledge_once_and_strangers_are_unknown():
+    checkpoint = pending(coordinators=["read"], masters=["outside"])
+    state = MasterState("outside", b"state")
+    for acknowledge, name, given in (
+        (checkpoint.acknowledge_coordinator, "read", InlineHandle(b"splits")),
+        (checkpoint.acknowledge_master, "outside", state),
+    ):
+        assert acknowledge("nobody", given) is MessageOutcome.UNKNOWN_SENDER
+        assert acknowledge(name, given) is MessageOutcome.ACCEPTED
+        assert acknowledge(name, given) is MessageOutcome.DUPLICATE
+    assert checkpoint.coordinator_states == {"read": InlineHandle(b"splits")}
+    assert checkpoint.master_states == (state,)
 
 
 @pytest.mark.parametrize(

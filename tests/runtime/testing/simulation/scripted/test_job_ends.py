@@ -50,7 +50,7 @@ class SumAtEnd(Operator):
 def sums(
     target: InMemoryCollector, counts: list[int], parallelism: int = 2, *, chaining: bool = False
 ) -> ExecutionGraph:
-    """Sources of so many numbers, each of them summed up; what comes out is written by one sink."""
+    """Sources of this many numbers, each of them summed up; what comes out is written by one sink."""
     env = StreamEnvironment("sums", parallelism=parallelism, chaining=chaining)
     streams = [
         env.from_source(f"numbers-{n}", GeneratorSource(lambda i: i, count=count), parallelism=1).map(

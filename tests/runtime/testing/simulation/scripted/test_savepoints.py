@@ -1,4 +1,4 @@
-"""Savepoints in a job that is moved by hand: whole, movable, and at another parallelism exactly once."""
+"""Savepoints of a scripted job: complete, movable, and exactly once at another parallelism."""
 
 from __future__ import annotations
 

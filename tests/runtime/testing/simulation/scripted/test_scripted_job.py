@@ -1,4 +1,4 @@
-"""The job that a test moves by hand: what it runs, what it finds, and that it repeats itself."""
+"""The job that a test drives step by step: what it runs, what it finds, and that it repeats itself."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Taken:
         return any(s.channels is not None for state in states for s in state.subtasks.values())
 
     def another_checkpoint(self, moves: int = 4) -> CompletedCheckpoint:
-        """The job's next checkpoint, after so many moves."""
+        """The job's next checkpoint, after this many moves."""
         self.job.run(moves)
         self.job.complete_checkpoint()
         assert self.job.newest is not None
