@@ -29,7 +29,7 @@ from typing import Any
 
 from mutations import Mutant, mutants_of
 from trial import Outcome, preload, try_mutant
-from warm import WarmTrials, try_mutants
+from warm import Source, WarmTrials, try_mutants
 
 HERE = Path(__file__).parent
 KEPT = Path("build/mutants")
@@ -62,16 +62,29 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a survivor is no gap in the tests."""
+    """Why a survivor is no gap in the tests.
+
+    Attributes:
+        inside: Qualified name of the function that it is in; empty when the line stands in one place only.
+    """
 
     module: str
     before: str
     after: str
     why: str
+    inside: str = ""
 
     def explains(self, mutant: Mutant) -> bool:
         """Whether this is about a mutant."""
-        return (self.module, self.before, self.after) == (mutant.module, mutant.before, mutant.after)
+        if (self.module, self.before, self.after) != (mutant.module, mutant.before, mutant.after):
+            return False
+        function = _source(self.module).function_at(mutant.line) if self.inside else None
+        return not self.inside or (function is not None and function[1] == self.inside)
+
+
+@cache
+def _source(module: str) -> Source:
+    return Source(module)
 
 
 @dataclass(frozen=True, slots=True)
