@@ -83,8 +83,9 @@ def _of_job(job_id: str, process: str) -> bytes:
 
 def _warm_prefix() -> bytes:
     context = ray.get_runtime_context()
-    environment = hashlib.sha256(context.get_runtime_env_string().encode()).hexdigest()[:12]
-    return f"warm:{context.get_job_id()}-{environment}:".encode()
+    environment: str = context.get_runtime_env_string()  # type: ignore[no-untyped-call]
+    mark = hashlib.sha256(environment.encode()).hexdigest()[:12]
+    return f"warm:{context.get_job_id()}-{mark}:".encode()
 
 
 def _warm(process: str, calls: int) -> bytes:
