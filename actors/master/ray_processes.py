@@ -85,8 +85,7 @@ class RayProcesses:
         """Claim a warm process of this program, if the job allows that."""
         if not self._config.reuse_processes or needs.occupies_resources:
             return None
-        while (process := process_registry.claim(self._calls(needs))) is not None:
-            process_registry.add_to_job(self._job_id, process)
+        while (process := process_registry.claim(self._job_id, self._calls(needs))) is not None:
             if self._find(process):
                 return process
             process_registry.remove_from_job(self._job_id, process)
@@ -95,7 +94,7 @@ class RayProcesses:
     def start(self, needs: Needs) -> ProcessId:
         """Start a process. Its inputs fix the number of calls that it can hold at the same time."""
         process, calls = secrets.token_hex(6), self._calls(needs)
-        process_registry.add_to_job(self._job_id, process)
+        process_registry.add_to_job(self._job_id, process, calls)
         remote: Any = ray.remote(SubtaskActor)
         actor = remote.options(
             name=process_name(process),
@@ -123,6 +122,11 @@ class RayProcesses:
         """Have no handle of it any more, and no record."""
         if self._handles.pop(process, None) is not None:
             process_registry.remove_from_job(self._job_id, process)
+
+    def offer(self, process: ProcessId) -> None:
+        """Let other jobs claim it; no handle and no record of it stays here."""
+        if self._handles.pop(process, None) is not None:
+            process_registry.offer(self._job_id, process)
 
     def room(self) -> Room:
         """The cluster's CPUs and GPUs."""

@@ -106,41 +106,50 @@ class LogFile:
 
 
 class _Tee(io.TextIOBase):
-    """Writes to a stream and to an output file. After an error of the file it reports that and leaves it."""
+    """Writes to a stream, and to an output file while there is one.
 
-    def __init__(self, stream: TextIO, file: LogFile, mark: str) -> None:
-        self._stream = stream
-        self._file: LogFile | None = file
+    After an error of the file it reports that and leaves it. Libraries keep the `sys.stderr` that they find
+    when they are imported. So a process has one `_Tee` for each stream, for all jobs that it serves.
+    """
+
+    def __init__(self, stream: TextIO, mark: str) -> None:
+        self.stream = stream
+        self.file: LogFile | None = None
         self._mark = mark
 
+    @classmethod
+    def of(cls, stream: TextIO, mark: str) -> _Tee:
+        """The one that a stream is already, or a new one around it."""
+        return stream if isinstance(stream, cls) else cls(stream, mark)
+
     def write(self, text: str) -> int:
-        written = self._stream.write(text)
-        if self._file is not None:
+        written = self.stream.write(text)
+        if self.file is not None:
             try:
-                self._file.add(self._mark, text)
+                self.file.add(self._mark, text)
             except (OSError, ValueError) as error:
-                self._file = None
-                self._stream.write(f"penstock logs gets no more of this output: {error}\n")
+                self.file = None
+                self.stream.write(f"penstock logs gets no more of this output: {error}\n")
         return written
 
     def flush(self) -> None:
-        self._stream.flush()
+        self.stream.flush()
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        return self._stream.encoding
+        return self.stream.encoding
 
     def fileno(self) -> int:
-        return self._stream.fileno()
+        return self.stream.fileno()
 
     def isatty(self) -> bool:
-        return self._stream.isatty()
+        return self.stream.isatty()
 
     def writable(self) -> bool:
         return True
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
 
 
 class _FileHandler(logging.Handler):
@@ -166,18 +175,20 @@ class OutputCapture:
 
     def __init__(self, file: LogFile) -> None:
         self._file = file
-        self._streams = sys.stdout, sys.stderr
+        self._tees = _Tee.of(sys.stdout, "out"), _Tee.of(sys.stderr, "err")
         root = logging.getLogger()
         if not root.handlers:
-            to_ray = logging.StreamHandler(sys.stderr)
+            to_ray = logging.StreamHandler(self._tees[1].stream)
             to_ray.setFormatter(logging.Formatter(_LOG_FORMAT))
             root.addHandler(to_ray)
         self._handler = _FileHandler(file)
-        root.addHandler(self._handler)
+        if not any(getattr(handler, "stream", None) in self._tees for handler in root.handlers):
+            root.addHandler(self._handler)
         if root.level in (logging.NOTSET, logging.WARNING):
             root.setLevel(logging.INFO)
-        sys.stdout = _Tee(sys.stdout, file, "out")
-        sys.stderr = _Tee(sys.stderr, file, "err")
+        for tee in self._tees:
+            tee.file = file
+        sys.stdout, sys.stderr = self._tees
 
     def flush(self) -> None:
         """Write lines that have not ended yet."""
@@ -185,7 +196,9 @@ class OutputCapture:
 
     def release(self) -> None:
         """Close the file; output goes only where it went before."""
-        sys.stdout, sys.stderr = self._streams
+        for tee in self._tees:
+            tee.file = None
+        sys.stdout, sys.stderr = self._tees
         logging.getLogger().removeHandler(self._handler)
         self._file.close()
 

@@ -130,6 +130,10 @@ class Attempt:
         self._runner.stop()
         await self.run()
 
+    def end_reports(self) -> None:
+        """Send no report again: the JobMaster needs none any more."""
+        self._link.close()
+
     def statistics(self) -> SubtaskStatistics | None:
         """The subtask's counters; `None` before it is built."""
         return None if self._runner.subtask is None else self._runner.subtask.statistics()

@@ -37,7 +37,7 @@ class SubtaskMetrics:
         self._checkpoints = counter("checkpoints", "Checkpoints acknowledged")
         self._declined = counter("checkpoints_declined", "Checkpoints declined")
         self._attempts = counter("attempts", "Attempts begun")
-        self._remembered = Gauge(
+        self._running = Gauge(
             "penstock_checkpoints_running", description="Asynchronous halves that run now", tag_keys=_TAGS
         )
         self._source: Callable[[], SubtaskStatistics | None] | None = None
@@ -64,6 +64,8 @@ class SubtaskMetrics:
         self._ended.set()
         self._thread.join()
         self._thread = None
+        self._source = None  # it holds the attempt, with all its state
+        self._running.set(0, self._tags)
 
     def _publish_forever(self) -> None:
         while not self._ended.wait(_INTERVAL):
@@ -79,7 +81,7 @@ class SubtaskMetrics:
         if statistics.checkpoints is not None:
             self._advance("acknowledged", self._checkpoints, statistics.checkpoints.acknowledged)
             self._advance("declined", self._declined, statistics.checkpoints.declined)
-            self._remembered.set(statistics.checkpoints.running, self._tags)
+            self._running.set(statistics.checkpoints.running, self._tags)
 
     def _advance(self, name: str, counter: Counter, value: float) -> None:
         grown = value - self._seen.get(name, 0.0)

@@ -48,6 +48,8 @@ _STALE, _NOT_YET = DeliveryAnswer.STALE.value, DeliveryAnswer.NOT_YET.value
 
 #: Seconds that a process without a role waits for one.
 _WARM: Final = 60.0
+#: Seconds after which a process looks at its lease again.
+_LONGEST_SLEEP: Final = _WARM / 4
 #: Seconds after which a process that has given its role back collects garbage; its answer has left then.
 _SOON: Final = 0.05
 #: Roles that a process takes in its life; bounds what users' code leaves in its memory.
@@ -75,9 +77,9 @@ class SubtaskActor:
         self._holder = RoleHolder()
         self._roles = 0
         self._has_failed = False
-        self._is_offered = False
+        self._may_be_offered = False
         self._attempt: Attempt | None = None
-        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="snapshot")
+        self._pool = _upload_threads()
         self._loop = asyncio.get_running_loop()
         self._watchdog = self._loop.create_task(self._watch_lease())
         self._metrics = SubtaskMetrics()
@@ -117,8 +119,13 @@ class SubtaskActor:
         await self._stop_current(held)
         if not self._holder.give_back(role):
             return False
-        self._attempt = None
+        if self._attempt is not None:
+            self._attempt.end_reports()
+            self._attempt = None
         self._metrics.end()
+        # An upload that still runs goes on in its thread, which `Traces` sees. Others do not begin.
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = _upload_threads()
         if self._output is not None:
             self._output.release()
             self._output = None
@@ -138,8 +145,7 @@ class SubtaskActor:
             logger.info("this process takes no other role: %s", why)
             ray.actor.exit_actor()  # type: ignore[no-untyped-call]
         self._lease.change(_WARM)
-        process_registry.offer(self._process, self._calls)
-        self._is_offered = True
+        self._may_be_offered = True
         self._loop.call_later(_SOON, collect_ended_role)
         return True
 
@@ -242,24 +248,38 @@ class SubtaskActor:
         covers, current = self._holder.stop(role), self._attempt
         if covers and current is not None and current.outcome is None:
             await current.stop()
+            self._has_failed = self._has_failed or isinstance(current.outcome, SubtaskFailed)
+
+    def _withdraws(self) -> bool:
+        """Take the offer back; also true when that fails, because a warm process may always end."""
+        try:
+            return process_registry.withdraw(self._process, self._calls)
+        except Exception:  # what Ray raises when its store can't be reached
+            logger.exception("the offer of this process can't be taken back")
+            return True
 
     async def _watch_lease(self) -> None:
         while True:
-            await asyncio.sleep(self._lease.interval)
+            # The lease may get another timeout meanwhile, a shorter one.
+            await asyncio.sleep(min(self._lease.interval, _LONGEST_SLEEP))
             if not self._lease.is_over(time.monotonic()):
                 continue
             if self._holder.role is None:
-                if not self._is_offered:
+                if not self._may_be_offered:
                     os._exit(0)  # it was claimed or started, and its JobMaster died before it gave a role
-                self._is_offered = False
-                if process_registry.withdraw(self._process, self._calls):
+                self._may_be_offered = False
+                if self._withdraws():
                     os._exit(0)
-                self._lease.renew()  # a JobMaster has claimed it, and has one more lease to give a role
+                self._lease.renew()  # a JobMaster may have claimed it, and has one more lease to give a role
                 continue
             silent = self._lease.silent
             logger.error("%s heard from no JobMaster for %.0f s: leaving", self._holder.role, silent)
             # The task thread may be stuck in users' code, so the process is ended, not asked.
             os._exit(1)
+
+
+def _upload_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=2, thread_name_prefix="snapshot")
 
 
 def _place() -> Place:

@@ -7,7 +7,7 @@ a role is given back:
 
 - a module of the user's whose file has changed since it was loaded: the next job wants the new one;
 - environment variables, the working directory or `sys.path`, if they differ from what the process began with;
-- threads that still run.
+- threads that still run, uploads of state among them.
 
 With any of these the process ends. Files are looked at again before the next role is taken, because notebooks
 edit a module between two jobs. What can't be seen from here stays: settings of libraries, memory that a C
@@ -31,8 +31,8 @@ _INSTALLED: Final = tuple(
     if name in ("stdlib", "platstdlib", "purelib", "platlib")
     for folder in (path, os.path.realpath(path))
 )
-#: Threads that outlive roles: those of our own pools, of event loops, and of fsspec.
-_LASTING_THREADS: Final = ("snapshot", "asyncio_", "metrics", "fsspecIO")
+#: Threads that outlive roles: those of event loops and of fsspec.
+_LASTING_THREADS: Final = ("asyncio_", "fsspecIO")
 #: Seconds for a thread of the role that has just ended to end, too.
 _THREAD_ENDS: Final = 0.2
 
@@ -45,7 +45,7 @@ class Traces:
 
     def __init__(self) -> None:
         self._environment = dict(os.environ)
-        self._folder = os.getcwd()
+        self._folder = _working_folder()
         self._path = list(sys.path)
         self._threads = set(threading.enumerate())
         self._files: dict[str, tuple[int, int] | None] = {}
@@ -61,7 +61,7 @@ class Traces:
         """Why no other job may run here; `None` when one may. To be asked when a role has been given back."""
         if dict(os.environ) != self._environment:
             return "environment variables have changed"
-        if os.getcwd() != self._folder:
+        if _working_folder() != self._folder:
             return "the working directory has changed"
         if sys.path != self._path:
             return "sys.path has changed"
@@ -104,6 +104,14 @@ def _users_files(modules: Collection[str]) -> Iterator[str]:
             continue
         if not os.path.realpath(file).startswith(_INSTALLED):
             yield file
+
+
+def _working_folder() -> str | None:
+    """The working directory; `None` when it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
 
 
 def _stamp(file: str) -> tuple[int, int] | None:

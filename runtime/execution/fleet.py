@@ -3,7 +3,8 @@
 Starting a process takes about a second, so a restart keeps the living ones. Each keeps its role, and takes
 the next attempt in it. For a free role the fleet claims a warm process, which has served an earlier job of
 the program, or starts a new one. It ends processes that are dead, useless or surplus. At the end of the job
-each process gives its role back. Those that may serve again stay warm; the others end.
+each process gives its role back. Those that may serve again are offered to other jobs; the others end. Only
+the fleet offers a process, so one that it ends, because its answer comes too late, serves nobody.
 
 A warm process may have died unnoticed, hang, or refuse the role. Then a new one is started in its place. So a
 warm process may cause a short delay, but never a failed deployment.
@@ -180,10 +181,13 @@ class Fleet:
 
         def answered(answers: Mapping[ProcessId, bool | CallFailure]) -> None:
             for process in leaving:
-                if answers.get(process) is True:
-                    self._processes.forget(process)
-                else:
-                    self._processes.end(process)
+                match answers.get(process):
+                    case True:
+                        self._processes.offer(process)
+                    case False:  # it holds another role: it is not ours to end
+                        self._processes.forget(process)
+                    case _:
+                        self._processes.end(process)
             then()
 
         gathering: Gathering[ProcessId, bool] = Gathering(leaving, self._timers, LEAVE_TIMEOUT, answered)

@@ -199,6 +199,10 @@ class Processes(Protocol):
         """This process is not of this job any more; it lives on."""
         ...
 
+    def offer(self, process: ProcessId) -> None:
+        """This process has given its role back and is not of this job any more: another job may claim it."""
+        ...
+
     def room(self) -> Room:
         """The cluster's resources, for a message."""
         ...
@@ -240,5 +244,9 @@ class Processes(Protocol):
         ...
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
-        """Let a process stop what it runs and give its role back; `True` when it stays as a warm process."""
+        """Let a process stop what it runs and give its role back.
+
+        The answer is `True` when the process waits for another role, and `False` when it does not hold this
+        one. A process that may not serve again ends. Nobody can claim it before it is offered.
+        """
         ...

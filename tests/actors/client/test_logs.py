@@ -201,6 +201,38 @@ def test_output_after_the_release_is_in_no_file(tmp_path: Path, file: LogFile) -
     assert out.getvalue() == "mine\nanother's\n"
 
 
+def test_a_stream_that_a_library_has_kept_writes_to_the_file_of_the_role_that_it_serves_now(
+    tmp_path: Path,
+) -> None:
+    for job in ("first", "second"):
+        (tmp_path / job).mkdir()
+    files = {job: LogFile(path_of(tmp_path / job), HEADER) for job in ("first", "second")}
+    with redirected(files["first"]) as (out, _):
+        kept = sys.stdout
+        print("one", file=kept)
+        capture = OutputCapture(files["first"])
+        capture.release()
+        print("between", file=kept)
+        capture = OutputCapture(files["second"])
+        print("two", file=kept)
+        capture.release()
+    assert {job: texts(HereReader(tmp_path / job).read()) for job in files} == {
+        "first": ["one"],
+        "second": ["two"],
+    }
+    assert out.getvalue() == "one\nbetween\ntwo\n"
+
+
+def test_logging_that_a_user_sets_up_again_is_captured_once_in_the_next_role(
+    tmp_path: Path, file: LogFile
+) -> None:
+    with redirected(file):
+        logging.basicConfig(force=True, format="mine %(message)s", level=logging.INFO)
+        OutputCapture(file)
+        logging.getLogger("users.own").info("detail")
+    assert texts(HereReader(tmp_path).read()) == ["mine detail"]
+
+
 def test_nothing_is_captured_outside_of_an_actor() -> None:
     assert capture_subtask(JOB, SubtaskId("count", 0)) is None
     assert capture_job_master(JOB) is None

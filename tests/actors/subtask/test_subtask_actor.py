@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from typing import Any, cast
 
+from penstock.actors.shared.cycle_collector import collect_ended_role
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime import DiscardSink, GeneratorSource, StreamEnvironment
 from penstock.runtime.config.job_config import JobConfig
@@ -14,6 +16,8 @@ from penstock.runtime.execution.messages import NotifyComplete, SubtaskFailed, S
 from penstock.runtime.execution.processes import Counters, Needs, Place, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.io.connectors.discard_sink import DiscardWriter
+from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
@@ -23,10 +27,10 @@ ROLE = Role("job", SubtaskId("numbers", 0), 0, "token")
 OTHER = Role("other-job", SubtaskId("count", 1), 0, "other")
 
 
-def descriptor(attempt: int, function: Any = abs) -> TaskDescriptor:
+def descriptor(attempt: int, function: Any = abs, sink: Any = None) -> TaskDescriptor:
     """One subtask: an endless source, a map and a sink in one chain."""
     env = StreamEnvironment()
-    env.from_source("numbers", GeneratorSource(lambda n: n)).map(function).sink("out", DiscardSink())
+    env.from_source("numbers", GeneratorSource(lambda n: n)).map(function).sink("out", sink or DiscardSink())
     (subtask,) = build_execution_graph(env.build()).subtasks
     source = subtask.vertex.operators[0].source
     assert source is not None
@@ -204,6 +208,80 @@ def test_an_actor_that_holds_a_role_takes_no_other_one_and_no_call_for_one() -> 
         assert not running.done()
         await actor.stop(ROLE.at(1))
         assert await running == SubtaskStopped()
+
+    run(scenario)
+
+
+def test_an_upload_that_still_runs_when_the_role_is_given_back_keeps_the_process_from_another_one() -> None:
+    async def scenario() -> None:
+        actor, entered, release = await an_actor(), threading.Event(), threading.Event()
+
+        def upload() -> None:
+            entered.set()
+            release.wait(15)
+
+        pool = actor._pool
+        pool.submit(upload)
+        await asyncio.to_thread(entered.wait, 15)
+        waiting = [pool.submit(upload), pool.submit(upload)]
+
+        assert await actor.give_back(ROLE)
+
+        assert any(upload.cancelled() for upload in waiting)
+        assert "'snapshot_0' still runs" in str(actor._why_not_again())
+        release.set()
+        pool.shutdown(wait=True)
+        assert actor._why_not_again() is None
+        assert isinstance(await actor.take(OTHER, LEASE), Place)
+        assert actor._pool.submit(lambda: 7).result(15) == 7, "the next role has threads of its own"
+
+    run(scenario)
+
+
+def _join_task_threads() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith(str(ROLE.subtask)):
+            thread.join(15)
+
+
+def test_nothing_holds_what_an_ended_role_had_in_memory() -> None:
+    async def scenario() -> None:
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(1), descriptor(1), NO_MASTER)
+        running = asyncio.create_task(actor.run(ROLE.at(1), {}))
+        await asyncio.sleep(0)
+        attempt = weakref.ref(cast("Any", actor._attempt))
+        assert await actor.give_back(ROLE)
+        await running
+        del running
+        await asyncio.to_thread(_join_task_threads)
+        collect_ended_role()
+        assert attempt() is None
+
+    run(scenario)
+
+
+class StillLocked(DiscardSink):
+    """A user's sink that can't be closed."""
+
+    def writer(self, context: ConnectorContext) -> DiscardWriter:
+        return LockedWriter()
+
+
+class LockedWriter(DiscardWriter):
+    """See `StillLocked`."""
+
+    def close(self) -> None:
+        msg = "still locked"
+        raise OSError(msg)
+
+
+def test_a_process_in_which_users_code_can_not_be_closed_serves_no_other_role() -> None:
+    async def scenario() -> None:
+        actor = await an_actor()
+        await actor.deploy(ROLE.at(1), descriptor(1, sink=StillLocked()), NO_MASTER)
+        assert await actor.give_back(ROLE), "it was never told to run"
+        assert actor._why_not_again() == "users' code has failed here"
 
     run(scenario)
 

@@ -77,9 +77,18 @@ def test_a_thread_that_still_runs_is_named_and_one_that_ends_is_waited_for() -> 
     assert traces.left() is None
 
 
-def test_threads_of_our_own_pools_do_not_count() -> None:
+def test_a_working_directory_that_was_removed_is_one_too(tmp_path: Path, restored: None) -> None:
+    os.chdir(tmp_path)
+    tmp_path.rmdir()
+    traces = Traces()
+    assert traces.left() is None
+    os.chdir("/")
+    assert "working directory" in str(traces.left())
+
+
+def test_threads_that_outlive_roles_do_not_count() -> None:
     traces, release = Traces(), threading.Event()
-    thread = threading.Thread(target=release.wait, daemon=True, name="snapshot_0")
+    thread = threading.Thread(target=release.wait, daemon=True, name="fsspecIO")
     thread.start()
     assert traces.left() is None
     release.set()

@@ -45,6 +45,7 @@ class ScriptedProcesses:
         self.started: list[tuple[str, Needs]] = []
         self.ended: list[str] = []
         self.forgotten: list[str] = []
+        self.offered: list[str] = []
         #: Processes that can be claimed.
         self.warm: list[str] = []
         self.warnings: list[str] = []
@@ -64,6 +65,9 @@ class ScriptedProcesses:
 
     def forget(self, process: str) -> None:
         self.forgotten.append(process)
+
+    def offer(self, process: str) -> None:
+        self.offered.append(process)
 
     def end(self, process: str, why: str = "") -> None:
         self.ended.append(process)

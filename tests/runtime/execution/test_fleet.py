@@ -8,7 +8,7 @@ import pytest
 from scripted_processes import JOB, ScriptedProcesses, timers
 
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.execution.fleet import TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
+from penstock.runtime.execution.fleet import LEAVE_TIMEOUT, TAKE_OVER_TIMEOUT, WARM_TIMEOUT, Fleet
 from penstock.runtime.execution.processes import Away, Died, Held, Needs, Place, Raised, Stale
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -126,6 +126,29 @@ def test_a_warm_process_that_is_silent_is_replaced_and_its_late_answer_ignored()
     assert made.members[READ].process == "new-1"
 
 
+def test_a_warm_process_that_has_taken_its_role_stays_while_others_are_still_awaited() -> None:
+    processes = ScriptedProcesses()
+    processes.warm = ["warm"]
+    del processes.answers["take"]
+    made, time = fleet(processes)
+    told = ensured(made, READ, COUNT)
+    processes.answer("take", HERE, "warm")
+    time.advance(WARM_TIMEOUT + 0.1)
+    assert [process for process, _ in processes.started] == ["new-1"]
+    processes.answer("take", HERE, "new-1")
+    assert told == [None]
+    assert [made.members[READ].process, made.members[COUNT].process] == ["warm", "new-1"]
+    assert processes.ended == []
+
+
+def test_a_placement_that_is_called_off_when_it_is_done_ends_nothing() -> None:
+    processes = ScriptedProcesses()
+    made, _ = fleet(processes)
+    made.ensure([READ, COUNT], lambda problem: None).cancel()
+    assert list(made.members) == [READ, COUNT]
+    assert processes.ended == []
+
+
 def test_two_processes_that_are_tried_for_one_subtask_have_tokens_of_their_own() -> None:
     processes = ScriptedProcesses()
     processes.warm = ["warm"]
@@ -201,17 +224,26 @@ def test_a_rescaled_job_keeps_the_processes_that_still_fit() -> None:
     ensured(made, READ, COUNT)
     made.change_graph(read_and_count(reads=2))
     assert list(made.members) == [READ, COUNT], "every process has room for more inputs"
+    ensured(made, SubtaskId("read", 1))
+    made.change_graph(read_and_count(reads=1))
+    assert list(made.members) == [READ, COUNT], "the second reader is gone"
+    assert processes.ended == ["new-3"]
     made.change_graph(read_and_count(reads=200))
     assert list(made.members) == [READ], "count has two hundred inputs now"
-    assert processes.ended == ["new-2"]
+    assert processes.ended == ["new-3", "new-2"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "ended", "forgotten"),
-    [(True, ["new-2"], ["new-1"]), (False, ["new-1", "new-2"], []), (Died("killed"), ["new-1", "new-2"], [])],
+    ("answer", "ended", "forgotten", "offered"),
+    [
+        (True, ["new-2"], [], ["new-1"]),
+        (False, ["new-2"], ["new-1"], []),
+        (Died("killed"), ["new-1", "new-2"], [], []),
+        (Away(), ["new-1", "new-2"], [], []),
+    ],
 )
-def test_at_the_end_every_process_gives_its_role_back_and_those_that_stay_warm_live_on(
-    answer: Any, ended: list[str], forgotten: list[str]
+def test_at_the_end_every_process_gives_its_role_back_and_those_that_stay_warm_are_offered(
+    answer: Any, ended: list[str], forgotten: list[str], offered: list[str]
 ) -> None:
     processes = ScriptedProcesses()
     made, time = fleet(processes)
@@ -222,7 +254,19 @@ def test_at_the_end_every_process_gives_its_role_back_and_those_that_stay_warm_l
     assert done == []
     time.advance(60)
     assert done == [True]
-    assert (made.members, processes.ended, processes.forgotten) == ({}, ended, forgotten)
+    assert (made.members, processes.ended) == ({}, ended)
+    assert (processes.forgotten, processes.offered) == (forgotten, offered)
+
+
+def test_a_process_that_gives_its_role_back_too_late_is_ended_and_never_offered() -> None:
+    processes = ScriptedProcesses()
+    made, time = fleet(processes)
+    ensured(made, READ)
+    made.leave(lambda: None)
+    time.advance(LEAVE_TIMEOUT + 0.1)
+    assert (processes.ended, processes.offered) == (["new-1"], [])
+    processes.answer("leave", True, "new-1")
+    assert processes.offered == [], "another job could claim it just before it is killed"
 
 
 def test_a_member_that_was_replaced_is_not_lost_in_place_of_its_successor() -> None:

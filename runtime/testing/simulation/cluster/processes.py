@@ -107,7 +107,7 @@ class ProcessTable:
         return process
 
     def offer(self, process: SimulatedProcess) -> None:
-        """A process has given its role back and waits for another one."""
+        """A process has given its role back, and its JobMaster knows: it can be claimed."""
         self._warm.append(process)
 
     def get(self, process: ProcessId) -> SimulatedProcess:
@@ -148,6 +148,10 @@ class MasterProcesses:
 
     def forget(self, process: ProcessId) -> None:
         """It goes on by itself: nobody keeps a record of it here."""
+
+    def offer(self, process: ProcessId) -> None:
+        """Let others claim it."""
+        self._table.offer(self._table.get(process))
 
     def end(self, process: ProcessId, why: str = "") -> None:
         """End a process, after a while."""
@@ -230,14 +234,7 @@ class MasterProcesses:
 
     def leave(self, process: ProcessId, role: Role, reply: Reply[bool]) -> None:
         """Let a process go; it stays warm."""
-
-        def act(called: SimulatedProcess) -> bool:
-            stays = called.leave(role)
-            if stays:
-                self._table.offer(called)
-            return stays
-
-        self._call(process, f"leave {role.subtask}", act, reply)
+        self._call(process, f"leave {role.subtask}", lambda p: p.leave(role), reply)
 
     def _call(
         self,
