@@ -27,6 +27,7 @@ from penstock.runtime.checkpoint.store.retention import split_retained
 from penstock.runtime.errors import StorageError
 from penstock.runtime.ports import AsyncRunner, SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint, state_size
+from penstock.runtime.snapshot.handles import FileHandle
 from penstock.runtime.snapshot.metadata import encode_metadata, write_state_file
 from penstock.runtime.snapshot.paths import METADATA, SnapshotPaths
 
@@ -163,7 +164,7 @@ def finalize(
             msg = f"nobody can open {sized.location}, where the savepoint is to be"
             raise StorageError(msg)
         complete_elsewhere(open_location(sized.location, create=True), sized)
-    metadata = write_state_file(storage, path, encode_metadata(sized, path))
+    metadata = _write_metadata(storage, path, sized)
     record = CheckpointCompleted(
         checkpoint.checkpoint_id, checkpoint.attempt, checkpoint.kind, metadata, checkpoint.completed_at
     )
@@ -179,6 +180,16 @@ def finalize(
                 open_location(sized.location).delete([METADATA])
         return outcome
     return Finalized(replace(sized, metadata=metadata))
+
+
+def _write_metadata(storage: SnapshotStorage, path: str, checkpoint: CompletedCheckpoint) -> FileHandle:
+    try:
+        return write_state_file(storage, path, encode_metadata(checkpoint, path))
+    except StorageError:
+        # The storage may have taken the file all the same, and no record will name it.
+        with suppress(StorageError):
+            storage.delete([path])
+        raise
 
 
 def complete_elsewhere(place: SnapshotStorage, checkpoint: CompletedCheckpoint) -> None:

@@ -33,14 +33,16 @@ PATHS = SnapshotPaths("job")
 
 
 class Failing(MemoryStorage):
-    """Fails to put or delete what lies in a folder."""
+    """Fails to put or delete what lies in a folder, or to say that it was put."""
 
-    no_put = no_delete = "nowhere"
+    no_put = no_delete = no_answer = "nowhere"
 
     def put(self, path: str, data: bytes, *, create: bool = False) -> None:
         if path.startswith(self.no_put):
             raise StorageError("disk full")
         super().put(path, data, create=create)
+        if path.startswith(self.no_answer):
+            raise StorageError("no answer")
 
     def delete(self, paths: Iterable[str]) -> None:
         paths = list(paths)
@@ -114,6 +116,15 @@ def test_a_checkpoint_without_metadata_does_not_exist(storage: Failing, log: Dec
         finalize(storage, PATHS, log, acknowledged(storage, 1))
     assert not isinstance(caught.value, OutcomeUnknownError)
     assert log.replay().completed == ()
+
+
+def test_metadata_that_was_written_although_the_storage_refused_it_is_deleted(
+    storage: Failing, log: DecisionLog
+) -> None:
+    storage.no_answer = "job/chk-"
+    with pytest.raises(StorageError, match="no answer"):
+        finalize(storage, PATHS, log, acknowledged(storage, 1))
+    assert storage.list("job/chk-1-1/") == []
 
 
 def test_a_checkpoint_in_doubt_keeps_its_metadata(storage: Failing, log: DecisionLog) -> None:
