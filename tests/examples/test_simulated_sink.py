@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from simulated_sink import CarefulSink, HastySink, check
 
 
@@ -12,6 +13,7 @@ def test_the_bug_is_found_as_rows_that_come_twice() -> None:
     assert not report.difference.missing
 
 
+@pytest.mark.simulation
 def test_the_mended_sink_passes_a_thousand_seeds() -> None:
     report = check(CarefulSink, 1000)
     assert (report.passed, report.seeds) == (True, 1000)

@@ -142,6 +142,7 @@ def live(history: History, happenings: list[tuple[int, str, int, str]]) -> None:
     event(f"windows came before the last crash: {history.early > 0}, crashes: {history.crashes}")
 
 
+@pytest.mark.simulation
 @settings(max_examples=60, deadline=None)
 @given(histories, happenings)
 def test_each_window_comes_out_once_and_whole_and_nothing_is_late(
