@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# pytest keeps what it makes of the test files: otherwise each of its six processes makes it again.
+# pytest keeps what it makes of the test files: otherwise each of its seven processes makes it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Two processes share the test files. Tests without processes of their own come first: they fail soonest. Those on
-# Ray and with Spark follow each other, because they share a cluster or a session; the files of the other folders come
-# before them, as few tests that take long make a bad end. The long simulations come first for the same reason.
-BESIDE := -n 2 --dist loadfile --no-loadscope-reorder --durations=12 --durations-min=2
+# Processes share the test files: as many as there are cores, and one more on Ray, where tests wait for other processes.
+# Tests without processes of their own come first: they fail soonest. Those on Ray and with Spark follow each other,
+# because they share a cluster or a session; the files of the other folders come before them, as few tests that take
+# long make a bad end. The long simulations come first for the same reason.
+BESIDE := --dist loadfile --no-loadscope-reorder --durations=12 --durations-min=2
 WITH_PROCESSES := tests/examples tests/docs tests/benchmarks tests/on_ray tests/on_spark
 SEEDS ?= 50000
 # The JVMs of the Spark tests live for a minute: the second compiler and a parallel collector never pay there.
@@ -45,9 +46,9 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 test: checked $(CLASSES)
-	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
-	$(WITH_SPARK) $(BIN)/python -m pytest -q $(BESIDE) -m spark $(WITH_PROCESSES)
+	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark"
+	$(BIN)/python -m pytest -q -n 3 $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q -n 2 $(BESIDE) -m spark $(WITH_PROCESSES)
 
 notebook: $(READY)
 	$(BIN)/python tests/examples/spark_notebook.py
@@ -59,12 +60,12 @@ simulate: $(READY)
 	$(BIN)/python -m penstock.runtime.testing.simulation --seeds 0:$(SEEDS)
 
 test-long: $(READY) compiled $(CLASSES)
-	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "not ray and not spark"
-	$(BIN)/python -m pytest -q --run-long $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
-	$(WITH_SPARK) $(BIN)/python -m pytest -q --run-long $(BESIDE) -m spark $(WITH_PROCESSES)
+	$(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m "not ray and not spark"
+	$(BIN)/python -m pytest -q --run-long -n 3 $(BESIDE) -m "ray and not spark" $(WITH_PROCESSES)
+	$(WITH_SPARK) $(BIN)/python -m pytest -q --run-long -n 2 $(BESIDE) -m spark $(WITH_PROCESSES)
 
 check: checked
-	$(BIN)/python -m pytest -q $(BESIDE) -m "not ray and not spark and not simulation"
+	$(BIN)/python -m pytest -q -n 2 $(BESIDE) -m "not ray and not spark and not simulation"
 
 # mypy takes one core, the other checks take the other.
 checked: $(READY)
