@@ -23,11 +23,12 @@ from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.barrier.storing_input_gate import StoringInputGate
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
-from penstock.runtime.io.spilling_buffer_storage import SpillingBufferStorage
+from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.spilling_buffer_storage import SpillingBufferStorage
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
@@ -68,9 +69,9 @@ class Run:
         clock = ManualClock()
         self.got: list[list[str]] = [[] for _ in self.streams]
         self.ended: set[int] = set()
-        gate = InputGate(InputChannel(index, clock) for index in range(len(self.streams)))
+        gate, storage = InputGate(InputChannel(i, clock) for i in range(len(self.streams))), self.storage
         self.input: CheckpointedInputGate = create_input_gate(
-            self.settings, gate, clock, storage=self.storage
+            self.settings, gate, clock, storage=None if storage is None else lambda: storage
         )
         self.input.set_listener(self)
 
@@ -84,7 +85,7 @@ class Run:
                 assert self.got[channel] == labels(stream, checkpoint_id), "A1"
                 assert checkpoint_id in stream or None in stream, "A1"
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         assert checkpoint_id not in self.aborted, "F3"
         assert checkpoint_id not in self.at_trigger, "F3"
         self.aborted[checkpoint_id] = reason
@@ -92,7 +93,7 @@ class Run:
     def consume_one(self) -> bool:
         polled = self.input.poll_next()
         if polled is None:
-            return False
+            return self.input.has_more
         channel, element = polled
         if isinstance(element, EndOfPartition):
             self.ended.add(channel)
@@ -132,7 +133,7 @@ class Run:
 
 
 def storing(policy: EndOfPartitionPolicy = COUNTS) -> BarrierSettings:
-    return BarrierSettings(EXACTLY_ONCE, has_credits=False, end_of_partition=policy)
+    return BarrierSettings(EXACTLY_ONCE, stores=True, end_of_partition=policy)
 
 
 @settings(max_examples=400 * DEEP)
@@ -158,7 +159,11 @@ def test_clean_run_triggers_every_checkpoint_whatever_stores(
 ) -> None:
     ids = [entry for entry in made[0] if isinstance(entry, int)]
     with tempfile.TemporaryDirectory() as folder:
-        storage = SpillingBufferStorage(Path(folder)) if spills else CachedBufferStorage()
+        storage = (
+            SpillingBufferStorage(lambda: open_spill_file(Path(folder)), memory_bytes=600)
+            if spills
+            else CachedBufferStorage()
+        )
         run = Run(made, storing(), storage).play(schedule)
         assert list(run.at_trigger) == ids, "A3"
         assert run.aborted == {}, "A3"

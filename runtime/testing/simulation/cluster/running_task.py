@@ -82,6 +82,11 @@ class RunningTask:
         return self.state is TaskState.FINISHED
 
     @property
+    def is_storing(self) -> bool:
+        """Whether an alignment runs that has stored something."""
+        return self.state is TaskState.STARTED and self.subtask.stored_bytes > 0
+
+    @property
     def wake_at(self) -> float | None:
         """When it wants to be stepped although nothing happens."""
         return self._result.wake_at if self.state is TaskState.STARTED else None
@@ -97,7 +102,13 @@ class RunningTask:
         world = self._world
         try:
             self._subtask = build_subtask(
-                self._descriptor, self, self._runner, world.clock, self._storage, world.places(self._storage)
+                self._descriptor,
+                self,
+                self._runner,
+                world.clock,
+                self._storage,
+                world.places(self._storage),
+                world.spill_disk,
             )
         except Exception as error:
             if _is_death(error):
@@ -186,6 +197,8 @@ class RunningTask:
         self._supervisor.before_effect()
         self._supervisor.acknowledge(checkpoint_id, snapshot, metrics)
         self._world.captured += metrics.in_flight_bytes > 0
+        self._world.stored += metrics.stored_bytes > 0
+        self._world.spilled += metrics.spilled_bytes > 0
         self._world.on_moment(Moment.ACKNOWLEDGED)
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:

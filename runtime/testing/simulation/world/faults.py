@@ -47,6 +47,9 @@ class FaultKind(Enum):
     STARTED_RESCALED = "started at another parallelism"
     LEASE_OVER = "process gave up waiting for a JobMaster"
     WARM_PROCESS_USELESS = "warm process dead, silent or refusing"
+    NO_ROOM = "no room for a stored alignment"
+    ALIGNMENT_LIMIT = "stored alignment over its limit"
+    CRASH_WHILE_STORED = "crash during a stored alignment"
     IN_FLIGHT_RESCALED = "data in flight at another parallelism"
 
 
