@@ -117,11 +117,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
 
     def give_up(self, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED) -> None:
-        """Give the running alignment up, if there is one, and say so.
-
-        Args:
-            detail: The cause in words.
-        """
+        """Give the running alignment up, if there is one, and say so."""
         running = self._alignment
         if running is not None:
             self._end_alignment()

@@ -62,11 +62,7 @@ class CheckpointListener(Protocol):
     def abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
     ) -> None:
-        """This checkpoint will not be triggered.
-
-        Args:
-            detail: The cause in words.
-        """
+        """This checkpoint will not be triggered."""
         ...
 
 

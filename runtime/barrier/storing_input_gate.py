@@ -74,7 +74,6 @@ class StoringInputGate(CheckpointedInputGate):
         channels: Which channels are blocked.
         storage: Keeps what comes from them.
         size_of: Bytes that an element counts for.
-        most_stored: Elements that are stored before `poll_next` returns.
     """
 
     def __init__(
@@ -84,14 +83,12 @@ class StoringInputGate(CheckpointedInputGate):
         channels: StoredChannels,
         storage: BufferStorage,
         size_of: Callable[[StreamElement], int] = stored_size,
-        most_stored: int = MOST_STORED_AT_ONCE,
     ) -> None:
         super().__init__(gate, handler)
         self._aligner = handler
         self._channels = channels
         self._storage = storage
         self._size_of = size_of
-        self._most_stored = most_stored
         self._has_more = False
         self._input_has_ended = False
 
@@ -121,7 +118,7 @@ class StoringInputGate(CheckpointedInputGate):
         Raises:
             StorageError: Stored elements could not be read.
         """
-        left, self._has_more = self._most_stored, False
+        left, self._has_more = MOST_STORED_AT_ONCE, False
         while (stored := self._next()) is not None:
             if stored.channel not in self._channels.blocked:
                 if self.process(stored.channel, stored.element):

@@ -71,11 +71,12 @@ class Checkpointing(metaclass=NearestNames):
             Savepoints are always aligned.
         aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
             takes longer than this; `None` for unaligned from the beginning.
-        alignment: What an aligned checkpoint does with a channel whose barrier has come: `hold` it (the
-            default), or `store` what it brings until the other barriers have come. A sender that also feeds
-            others is then not held back by one slow alignment. Only with exactly once, without `unaligned`.
-        alignment_memory: With `store`: bytes that a subtask keeps in memory; what exceeds them goes to a
-            file in the temporary folder of the node (default 32 MiB).
+        alignment: What an aligned checkpoint does with a channel whose barrier has come. `hold` (the default)
+            does not read it. `store` keeps what it brings until the other barriers have come. So a sender
+            that also feeds others is not held back by one slow alignment. Only with exactly once, without
+            `unaligned`.
+        alignment_memory: With `store`: bytes that a subtask keeps in memory (default 32 MiB). The rest goes
+            to a file in the temporary folder of the node.
         max_alignment_bytes: With `store`: a checkpoint is given up when a subtask has to store more than
             this; what was stored is processed. `None` for no limit but the disk's.
 

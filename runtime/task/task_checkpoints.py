@@ -65,11 +65,7 @@ class TaskCheckpoints:
     def abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
     ) -> None:
-        """The input has given a checkpoint up.
-
-        Args:
-            detail: The cause in words.
-        """
+        """The input has given a checkpoint up."""
         self._coordinator.abort_on_barrier(checkpoint_id, reason, detail)
 
     def take_requested(self, barrier: CheckpointBarrier) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
+from penstock.runtime.barrier.storing_input_gate import StoringInputGate, stored_size
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
@@ -20,6 +21,7 @@ from penstock.runtime.execution.control_receiver import ControlReceiver
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.execution.role_holder import CallFit, RoleHolder
+from penstock.runtime.network.buffer_storage import BufferStorage, StoredElement
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.split_assignments import SplitAssignments
@@ -170,6 +172,26 @@ def take_events_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ControlReceiver, "receive", forgetful)
 
 
+def let_new_input_pass_what_is_stored(patch: pytest.MonkeyPatch) -> None:
+    next_one = StoringInputGate._next
+
+    def new_input_first(self: StoringInputGate) -> StoredElement | None:
+        polled = self.gate.poll()
+        return next_one(self) if polled is None else StoredElement(*polled, stored_size(polled[1]))
+
+    patch.setattr(StoringInputGate, "_next", new_input_first)
+
+
+def forget_interrupted_alignments(patch: pytest.MonkeyPatch) -> None:
+    roll_over = BufferStorage.roll_over
+
+    def forget(self: BufferStorage) -> None:
+        roll_over(self)
+        self._interrupted.clear()
+
+    patch.setattr(BufferStorage, "roll_over", forget)
+
+
 #: Which seed has found each bug, of all from 0 on (docs/testing.md).
 FOUND_LAST: Final = {
     count_a_barrier_twice: 14,
@@ -186,6 +208,8 @@ FOUND_LAST: Final = {
     take_frames_of_other_attempts: 92,
     send_events_past_triggers: 59,
     take_events_twice: 20,
+    let_new_input_pass_what_is_stored: 0,
+    forget_interrupted_alignments: 0,
 }
 
 

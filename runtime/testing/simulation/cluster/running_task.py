@@ -82,11 +82,6 @@ class RunningTask:
         return self.state is TaskState.FINISHED
 
     @property
-    def is_storing(self) -> bool:
-        """Whether an alignment runs that has stored something."""
-        return self.state is TaskState.STARTED and self.subtask.stored_bytes > 0
-
-    @property
     def wake_at(self) -> float | None:
         """When it wants to be stepped although nothing happens."""
         return self._result.wake_at if self.state is TaskState.STARTED else None
@@ -150,6 +145,7 @@ class RunningTask:
 
     def die(self) -> None:
         """Its process is gone."""
+        self._world.storing.discard(self.id)
         self.state = TaskState.DEAD
         self._runner.die()
 
@@ -246,6 +242,10 @@ class RunningTask:
 
     def _step(self) -> None:
         self._result = self.subtask.step()
+        if self.subtask.stored_bytes:
+            self._world.storing.add(self.id)
+        else:
+            self._world.storing.discard(self.id)
         if self._result.finished:
             self.state = TaskState.FINISHED
             self._world.on_moment(Moment.FINISHED)
@@ -253,6 +253,7 @@ class RunningTask:
             self._supervisor.ended(SubtaskFinished(None))
 
     def _close(self, answer: DeliveryAnswer) -> None:
+        self._world.storing.discard(self.id)
         self._deliveries.close(answer)
         self._runner.close()
         try:

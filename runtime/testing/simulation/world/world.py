@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.agenda import Agenda, Happening
 from penstock.runtime.testing.simulation.world.draws import Draws
@@ -51,6 +52,7 @@ class World:
         is_calm: Whether nothing goes wrong any more.
         spill_disk: Where alignments store what does not fit into memory.
         captured: Parts of checkpoints that were acknowledged with data in flight.
+        storing: Subtasks in an alignment that has stored elements.
         stored: Parts of checkpoints whose alignment stored elements.
         spilled: Those of them whose alignment needed the disk.
         restored: Subtasks that began with data in flight.
@@ -79,6 +81,7 @@ class World:
         self._open_location = open_location
         self.is_calm = False
         self.spill_disk = SpillDisk(self._has_room)
+        self.storing: set[SubtaskId] = set()
         self.captured = self.restored = self.stored = self.spilled = 0
         self.on_moment: Callable[[Moment], None] = lambda moment: None
         self.restores = Restores(self.counts)
