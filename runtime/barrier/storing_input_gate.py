@@ -119,12 +119,13 @@ class StoringInputGate(CheckpointedInputGate):
             StorageError: Stored elements could not be read.
         """
         left, self._has_more = MOST_STORED_AT_ONCE, False
-        while (stored := self._next()) is not None:
-            if stored.channel not in self._channels.blocked:
-                if self.process(stored.channel, stored.element):
-                    return stored.channel, stored.element
+        while (taken := self._next()) is not None:
+            channel, element, size = taken
+            if channel not in self._channels.blocked:
+                if self.process(channel, element):
+                    return channel, element
                 continue
-            self._store(stored)
+            self._store(StoredElement(channel, element, self._size_of(element) if size is None else size))
             left -= 1
             if not left:
                 self._has_more = True
@@ -158,15 +159,13 @@ class StoringInputGate(CheckpointedInputGate):
         """Counters of what was stored."""
         return self._storage.statistics()
 
-    def _next(self) -> StoredElement | None:
+    def _next(self) -> tuple[int, StreamElement, int | None] | None:
+        """The next element with its channel, and with its size if it was stored before."""
         while not self._storage.is_empty:
             if (stored := self._storage.poll()) is not None:
-                return stored
+                return stored.channel, stored.element, stored.size
         polled = self.gate.poll()
-        if polled is None:
-            return None
-        channel, element = polled
-        return StoredElement(channel, element, self._size_of(element))
+        return None if polled is None else (*polled, None)
 
     def _store(self, stored: StoredElement) -> None:
         storage = self._storage

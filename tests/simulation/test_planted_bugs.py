@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
-from penstock.runtime.barrier.storing_input_gate import StoringInputGate, stored_size
+from penstock.runtime.barrier.storing_input_gate import StoringInputGate
 from penstock.runtime.checkpoint.channel_state.channel_state_writer import AsyncChannelStateWriter
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
@@ -21,7 +21,7 @@ from penstock.runtime.execution.control_receiver import ControlReceiver
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl
 from penstock.runtime.execution.role_holder import CallFit, RoleHolder
-from penstock.runtime.network.buffer_storage import BufferStorage, StoredElement
+from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.operators.operator import OperatorContext
 from penstock.runtime.operators.split_assignments import SplitAssignments
@@ -175,9 +175,9 @@ def take_events_twice(patch: pytest.MonkeyPatch) -> None:
 def let_new_input_pass_what_is_stored(patch: pytest.MonkeyPatch) -> None:
     next_one = StoringInputGate._next
 
-    def new_input_first(self: StoringInputGate) -> StoredElement | None:
+    def new_input_first(self: StoringInputGate) -> Any:
         polled = self.gate.poll()
-        return next_one(self) if polled is None else StoredElement(*polled, stored_size(polled[1]))
+        return next_one(self) if polled is None else (*polled, None)
 
     patch.setattr(StoringInputGate, "_next", new_input_first)
 
