@@ -1,8 +1,8 @@
 """Kills in the middle of stored alignments, in the simulation.
 
 A job under back pressure with slow channels: barriers come late on them, and what comes on the other channels
-meanwhile is stored. A little of it is in memory, the rest on disk. Processes die a little after a checkpoint
-was triggered, when alignments run. In some seeds a limit gives checkpoints up, too.
+meanwhile is stored. A little of it is in memory, the rest on disk. Processes die when an alignment has just
+begun to store. In some seeds a limit gives checkpoints up, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, 
 KILLS: Final = 5
 
 
-def stored_alignment_scenario(seed: int, parallelism: int = 3) -> Scenario:
+def stored_alignment_scenario(seed: int, parallelism: int = 2) -> Scenario:
     """One job.
 
     Args:
@@ -30,9 +30,9 @@ def stored_alignment_scenario(seed: int, parallelism: int = 3) -> Scenario:
     draws = Draws(seed)
     config = pressing_config(every=0.02, unaligned=False, stored_in_memory=draws.pick((0, 600, 1_500)))
     assert config.checkpointing is not None, "the job takes checkpoints"
-    limited = replace(config.checkpointing, max_alignment_bytes=draws.pick((None, None, 300)))
+    limited = replace(config.checkpointing, max_alignment_bytes=draws.pick((None, None, 60)))
     faults = tuple(
-        PlannedFault(FaultKind.CRASH, Moment.TRIGGERED, 1 + 2 * kill, delay=draws.between(20, 150))
+        PlannedFault(FaultKind.CRASH, Moment.STORING, 2 + 3 * kill, delay=draws.between(0, 4))
         for kill in range(KILLS)
     )
     weather = pressing_weather(parallelism, tick=0.0001, slow_channels=0.3, slowness=0.01)

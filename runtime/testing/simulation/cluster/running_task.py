@@ -242,15 +242,21 @@ class RunningTask:
 
     def _step(self) -> None:
         self._result = self.subtask.step()
-        if self.subtask.stored_bytes:
-            self._world.storing.add(self.id)
-        else:
-            self._world.storing.discard(self.id)
+        self._look_at_alignment()
         if self._result.finished:
             self.state = TaskState.FINISHED
             self._world.on_moment(Moment.FINISHED)
             self._close(DeliveryAnswer.CONSUMED)
             self._supervisor.ended(SubtaskFinished(None))
+
+    def _look_at_alignment(self) -> None:
+        """Let the world know whether the subtask stores for an alignment."""
+        storing, stores = self._world.storing, self.subtask.stored_bytes > 0
+        if stores and self.id not in storing:
+            storing.add(self.id)
+            self._world.on_moment(Moment.STORING)
+        elif not stores:
+            storing.discard(self.id)
 
     def _close(self, answer: DeliveryAnswer) -> None:
         self._world.storing.discard(self.id)

@@ -102,6 +102,7 @@ class Moment(Enum):
     COMMITTED = "a sink has committed"
     END_OF_DATA = "a subtask reached the end of its data"
     FINISHED = "a subtask has finished"
+    STORING = "an alignment begins to store"
     COORDINATED = "an operator coordinator gave its snapshot"
 
 
