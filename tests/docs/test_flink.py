@@ -26,7 +26,7 @@ VERSIONS = ("1.7", "1.10", "1.11", "2.3")
 
 _CODE = re.compile(r"`([^`]+)`")
 _LINKED = re.compile(r"\[`([^`]+)`\]\(\.\./([^)#\s]+)\)")
-_CLASS = re.compile(r"[A-Z]\w*[a-z]\w*\Z")
+_CLASS = re.compile(r"(?!None\Z|True\Z|False\Z)[A-Z]\w*[a-z]\w*\Z")
 _CALL = re.compile(r"(\w+)\((\w+)=")
 _COMMAND = re.compile(r"penstock ([a-z]+)(.*)")
 
