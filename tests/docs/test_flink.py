@@ -1,6 +1,6 @@
 """The dictionary for people who come from Flink is whole, and every name on Penstock's side exists.
 
-`flink_names.txt` lists the names of Flink's checkpointing, each with the versions that have it. It was made of
+`flink_names.txt` lists the names of Flink's checkpointing and the versions that have them. It was made of
 Flink's releases. Names of Penstock are looked up in its code, never in a list.
 """
 
