@@ -150,13 +150,19 @@ class Run:
         answers = []
         self.scheduler.trigger_checkpoint(on_answer=answers.append)
         self.runner.run_all()
-        checkpoint_id = self.scheduler.statistics().checkpoints.triggered
+        self.acknowledge(self.scheduler.statistics().checkpoints.triggered)
+        return answers[0].checkpoint
+
+    def acknowledge(self, checkpoint_id):
         for subtask in self.subtasks:
             attempt = self.scheduler.attempt_of(subtask)
             snapshot = SubtaskSnapshot()
             self.scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, CheckpointMetrics())
         self.runner.run_all()
-        return answers[0].checkpoint
+
+    def files(self):
+        """Files of checkpoints in the storage."""
+        return [path for path in self.storage.list("job/") if "/log/" not in path]
 
     def fail(self, subtask):
         self.scheduler.on_subtask_failed(self.scheduler.attempt, subtask, FailureCause("killed", subtask))
