@@ -59,7 +59,9 @@ class EndOfJob:
 
         job.runner.run(lambda: job.ledger.end(state, cause, now), written, failed)
 
-    def _clear_away(self, delete: Callable[[Callable[[str], None]], None], then: Callable[[str], None]) -> None:
+    def _clear_away(
+        self, delete: Callable[[Callable[[str], None]], None], then: Callable[[str], None]
+    ) -> None:
         """Close what operators have in the JobMaster, and delete files; go on when both are over."""
         job = self._job
         notes: dict[str, str] = {}

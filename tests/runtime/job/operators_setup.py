@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prompt_runner import PromptRunner
+
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
@@ -117,7 +119,7 @@ class Run:
             for name, source in zip(("read", "other"), sources, strict=False)
         )
         clock = ManualClock()
-        self.timers, self.runner = ManualTimers(clock), ManualAsyncRunner()
+        self.timers, self.runner = ManualTimers(clock), PromptRunner()
         self.user_runner = ManualAsyncRunner() if hooks_hang else self.runner
         self.cluster, self.storage = Cluster(), MemoryStorage()
         self.subtasks = [SubtaskId(v.id, i) for v in vertices for i in range(parallelism)]

@@ -182,6 +182,8 @@ def test_a_coordinator_whose_close_raises_fails_the_job_by_its_name():
             raise OSError("still open")
 
     failures = []
-    holder = OperatorCoordinatorHolder("read", 1, Unclosable, SlowSender(), ManualAsyncRunner(), failures.append)
+    holder = OperatorCoordinatorHolder(
+        "read", 1, Unclosable, SlowSender(), ManualAsyncRunner(), failures.append
+    )
     holder.close()
     assert failures == ["the coordinator of operator 'read': OSError: still open"]
