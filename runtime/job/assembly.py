@@ -98,7 +98,7 @@ def _coordinator(
     place = SnapshotPlace(around.storage, ledger.paths, around.open_location)
 
     def initialize(request: CheckpointRequest, checkpoint_id: int, attempt: int) -> None:
-        place.prepare(request.kind, request.target, checkpoint_id, attempt)
+        place.prepare(request.target, checkpoint_id, attempt)
 
     return CheckpointCoordinator(
         checkpointing,

@@ -43,7 +43,7 @@ class ClosingOperators:
         """The close of a hook is over.
 
         Args:
-            hook: As it was given.
+            hook: One of `hooks`.
             problem: Why it failed, in words; empty when it did not.
         """
         self._open.remove(hook)

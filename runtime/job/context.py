@@ -140,7 +140,7 @@ class JobContext:
             self.planner.reset()
         else:
             self.coordinator.begin_attempt(
-                start.attempt, start.store, start.highest_id, start.orphans, start.restore
+                start.attempt, start.store, start.highest_id, start.orphans, start.restore, start.given_id
             )
         if start.restore is not None:
             self.planner.restored(start.restore.operators)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from jobs.driving import failure_of, finish, submit
-from jobs.failing_masters import Uncatalogued, Unclosable
+from jobs.failing_masters import Uncatalogued, Unclosable, Unsendable
 from jobs.oracle import assert_exactly_once
 from jobs.words import lines, paced_lines, word_count
 
@@ -31,6 +31,17 @@ def test_an_on_error_of_an_enumerator_that_raises_fails_the_job_by_the_name_of_i
     assert "operator 'lines'" in message
     assert "source Uncatalogued: on_error of background work failed: KeyError: 'left'" in message
     assert "in _on_error" in message, "the user's line"
+    assert takeovers(job) == 0
+
+
+def test_an_event_of_a_coordinator_that_can_not_be_pickled_fails_the_job_at_once(tmp_path: Path) -> None:
+    job = submit(word_count(tmp_path, Unsendable()))
+
+    message = failure_of(job)
+
+    assert "an event of the coordinator of operator 'lines' can't be sent to its subtask" in message
+    assert "SplitsAssigned can't be pickled: TypeError: cannot pickle '_thread.lock' object" in message
+    assert job.statistics().restarts == 0
     assert takeovers(job) == 0
 
 

@@ -175,6 +175,7 @@ class CheckpointCoordinator:
         highest_id: int,
         orphans: Iterable[str] = (),
         restored: CompletedCheckpoint | None = None,
+        given_id: int = -1,
     ) -> None:
         """Serve a new attempt; nothing is triggered before `started`.
 
@@ -182,6 +183,7 @@ class CheckpointCoordinator:
             store: The completed checkpoints, as recovered.
             highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
+            given_id: The highest id that was ever given to a checkpoint; it is not given again.
             restored: What the attempt starts from. The state of its finished subtasks is carried into the
                 first checkpoint of a job that was started from a snapshot of another.
         """
@@ -191,7 +193,7 @@ class CheckpointCoordinator:
         self._history.recover(store.all, highest_id)
         self._files.begin_attempt(store)
         self._restored = restored
-        self._go_on(attempt, highest_id)
+        self._go_on(attempt, max(highest_id, given_id))
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
@@ -236,7 +238,9 @@ class CheckpointCoordinator:
     def end_job(self, job_state: str) -> tuple[str, ...]:
         """The job has ended (`finished`, `failed`, `cancelled`): paths of files that may be deleted now."""
         self._hooks.close()
-        return self._files.end_job(job_state, KeepAfter(self._config.keep_after))
+        # The write of the next id may have been refused and done all the same.
+        ids = self._files.given_ids(self._next_id - 1, self._next_id) if self._initialize_location else ()
+        return (*ids, *self._files.end_job(job_state, KeepAfter(self._config.keep_after)))
 
     def abort_all(self, reason: Reason, detail: str = "") -> None:
         """Abort every checkpoint that runs; the periodic timer and waiting requests go on."""

@@ -1,12 +1,17 @@
-"""`SnapshotPlace`: sees that a checkpoint or savepoint can be written where it will be.
+"""`SnapshotPlace`: the first step of a checkpoint, in storage: its place can be written, and its id is taken.
 
-A storage that can't be written fails every subtask of a checkpoint, after barriers have held up the whole
-job. A savepoint in a place that nobody can write would even end the data of a job that is to be stopped. So
-the JobMaster writes a small file there first, and deletes it. Only then the checkpoint gets its id.
+*The place.* A storage that can't be written fails every subtask of a checkpoint, after barriers have held up
+the whole job. A savepoint in a place that nobody can write would even end the data of a job that is to be
+stopped. So the JobMaster writes a small file first. For a savepoint in a folder of the user's it writes there
+and deletes the file again. Nothing of it stays, whatever happens. The file is deleted even when its write
+failed: the storage may have written it all the same. Folders are the storage's matter: it removes those that
+it has made and that are empty.
 
-Nothing of it stays, whatever happens. The file is deleted even when its write failed: the storage may have
-written it all the same. Folders are the storage's matter: it removes those that it has made and that are
-empty.
+*The id.* Master hooks put the id of a checkpoint into systems outside, as the mark of an externally induced
+source. A JobMaster that dies before the checkpoint is complete leaves the mark there. If its successor gave
+the same id again, readers would take the new checkpoint at the old mark. So the id is written down before
+any hook hears of it, and the successor begins behind it. One such file is kept, that of the newest id; in the
+job's own storage it is also the proof that this can be written.
 
 What it can't see: a place that the JobMaster's node can write and another node can't. Its subtasks decline
 the checkpoint then.
@@ -14,14 +19,15 @@ the checkpoint then.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from penstock.runtime.errors import StorageError
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
-from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
-#: Name of the file that is written and deleted.
+#: Name of the file that is written into a folder of the user's, and deleted.
 TRIAL: Final = "place"
 _TEXT: Final = b"A snapshot of a Penstock job is about to be written here.\n"
 
@@ -41,8 +47,8 @@ class SnapshotPlace:
         self._paths = paths
         self._open_location = open_location
 
-    def prepare(self, kind: SnapshotKind, target: str | None, checkpoint_id: int, attempt: int) -> None:
-        """Write into the place of a snapshot, and leave nothing behind; blocks.
+    def prepare(self, target: str | None, checkpoint_id: int, attempt: int) -> None:
+        """Try the place of a snapshot, and take its id; blocks.
 
         Args:
             target: URL of the folder in which a savepoint gets its own; `None` for the job's storage.
@@ -50,29 +56,32 @@ class SnapshotPlace:
         Raises:
             StorageError: It can't be written; the message names the place and the reason.
         """
-        if target is None:
-            folder = self._paths.snapshot_folder(kind, checkpoint_id, attempt)
-            _try(self._storage, f"{folder}{TRIAL}")
-            return
-        location = self._paths.savepoint_location(target, checkpoint_id, attempt)
+        if target is not None:
+            self._try(self._paths.savepoint_location(target, checkpoint_id, attempt))
+        path = self._paths.given_id(checkpoint_id)
+        with _nothing_stays(self._storage, path):
+            self._storage.put(path, b"")
+        # What can't be deleted now is swept by the next JobMaster.
+        with suppress(StorageError):
+            self._storage.delete([self._paths.given_id(checkpoint_id - 1)])
+
+    def _try(self, location: str) -> None:
         if self._open_location is None:
             msg = f"no opener is given for {location}, which is outside of the job's storage"
             raise StorageError(msg)
-        _try(self._open_location(location, create=True), TRIAL)
+        place = self._open_location(location, create=True)
+        with _nothing_stays(place, TRIAL):
+            place.put(TRIAL, _TEXT)
+        place.delete([TRIAL])
 
 
-def _try(place: SnapshotStorage, path: str) -> None:
+@contextmanager
+def _nothing_stays(place: SnapshotStorage, path: str) -> Iterator[None]:
+    """Delete a file whose write has failed: it may be there all the same."""
     try:
-        place.put(path, _TEXT)
+        yield
     except StorageError:
-        _delete_what_may_be_there(place, path)
+        # The deletion may fail for the same reason; the error of the write is the one to report.
+        with suppress(StorageError):
+            place.delete([path])
         raise
-    place.delete([path])
-
-
-def _delete_what_may_be_there(place: SnapshotStorage, path: str) -> None:
-    try:
-        place.delete([path])
-    except StorageError:
-        # The write has failed for the same reason, and its error is the one to report.
-        return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,23 @@ class UncataloguedEnumerator:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class Unsendable(OnRequest[str]):
+    """A source whose enumerator assigns a split that can't be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__(Pieces(20, 2, attempt=0))
+
+    def enumerator(self, context: Any, state: Any | None) -> SplitEnumerator:
+        return UnsendableEnumerator(context)
+
+
+class UnsendableEnumerator(UncataloguedEnumerator):
+    """Its split has a lock in it."""
+
+    def start(self) -> None:
+        self._context.assign(0, [(0, 10, threading.Lock())])
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from penstock.runtime.io.storage import (
     open_storage,
     write_proof,
 )
-from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
 
@@ -237,9 +236,9 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_nothing_stays_of_a_snapshot_on_a_full_disk(full_disk: Path) -> None:
-    paths, kind = SnapshotPaths("job"), SnapshotKind.SAVEPOINT
+    paths = SnapshotPaths("job")
     for target in (None, f"{full_disk}/saved"):
         place = SnapshotPlace(open_location(str(full_disk)), paths, open_location)
         with pytest.raises(StorageError, match=rf"can't write {full_disk}/.*No space left"):
-            place.prepare(kind, target, 7, 2)
+            place.prepare(target, 7, 2)
         assert list(full_disk.iterdir()) == [full_disk / "file"]

@@ -4,7 +4,6 @@ import pytest
 
 from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
 from penstock.runtime.errors import StorageError
-from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.testing.memory_places import MemoryPlaces
@@ -17,7 +16,7 @@ class Watched(MemoryStorage):
 
     def __init__(self, url="memory:"):
         super().__init__(url)
-        self.written, self.refuses, self.writes_all_the_same = [], False, False
+        self.written, self.refuses, self.writes_all_the_same, self.keeps = [], False, False, False
 
     def put(self, path, data, *, create=False):
         self.written.append(path)
@@ -25,6 +24,11 @@ class Watched(MemoryStorage):
             super().put(path, data, create=create)
         if self.refuses:
             raise StorageError(f"can't write {self.url}/{path}: the disk is full")
+
+    def delete(self, paths):
+        if self.keeps:
+            raise StorageError("nothing can be deleted")
+        super().delete(paths)
 
 
 class WatchedPlaces(MemoryPlaces):
@@ -34,27 +38,34 @@ class WatchedPlaces(MemoryPlaces):
         return super().__call__(url, create=create)
 
 
-@pytest.mark.parametrize(
-    ("kind", "folder"),
-    [
-        (SnapshotKind.CHECKPOINT, "job/chk-7-2/"),
-        (SnapshotKind.SAVEPOINT, "job/savepoint-7-2/"),
-        (SnapshotKind.SYNC_SAVEPOINT, "job/savepoint-7-2/"),
-    ],
-)
-def test_the_folder_of_a_snapshot_in_the_storage_of_the_job_is_written_and_left_empty(kind, folder):
+def test_the_storage_of_the_job_keeps_the_newest_id_and_nothing_else():
     storage = Watched()
-    SnapshotPlace(storage, PATHS).prepare(kind, None, 7, 2)
-    assert [path.rpartition("/")[0] + "/" for path in storage.written] == [folder]
-    assert storage.list("") == []
-    assert PATHS.checkpoint_of(storage.written[0]) == 7, "swept as an orphan if the JobMaster dies here"
+    place = SnapshotPlace(storage, PATHS)
+    place.prepare(None, 7, 2)
+    assert storage.list("") == ["job/ids/7"]
+    place.prepare(None, 8, 2)
+    assert storage.list("") == ["job/ids/8"]
+    assert PATHS.given_by("job/ids/8") == 8
+    assert [PATHS.given_by(path) for path in ("job/ids/x", "job/chk-8-2/metadata", "else/ids/8")] == [
+        None
+    ] * 3
+
+
+def test_an_id_that_can_not_be_deleted_stops_nothing():
+    storage = Watched()
+    place = SnapshotPlace(storage, PATHS)
+    place.prepare(None, 7, 2)
+    storage.keeps = True
+    place.prepare(None, 8, 2)
+    assert storage.list("") == ["job/ids/7", "job/ids/8"]
 
 
 def test_a_savepoint_elsewhere_is_tried_in_its_own_folder():
     storage, places = Watched(), WatchedPlaces()
-    SnapshotPlace(storage, PATHS, places).prepare(SnapshotKind.SAVEPOINT, "/saved", 7, 2)
+    SnapshotPlace(storage, PATHS, places).prepare("/saved", 7, 2)
     [(url, place)] = places.storages.items()
-    assert (url, storage.written, len(place.written)) == ("/saved/savepoint-job-7-2", [], 1)
+    assert (url, len(place.written)) == ("/saved/savepoint-job-7-2", 1)
+    assert storage.list("") == ["job/ids/7"]
     assert place.list("") == []
 
 
@@ -62,11 +73,20 @@ def test_a_savepoint_elsewhere_is_tried_in_its_own_folder():
 def test_a_place_that_refuses_is_named_and_keeps_nothing(all_the_same):
     storage = Watched()
     storage.refuses, storage.writes_all_the_same = True, all_the_same
-    with pytest.raises(StorageError, match=r"memory:/job/chk-7-2/.*the disk is full"):
-        SnapshotPlace(storage, PATHS).prepare(SnapshotKind.CHECKPOINT, None, 7, 2)
+    with pytest.raises(StorageError, match=r"memory:/job/ids/7: the disk is full"):
+        SnapshotPlace(storage, PATHS).prepare(None, 7, 2)
     assert storage.list("") == []
 
 
 def test_a_place_outside_that_nobody_can_open_is_named():
     with pytest.raises(StorageError, match="/saved/savepoint-job-7-2"):
-        SnapshotPlace(MemoryStorage(), PATHS).prepare(SnapshotKind.SAVEPOINT, "/saved", 7, 2)
+        SnapshotPlace(MemoryStorage(), PATHS).prepare("/saved", 7, 2)
+
+
+def test_a_place_outside_that_refuses_keeps_nothing_and_takes_no_id():
+    storage, places = Watched(), WatchedPlaces()
+    places("/saved/savepoint-job-7-2", create=True).refuses = True
+    with pytest.raises(StorageError, match="/saved/savepoint-job-7-2/place: the disk is full"):
+        SnapshotPlace(storage, PATHS, places).prepare("/saved", 7, 2)
+    assert storage.list("") == []
+    assert places("/saved/savepoint-job-7-2").list("") == []
