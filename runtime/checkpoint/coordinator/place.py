@@ -29,6 +29,7 @@ from penstock.runtime.snapshot.paths import SnapshotPaths
 
 #: Name of the file that is written into a folder of the user's, and deleted.
 TRIAL: Final = "place"
+#: Not empty: a full disk takes empty files.
 _TEXT: Final = b"A snapshot of a Penstock job is about to be written here.\n"
 
 
@@ -60,7 +61,7 @@ class SnapshotPlace:
             self._try(self._paths.savepoint_location(target, checkpoint_id, attempt))
         path = self._paths.given_id(checkpoint_id)
         with _nothing_stays(self._storage, path):
-            self._storage.put(path, b"")
+            self._storage.put(path, _TEXT)
         # What can't be deleted now is swept by the next JobMaster.
         with suppress(StorageError):
             self._storage.delete([self._paths.given_id(checkpoint_id - 1)])

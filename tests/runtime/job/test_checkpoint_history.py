@@ -164,10 +164,10 @@ def test_the_history_goes_on_over_several_lives():
     assert ids == [
         (1, 1, "completed"),
         (2, 1, "failed"),
-        (2, 2, "completed"),
-        (3, 2, "failed"),
-        (3, 3, "completed"),
-        (4, 3, "failed"),
+        (3, 2, "completed"),
+        (4, 2, "failed"),
+        (5, 3, "completed"),
+        (6, 3, "failed"),
     ]
 
 

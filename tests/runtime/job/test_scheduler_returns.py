@@ -41,11 +41,11 @@ def test_an_id_is_never_given_twice_whatever_became_of_its_checkpoint():
     first = Run().start()
     first.checkpoint()
     first.scheduler.trigger_checkpoint()
-    second = Run(storage=first.storage).start()
+    second = Run(storage=first.storage, restart=FixedDelay(5, 0)).start()
     second.scheduler.trigger_checkpoint()
     assert [barrier.checkpoint_id for barrier in first.cluster.barriers] == [1, 2]
     assert [barrier.checkpoint_id for barrier in second.cluster.barriers] == [3], "2 was being taken"
-    third = Run(storage=first.storage).start()
+    third = Run(storage=first.storage, restart=FixedDelay(5, 0)).start()
     third.checkpoint()
     assert [barrier.checkpoint_id for barrier in third.cluster.barriers] == [4], "3 was not completed, either"
     assert third.storage.list("job/ids/") == ["job/ids/4"]
