@@ -22,7 +22,7 @@ from penstock.runtime.testing.simulation.jobs.draw_shape import draw_shape
 from penstock.runtime.testing.simulation.jobs.second_job import SecondJob
 from penstock.runtime.testing.simulation.jobs.shape import Shape
 from penstock.runtime.testing.simulation.world.draws import Draws
-from penstock.runtime.testing.simulation.world.faults import FaultKind, PlannedFault
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment, PlannedFault
 from penstock.runtime.testing.simulation.world.weather import Weather, draw_weather
 
 
@@ -131,6 +131,8 @@ def draw_scenario(seed: int) -> Scenario:
     failures = draws.stream(4)
     faults = draw_faults(failures, weather.lasts) + _draw_cancel(failures)
     faults += draw_axis_faults(axes, shape) + ends
+    if mode is HandlerMode.STORED:
+        faults += _draw_crashes_while_stored(alignment)
     return Scenario(seed, mode, draw_windows(draws.stream(7), shape), config, weather, faults, second)
 
 
@@ -180,6 +182,15 @@ def _storing(config: JobConfig, draws: Draws) -> JobConfig:
         max_alignment_bytes=draws.pick((None, None, None, 0, 50, 200)),
     )
     return replace(config, checkpointing=storing)
+
+
+def _draw_crashes_while_stored(draws: Draws) -> tuple[PlannedFault, ...]:
+    """Processes die when an alignment has just begun to store."""
+    crashes = draws.pick((0, 1, 2))
+    return tuple(
+        PlannedFault(FaultKind.CRASH, Moment.STORING, 1 + 2 * crash, draws.below(4))
+        for crash in range(crashes)
+    )
 
 
 def _keeping_more(config: JobConfig) -> JobConfig:

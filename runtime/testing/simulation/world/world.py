@@ -24,7 +24,7 @@ _STRAGGLE: Final = 1.0
 
 
 #: How often there is no room for a stored element.
-_NO_ROOM: Final = 0.02
+_NO_ROOM: Final = 0.1
 
 
 class SimulatedUserError(Exception):
