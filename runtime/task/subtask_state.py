@@ -46,13 +46,18 @@ class SubtaskState:
         return self._is_closed
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Make sure that no operator is in the middle of a call; `WorkInProgress.settle` was asked before.
+        """Let operators emit what belongs in front of the barrier; none is in the middle of a call.
+
+        `WorkInProgress.settle` was asked before. After the end of the data nothing is emitted any more.
 
         Raises:
             OperatorError: An operator failed.
         """
         is_settled = self._work.settle()
         assert is_settled, f"checkpoint {checkpoint_id} is taken in the middle of a call"
+        if self._end.is_running and not self._is_closed:
+            for _ in self._parts.chain.prepare_snapshot_pre_barrier():
+                pass  # credits are not asked: the barrier must not wait, and it goes out behind this
 
     def capture_rest(self, checkpoint_id: int) -> None:
         """The rows of a batch that were not begun are in flight, in front of what waits in their channel.

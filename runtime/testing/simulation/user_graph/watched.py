@@ -70,7 +70,12 @@ class WatchedOperator(Operator):
         """Pass it on."""
         return self._operator.end_of_data()
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        """Pass it on."""
+        self._strikes.effect()
+        return self._operator.prepare_snapshot_pre_barrier()
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
         """Take its state; a sink pre-commits."""
         self._strikes.effect()
         return self._operator.snapshot(checkpoint_id)
