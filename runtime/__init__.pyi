@@ -54,6 +54,10 @@ from .io.state_frames import write_state as write_state
 from .operators.on_request import OnRequest as OnRequest
 from .operators.operator import Operator as Operator
 from .operators.operator import OperatorContext as OperatorContext
+from .operators.operator_coordinator import CoordinatorAnswer as CoordinatorAnswer
+from .operators.operator_coordinator import HasCoordinator as HasCoordinator
+from .operators.operator_coordinator import OperatorCoordinator as OperatorCoordinator
+from .operators.operator_coordinator import OperatorCoordinatorContext as OperatorCoordinatorContext
 from .operators.operator_state import Counter as Counter
 from .operators.operator_state import OperatorListState as OperatorListState
 from .operators.process_function import KeyedProcessFunction as KeyedProcessFunction

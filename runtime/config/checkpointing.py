@@ -55,6 +55,8 @@ class Checkpointing(metaclass=NearestNames):
             takes longer than this; `None` for unaligned from the beginning.
         max_alignment_bytes: For senders that can't be held back: a checkpoint whose alignment has to store
             more than this is aborted; `None` for no limit.
+        max_raw_state_bytes: Most bytes of raw state of one operator in one subtask (default 256 MiB). They
+            are in memory twice while they are written. A checkpoint that would hold more fails.
 
     Raises:
         ConfigurationError: A value is not allowed; the message says what is.
@@ -82,6 +84,7 @@ class Checkpointing(metaclass=NearestNames):
     unaligned: bool = False
     aligned_timeout: Duration | None = None
     max_alignment_bytes: int | None = None
+    max_raw_state_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
         normal: dict[str, object] = {
@@ -105,6 +108,7 @@ class Checkpointing(metaclass=NearestNames):
             normal["aligned_timeout"] = seconds("aligned_timeout", self.aligned_timeout)
         if self.max_alignment_bytes is not None:
             whole_number("max_alignment_bytes", self.max_alignment_bytes, at_least=0)
+        whole_number("max_raw_state_bytes", self.max_raw_state_bytes, at_least=0)
         for name, value in normal.items():
             object.__setattr__(self, name, value)
         self._check_unaligned()

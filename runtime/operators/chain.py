@@ -160,6 +160,16 @@ class OperatorChain:
         for index in range(len(self._operators)):
             yield from self._drive(index, lambda operator: operator.prepare_snapshot_pre_barrier())
 
+    def handle_event(self, operator_id: str, event: Any) -> None:
+        """Hand an event of its coordinator to an operator; nothing may be in progress in the chain.
+
+        Raises:
+            OperatorError: The operator failed over it.
+            ValueError: There is no such operator here.
+        """
+        index = self.ids.index(operator_id)
+        self._guarded(index, self._operators[index].handle_event, event)
+
     def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, ListState]]:
         """The list states of all operators, by operator id.
 

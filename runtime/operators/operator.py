@@ -179,6 +179,21 @@ class OperatorContext:
             raise PenstockError(msg)
         backend.current_key = key
 
+    def send_event(self, event: Any) -> None:
+        """Send an event to the operator's coordinator, any value that the codec carries.
+
+        Events of one subtask are handled in the order in which they were sent, each exactly once relative to
+        checkpoints. One that is sent after the end of the data may be lost with a failure.
+
+        Raises:
+            CodecError: The event can't be encoded.
+            PenstockError: The operator has no coordinator.
+        """
+        if self.send is None:
+            msg = f"operator {self.operator_id!r} has no coordinator: give its class a method `coordinator`"
+            raise PenstockError(msg)
+        self.send(event)
+
     def counter(self, name: str) -> Counter:
         """A counter of this subtask, from 0 in each attempt; it shows in the operator's statistics."""
         return self.counters.setdefault(name, Counter())
@@ -259,6 +274,17 @@ class Operator:
         after `end_of_data`. What it yields is sent whatever credits say, so keep it small.
         """
         return iter(())
+
+    def handle_event(self, event: Any) -> None:
+        """The operator's coordinator has sent something (`HasCoordinator`); nothing can be emitted here.
+
+        Called between two batches. An event that was sent behind a checkpoint is handled behind it.
+
+        Raises:
+            PenstockError: The operator takes no events.
+        """
+        msg = f"{type(self).__name__} was sent {event!r:.80} but has no handle_event"
+        raise PenstockError(msg)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
         """State is taken now: bring the list states of the context up to date.

@@ -24,6 +24,7 @@ from penstock.runtime.operators.operator import (
     Output,
     Tagged,
 )
+from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
@@ -89,6 +90,11 @@ class UserOperator(Operator):
         """Emit what belongs in front of a barrier."""
         name = "prepare_snapshot_pre_barrier"
         yield from self._checked_outputs(name, self._user.prepare_snapshot_pre_barrier)
+
+    def handle_event(self, event: Any) -> None:
+        """The coordinator has sent something."""
+        self._at = "handle_event"
+        self._user.handle_event(event)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
         """The list states of the context, brought up to date by the user.
@@ -165,6 +171,11 @@ class UserOperator(Operator):
         if self._context is not None:
             self._at = "close"
             self._user.close()
+
+    @property
+    def has_coordinator(self) -> bool:
+        """Whether the operator may send events."""
+        return isinstance(self._user, HasCoordinator)
 
     @property
     def _opened(self) -> OperatorContext:

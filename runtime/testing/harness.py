@@ -19,6 +19,7 @@ from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
+from penstock.runtime.operators.user_operator import UserOperator
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.list_state import RAW
@@ -99,6 +100,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._side: dict[str, list[Any]] = {}
         self._watermarks: list[Watermark] = []
         self._has_ended = False
+        self._events: list[Any] = []
         self._last_id = max((s.checkpoint_id for s in restored), default=0)
         self._completed_id = self._last_id if restored else -1
         self._backend = self._restored_backend(restored) if operator.keyed else None
@@ -193,6 +195,20 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     def watermarks(self) -> tuple[int, ...]:
         """Timestamps of all watermarks that the operator passed on or made, in microseconds."""
         return tuple(watermark.timestamp for watermark in self._watermarks)
+
+    def handle_event(self, event: Any) -> None:
+        """Hand an event of its coordinator to the operator.
+
+        Raises:
+            OperatorError: The operator failed.
+            CodecError: The event can't be encoded.
+        """
+        self._chain.handle_event(self._chain.ids[0], self._codec.loads(self._codec.dumps(event)))
+
+    @property
+    def events(self) -> list[Any]:
+        """All events that the operator has sent to its coordinator so far."""
+        return list(self._events)
 
     def side_output(self, tag: str) -> list[Any]:
         """All rows of a side output so far."""
@@ -313,7 +329,11 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             if restored
             else None,
             raw=raw,
+            send=self._send if _may_send(self._operator) else None,
         )
+
+    def _send(self, event: Any) -> None:
+        self._events.append(self._codec.loads(self._codec.dumps(event)))
 
     def _restored_raw_keyed(self, restored: Sequence[HarnessSnapshot]) -> dict[int, bytes]:
         every = [pair for snapshot in restored for pair in snapshot.raw.keyed.items()]
@@ -326,3 +346,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         if restored:
             backend.restore(handles, self._files, restored_checkpoint_id=self._last_id)
         return backend
+
+
+def _may_send(operator: Operator) -> bool:
+    """Whether a job would carry events of this operator to a coordinator."""
+    return not isinstance(operator, UserOperator) or operator.has_coordinator

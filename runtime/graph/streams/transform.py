@@ -11,6 +11,7 @@ from penstock.runtime.graph.streams.checked_call import need_object, refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OperatorOptions
 from penstock.runtime.operators.operator import BatchFormats, Operator
+from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.user_operator import UserOperator
 
 
@@ -47,4 +48,5 @@ def add_transform(
         stateful=True,
         keyed=key_selector is not None,
         makes_watermarks=operator.makes_watermarks,
+        coordinator=operator if isinstance(operator, HasCoordinator) else None,
     )

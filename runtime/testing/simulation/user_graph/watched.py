@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.runtime.operators.map_batches import MapBatchesOperator
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
@@ -74,6 +75,11 @@ class WatchedOperator(Operator):
         """Pass it on."""
         self._strikes.effect()
         return self._operator.prepare_snapshot_pre_barrier()
+
+    def handle_event(self, event: Any) -> None:
+        """Pass it on."""
+        self._strikes.effect()
+        self._operator.handle_event(event)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
         """Take its state; a sink pre-commits."""
