@@ -2,13 +2,13 @@
 
 A checkpoint of an operator with a coordinator has one part for the coordinator and one for each subtask. They
 are taken at different moments: the coordinator's first, then those of the subtasks, when a barrier comes to
-each. An event must be on the same side of the checkpoint where it is sent and where it is handled, or the
-checkpoint must hold it. Two rules see to that.
+each. An event must be on the same side of the checkpoint where it is sent and where it is handled. If it is
+not, the checkpoint must hold it. Two rules see to that.
 
 *From the coordinator to a subtask.* The valve holds events back between the coordinator's part and the
 barriers of the sources. For an operator behind other operators that is too early: the barrier is still on its
-way to it. So each event says behind which checkpoint it was sent, and the subtask holds it until it has taken
-its part of that one, or the checkpoint is past (`task/coordinator_mail.py`). Events that were sent before the
+way to it. So each event says behind which checkpoint it was sent. The subtask holds it until it has taken its
+part of that checkpoint, or never will (`task/coordinator_mail.py`). Events that were sent before the
 coordinator's part have arrived before any source is triggered (`OperatorCoordinatorHolder`).
 
 *From a subtask to the coordinator.* An event that a subtask sent before its part may come after the
@@ -21,8 +21,11 @@ again, right after `start`, because the restored coordinator has not seen them.
 A restart gives both sides the same checkpoint. A region restarts with the coordinators of its operators,
 since all subtasks of an operator are in one region. So no side ever knows an event that the other forgets.
 
-What it must never do: hand an event to the coordinator twice or in another order than its subtask sent it,
-complete a checkpoint without an event in front of it, or let an error of the user's code out.
+What it must never do:
+
+* hand an event to the coordinator twice, or in another order than its subtask sent it,
+* let a checkpoint complete without an event in front of it,
+* let an error of the user's code out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`CoordinatorHarness`: the coordinator of an operator, without a job.
 
-It runs the code that runs in the JobMaster: events and state go through the value codec, a restored
+It runs the code that runs in the JobMaster. Events and state go through the value codec. A restored
 coordinator is a new object, and events that were on their way are handled again. The test says what the
 subtasks send, and sees what is sent to them. Background work runs at once.
 """
@@ -24,9 +24,6 @@ class CoordinatorHarness(NearestMembers, metaclass=NearestNames):
     """Drives the coordinator of an operator.
 
     Args:
-        operator: The operator, which makes its coordinator.
-        operator_id: Its id.
-        parallelism: Number of subtasks.
         restored: What `snapshot` of another harness gave; `None` starts from nothing.
 
     Raises:

@@ -62,7 +62,6 @@ class GraphBuilder:
             keyed: Whether it has keyed state.
             is_sink: Whether it ends a stream.
             makes_watermarks: Whether event time begins with it.
-            coordinator: Makes its coordinator, if it has one.
 
         Raises:
             GraphError: The id is taken, or an option is wrong; names the user's line.
