@@ -125,6 +125,18 @@ def test_the_mark_of_a_checkpoint_that_is_past_stops_nobody_for_long() -> None:
     assert position(job) == [(20, 50)]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_mark_of_an_aborted_checkpoint_that_is_met_after_the_abort_stops_nobody(seed: int) -> None:
+    job, source, target = marked_job(50, seed)
+    source.marks[45] = 1
+    assert job.trigger_checkpoint() == 1
+    job.give_up_checkpoint(1)
+    job.until_told()
+    assert 45 in source.marks, "the mark was met before the abort: the test proves nothing"
+    job.finish()
+    assert target.rows == list(range(50))
+
+
 @pytest.mark.parametrize("drain", [False, True])
 def test_a_job_that_is_stopped_with_a_savepoint_reads_to_its_mark_and_no_further(drain: bool) -> None:
     job, source, target = marked_job(50)
