@@ -74,6 +74,15 @@ def test_word_count_counts_every_occurrence_once_although_a_process_is_killed(
 
 
 @pytest.mark.ray
+def test_subtasks_share_a_limit_although_one_of_them_is_killed(run_example: RunExample) -> None:
+    run = run_example("shared_limit.py", "--orders", 3_000, "--every", 400, "--kill")
+
+    assert run.returncode == 0, run.stdout
+    assert "3000 orders, each once, in batches up to " in run.stdout
+    assert "restarts: 1" in run.stdout
+
+
+@pytest.mark.ray
 def test_word_count_names_what_is_missing(run_example: RunExample, tmp_path: Path) -> None:
     run = run_example("word_count.py", "--input", tmp_path / "none*.txt", "--output", tmp_path / "out")
 

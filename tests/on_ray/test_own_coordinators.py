@@ -1,0 +1,103 @@
+"""Coordinators of users' operators in jobs on Ray: counts and limits are exactly once, whoever is killed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs.driving import after_checkpoints, finish, kill_master, kill_subtask, submit
+from jobs.limits import limited
+from jobs.oracle import committed_rows, hidden_files
+from jobs.words import NEVER, lines, paced_lines
+
+from penstock.actors import RayJobHandle
+from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
+from penstock.runtime.io.storage import open_location
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.handles import InlineHandle
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT, RATE, EVERY = 3_000, 2_000.0, 50
+CODEC = ValueCodec()
+
+
+def counted(url: Path) -> tuple[int, int]:
+    """What a snapshot's coordinator has counted, with what was on its way to it, and its limit."""
+    handle = open_snapshot(str(url), open_location).checkpoint.operators["limited"].coordinator
+    assert isinstance(handle, InlineHandle)
+    state, on_the_way = CODEC.loads(handle.data)
+    total, limit = CODEC.loads(state)
+    return total + sum(CODEC.loads(event) for _, event in on_the_way), limit
+
+
+def assert_exact(folder: Path, job: RayJobHandle) -> None:
+    rows = committed_rows(folder / "out")
+    assert sorted(row["line"] for row in rows) == sorted(lines(COUNT))
+    assert hidden_files(folder / "out") == []
+    assert counted(folder / "checkpoints" / job.job_id)[0] == COUNT
+    assert max(row["limit"] for row in rows) <= COUNT // EVERY
+
+
+def killed_one_after_the_other(folder: Path, seed: int, kills: int, **options: Any) -> None:
+    """A seed says who dies, and how many checkpoints later; every death is the only cause of a restart."""
+    draws = random.Random(seed)
+    source = paced_lines(COUNT, RATE, attempt=kills + 1)
+    job = submit(limited(folder, source, EVERY, parallelism=2, **options))
+    victims, completed = [], 0
+    for _ in range(kills):
+        completed = after_checkpoints(job, completed + draws.randint(1, 2)).statistics.completed_checkpoints
+        victim = draws.choice(["lines", "limited", "limited", "master"])
+        if victim == "master":
+            kill_master(job)
+        else:
+            kill_subtask(job, victim, draws.randrange(2))
+        victims.append(victim)
+    result = finish(job)
+    print(f"seed {seed}: killed {', '.join(victims)}; {result.statistics.restarts} restarts")
+    assert_exact(folder, job)
+    assert result.statistics.restarts == kills, job.report().failures
+
+
+def test_counts_and_limits_are_exactly_once_when_a_subtask_and_the_job_master_are_killed(
+    tmp_path: Path,
+) -> None:
+    source = paced_lines(COUNT, RATE, attempt=3)
+    job = submit(limited(tmp_path, source, EVERY, parallelism=2))
+    before = after_checkpoints(job, 2)
+    kill_subtask(job, "limited", 1)
+    after_checkpoints(job, before.statistics.completed_checkpoints + 2)
+    kill_master(job)
+
+    result = finish(job)
+
+    assert_exact(tmp_path, job)
+    assert result.statistics.restarts == 2, job.report().failures
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("unaligned", [False, True], ids=["aligned", "unaligned"])
+@pytest.mark.parametrize("seed", range(5))
+def test_many_kills_lose_and_repeat_no_count_and_no_limit(tmp_path: Path, seed: int, unaligned: bool) -> None:
+    killed_one_after_the_other(tmp_path, seed, kills=4, unaligned=unaligned)
+
+
+def test_a_savepoint_takes_the_coordinator_along_to_another_parallelism(tmp_path: Path) -> None:
+    """The job is stopped in the middle; another one goes on from there with three subtasks."""
+    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
+    first = submit(limited(tmp_path, source, EVERY, parallelism=2))
+    after_checkpoints(first, 2)
+    path = first.stop(tmp_path / "saved")
+    total, limit = counted(Path(path))
+    assert total == len(committed_rows(tmp_path / "out"))
+    assert 0 <= limit <= total // EVERY
+
+    (tmp_path / "go").touch()
+    env = limited(tmp_path, source, EVERY, parallelism=3)
+    second = env.submit(restore_from=path)
+    assert isinstance(second, RayJobHandle)
+    result = finish(second)
+    assert_exact(tmp_path, second)
+    assert result.statistics.restarts == 0, second.report().failures
