@@ -33,7 +33,10 @@ class CoordinatorAnswer(Protocol):
     """How a coordinator gives its snapshot, once; later answers are ignored."""
 
     def complete(self, state: Any | None) -> None:
-        """This is its state; everything it sends from now on comes after the checkpoint."""
+        """This is its state, with every event that it has handled by now.
+
+        Everything that it sends from now on comes after the checkpoint.
+        """
         ...
 
     def fail(self, error: BaseException) -> None:

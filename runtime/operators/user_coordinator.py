@@ -93,6 +93,8 @@ class UserCoordinator(OperatorCoordinator):
         self._after = -1
         self._inboxes: dict[int, _Inbox] = {}
         self._recordings: dict[int, _Recording] = {}
+        #: The checkpoint whose state the user's coordinator owes; `None` when it owes none.
+        self._asked: int | None = None
 
     # -- the context of the user's coordinator --------------------------------------------------------------
 
@@ -141,6 +143,7 @@ class UserCoordinator(OperatorCoordinator):
         self._after = -1
         self._inboxes.clear()
         self._recordings.clear()
+        self._asked = None
         own, events = (None, []) if state is None else self._decoded(state)
         self._restored = (checkpoint_id, own)
         self._to_handle_again = events
@@ -200,6 +203,7 @@ class UserCoordinator(OperatorCoordinator):
             OperatorError: The coordinator failed, or its state can't be encoded.
         """
         assert self._user is not None, "start() comes first"
+        self._asked = checkpoint_id
         try:
             self._user.checkpoint(checkpoint_id, _UsersAnswer(self, checkpoint_id, answer))
         except Exception as error:  # the user's coordinator
@@ -207,7 +211,10 @@ class UserCoordinator(OperatorCoordinator):
             raise failure from error
 
     def take_state(self, checkpoint_id: int, state: Any, answer: CoordinatorAnswer) -> None:
-        """The user's coordinator has given its state (see `_UsersAnswer`)."""
+        """The user's coordinator has given its state (see `_UsersAnswer`); too late it changes nothing."""
+        if checkpoint_id != self._asked:
+            return
+        self._asked = None
         try:
             data = self._codec.dumps(state)
         except PenstockError as error:
@@ -241,9 +248,8 @@ class UserCoordinator(OperatorCoordinator):
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """A checkpoint is complete; older ones are past."""
-        for past in [recorded for recorded in self._recordings if recorded <= checkpoint_id]:
-            del self._recordings[past]
+        """A checkpoint is complete. An older savepoint may still run; only its own end ends its recording."""
+        self._recordings.pop(checkpoint_id, None)
         if (user := self._user) is not None:
             self._guarded(
                 "notify_checkpoint_complete", lambda: user.notify_checkpoint_complete(checkpoint_id)
@@ -252,6 +258,8 @@ class UserCoordinator(OperatorCoordinator):
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was aborted."""
         self._recordings.pop(checkpoint_id, None)
+        if self._asked == checkpoint_id:
+            self._asked = None
         if (user := self._user) is not None:
             self._guarded("notify_checkpoint_aborted", lambda: user.notify_checkpoint_aborted(checkpoint_id))
 

@@ -184,9 +184,42 @@ def test_ended_checkpoints_are_forgotten_and_the_user_is_told() -> None:
         setup.checkpoint(checkpoint_id)
     setup.coordinator.notify_checkpoint_aborted(5)
     setup.coordinator.notify_checkpoint_complete(4)
+    setup.coordinator.notify_checkpoint_aborted(3)
     assert [setup.coordinator.recorded_state(checkpoint_id) for checkpoint_id in (3, 4, 5)] == [None] * 3
-    assert setup.user.calls[2:] == [("aborted", 5), ("complete", 4)]
+    assert setup.user.calls[2:] == [("aborted", 5), ("complete", 4), ("aborted", 3)]
     assert setup.coordinator.has_all_events(5)
+
+
+def test_a_savepoint_that_takes_longer_than_a_newer_checkpoint_keeps_its_events() -> None:
+    setup = Setup()
+    setup.checkpoint(3)
+    setup.event(0, 1, "a")
+    setup.checkpoint(4)
+    setup.coordinator.subtask_acknowledged(4, 0, 1)
+    setup.coordinator.notify_checkpoint_complete(4)
+    setup.coordinator.subtask_acknowledged(3, 0, 1)
+    again = Setup(restored=setup.coordinator.recorded_state(3))
+    assert again.user.events == [(0, "a")]
+
+
+class AnswersLater(Remembers):
+    """Gives its state when the test says so."""
+
+    def checkpoint(self, checkpoint_id: int, answer: Any) -> None:
+        self.calls.append((checkpoint_id, answer))
+
+
+def test_a_state_that_comes_after_its_checkpoint_was_aborted_changes_nothing() -> None:
+    setup = Setup(AnswersLater)
+    setup.checkpoint(3)
+    setup.coordinator.notify_checkpoint_aborted(3)
+    setup.checkpoint(4)
+    (_, late), (_, in_time) = [call for call in setup.user.calls if call[0] in (3, 4)]
+    in_time.complete(["b"])
+    late.complete(["a"])
+    setup.event(0, 1, "x")
+    assert [event.after for _, event in setup.context.sent] == [4]
+    assert setup.coordinator.recorded_state(3) is None
 
 
 def test_every_attempt_has_a_coordinator_of_its_own_and_closes_the_one_before() -> None:
