@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.actors.shared.checkpoint_answers import CheckpointReply
     from penstock.actors.shared.job_report import JobReport
     from penstock.actors.shared.savepoint_answers import SavepointAnswer
     from penstock.runtime.execution.messages import SubtaskReport
@@ -53,9 +54,9 @@ class JobMaster:
         """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
         await self._life.cancel()
 
-    async def checkpoint(self) -> str | None:
-        """Take a checkpoint now; returns `None` when it is complete, or why there is none."""
-        return await self._life.checkpoint()
+    async def checkpoint(self, full: bool = False) -> CheckpointReply:
+        """Take a checkpoint now; returns when it is complete, or why there is none."""
+        return await self._life.checkpoint(full)
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Final, TypeAlias
 
+from penstock.actors.shared.checkpoint_answers import CheckpointReply, checkpoint_reply, reply_of_report
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.savepoint_answers import (
     SavepointAnswer,
     SavepointRefused,
     answer_of_report,
-    refusal_text,
     savepoint_answer,
 )
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, OnAnswer
 from penstock.runtime.errors import StorageError
 from penstock.runtime.io.storage import check_target
 from penstock.runtime.job.job_state import JobState
@@ -64,19 +64,14 @@ class JobRequests:
         self._report = report
         self._stop: tuple[StopRequest, asyncio.Future[SavepointAnswer]] | None = None
 
-    async def checkpoint(self) -> str | None:
-        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` apply.
-
-        Returns:
-            `None` when one is complete, else why there is none.
-        """
+    async def checkpoint(self, full: bool) -> CheckpointReply:
+        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` apply."""
         await self._settled()
         if self._ended.is_set():
-            return f"the job has ended: {self._report().status.value}"
+            return reply_of_report(self._report())
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
-        self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result))
-        answer = await asyncio.shield(answered)
-        return refusal_text(answer) if isinstance(answer, CheckpointFailed) else None
+        self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result, full=full))
+        return checkpoint_reply(await asyncio.shield(answered), self._storage_url)
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""

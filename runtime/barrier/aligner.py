@@ -64,6 +64,11 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         """The checkpoint that is being aligned, if there is one."""
         return () if self._alignment is None else (self._alignment.checkpoint_id,)
 
+    @property
+    def blocked(self) -> int:
+        """Number of channels whose barrier was consumed, and that wait for the others."""
+        return len(self._blocked)
+
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Begin, continue, complete or replace an alignment; a barrier of an old checkpoint is ignored.
 
@@ -95,6 +100,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         if cancelled <= self._latest_id and cancelled not in self.pending:
             self._ignored += 1
             return
+        self._cancelled_alignments += bool(self._blocked)
         self._end_alignment()
         self._latest_id = cancelled
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)

@@ -2,7 +2,8 @@
 
 What it does: no channel is ever blocked. A checkpoint is triggered when its barrier was consumed on every
 channel, while elements after the early barriers have been processed already. After a restore those are
-processed again: nothing is lost, some records count twice.
+processed again: nothing is lost, some records count twice. So there is no alignment, and none is reported,
+however long the last barrier takes.
 
 Several checkpoints may be pending. When one is complete, incomplete older ones are forgotten without an
 abort. At most `MAX_PENDING` are remembered, and the oldest is forgotten first. A cancelled one is remembered
@@ -130,7 +131,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             return
         self._forget_up_to(count.checkpoint_id)
         if count.barrier is not None:
-            self._trigger(count.barrier, count.started_at)
+            self._trigger(count.barrier, count.started_at, is_aligned=False)
 
     def _forget_up_to(self, checkpoint_id: int) -> None:
         for pending in [pending for pending in self._counts if pending <= checkpoint_id]:

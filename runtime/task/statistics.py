@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 
@@ -26,6 +27,7 @@ class SubtaskStatistics:
         operators: Counters by operator id.
         checkpoints: Counters of the subtask's checkpoints.
         reordered_elements: Elements that arrived before an earlier one of their channel.
+        barriers: Counters of its barrier handler; `None` for a source.
     """
 
     records_in: int
@@ -39,6 +41,7 @@ class SubtaskStatistics:
     operators: Mapping[str, OperatorStatistics] = field(default_factory=dict)
     checkpoints: SubtaskCheckpointStatistics | None = None
     reordered_elements: int = 0
+    barriers: BarrierHandlerStatistics | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""
@@ -56,11 +59,12 @@ class SubtaskStatistics:
         operators = {
             operator: OperatorStatistics(**counters) for operator, counters in data["operators"].items()
         }
-        checkpoints = data["checkpoints"]
+        checkpoints, barriers = data["checkpoints"], data.get("barriers")
         return cls(
             **{
                 **data,
                 "operators": operators,
                 "checkpoints": None if checkpoints is None else SubtaskCheckpointStatistics(**checkpoints),
+                "barriers": None if barriers is None else BarrierHandlerStatistics(**barriers),
             }
         )

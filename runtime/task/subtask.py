@@ -288,6 +288,7 @@ class Subtask:
             reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
             operators=self._parts.operator_statistics(),
             checkpoints=self._checkpoints.statistics(),
+            barriers=None if network is None else network.gate.handler.statistics(),
         )
 
     def _emit_side(self, side: SideBatch | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +13,14 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 
 #: How a failing seed is run again.
 REPLAY: Final = "python -m penstock.runtime.testing.simulation --seed {seed} --trace"
+
+#: The deaths of processes.
+_KILLS: Final = (
+    FaultKind.CRASH,
+    FaultKind.CRASH_IN_STEP,
+    FaultKind.CRASH_IN_UPLOAD,
+    FaultKind.MASTER_CRASH,
+)
 
 #: So much of an error's text stands in a summary.
 _MOST_TEXT: Final = 2000
@@ -49,6 +58,7 @@ class Summary:
         captured: Parts of checkpoints that were acknowledged with data in flight.
         restored: Subtasks that began with data in flight.
         counts: Failures that really happened.
+        kills: Processes that died, by how barriers and ends of channels were dealt with.
     """
 
     passed: int = 0
@@ -57,6 +67,7 @@ class Summary:
     captured: int = 0
     restored: int = 0
     counts: FaultCounts = field(default_factory=FaultCounts)
+    kills: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: SimulationResult) -> None:
         """Take one run in."""
@@ -68,6 +79,8 @@ class Summary:
         self.captured += result.captured
         self.restored += result.restored
         self.counts.add(result.happened)
+        if result.barriers:
+            self.kills[result.barriers] += sum(result.happened.get(kind, 0) for kind in _KILLS)
 
     @property
     def missing_kinds(self) -> list[FaultKind]:
@@ -80,6 +93,7 @@ class Summary:
             f"{self.moves} moves; subtasks that put data in flight into a checkpoint: {self.captured}, "
             f"that began with such data: {self.restored}",
             f"failures injected that really happened: {self.counts.total} ({self.counts})",
+            "processes killed: " + ", ".join(f"{how}: {n}" for how, n in sorted(self.kills.items())),
             f"{self.passed} passed, {len(self.failed)} failed",
         ]
 

@@ -39,6 +39,7 @@ class SimulationResult:
         transactions: Transactions committed.
         captured: Parts of checkpoints that were acknowledged with data in flight.
         restored: Subtasks that began with data in flight.
+        barriers: How barriers and ends of channels are dealt with, in words.
     """
 
     seed: int
@@ -52,6 +53,7 @@ class SimulationResult:
     transactions: int = 0
     captured: int = 0
     restored: int = 0
+    barriers: str = ""
 
     @property
     def passed(self) -> bool:
@@ -148,4 +150,5 @@ class Simulation:
             self.system.statistics().committed,
             self.world.captured,
             self.world.restored,
+            self.scenario.barriers,
         )
