@@ -55,14 +55,14 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
     @property
     def alignment_duration(self) -> float:
         """Seconds of the running alignment so far; of the last one when none runs."""
-        if self._alignment is None:
-            return self._alignment_duration
-        return self._clock.monotonic() - self._alignment.started_at
+        running = self._alignment
+        return self._alignment_duration if running is None else self._clock.monotonic() - running.started_at
 
     @property
     def pending(self) -> tuple[int, ...]:
         """The checkpoint that is being aligned, if there is one."""
-        return () if self._alignment is None else (self._alignment.checkpoint_id,)
+        running = self._alignment
+        return () if running is None else (running.checkpoint_id,)
 
     @property
     def blocked(self) -> int:

@@ -210,7 +210,7 @@ class CheckpointBarrierHandler(ABC):
         return 0
 
     def statistics(self) -> BarrierHandlerStatistics:
-        """Counters of this handler."""
+        """Counters of this handler; any thread may ask."""
         return BarrierHandlerStatistics(
             latest_checkpoint_id=self._latest_id,
             triggered=self._triggered,

@@ -54,7 +54,8 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
     @property
     def pending(self) -> tuple[int, ...]:
         """Checkpoints that wait for barriers, oldest first."""
-        return tuple(count.checkpoint_id for count in self._counts.values() if count.barrier is not None)
+        counts = list(self._counts.values())  # in one step: another thread may ask
+        return tuple(count.checkpoint_id for count in counts if count.barrier is not None)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Count a barrier, and trigger its checkpoint when it was the last one.

@@ -29,6 +29,7 @@ HOMES: Final[dict[str, str]] = {
     "ArrowBatch": "penstock.runtime.record.elements.ArrowBatch",
     "BadRecordError": "penstock.runtime.io.connectors.errors.BadRecordError",
     "BlockSplit": "penstock.bridge.ray_data.dataset_source.BlockSplit",
+    "CheckpointResult": "penstock.runtime.graph.job_handle.CheckpointResult",
     "Checkpointing": "penstock.runtime.config.checkpointing.Checkpointing",
     "CheckpointingMode": "penstock.runtime.config.checkpointing_mode.CheckpointingMode",
     "CollectSink": "penstock.runtime.io.connectors.collect_sink.CollectSink",

@@ -65,7 +65,8 @@ def as_row(record: Record) -> dict[str, Any]:
 class EndsWhenTold:
     """A source whose subtask hears that the checkpoint of its end is complete, and waits for a file.
 
-    Its end reaches nobody before that. It says in a file `.reached` that it waits.
+    Its end reaches nobody before that. It says in a file `.ended` that every checkpoint from now on covers
+    its end, and in a file `.reached` that it waits.
     """
 
     inner: GeneratorSource[Record]
@@ -88,7 +89,9 @@ class WaitingReader:
 
     def poll(self, max_rows: int) -> Polled[Record]:
         polled = self._reader.poll(max_rows)
-        self._has_ended = polled.finished
+        if polled.finished:
+            self._has_ended = True
+            first_time(self._opened + ".ended")
         return polled
 
     def snapshot(self) -> Sequence[Any]:
