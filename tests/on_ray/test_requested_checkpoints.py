@@ -50,9 +50,10 @@ def wide_count(tmp_path: Path) -> StreamEnvironment:
 
 
 def made_by(taken: CheckpointResult, job: RayJobHandle) -> set[int | None]:
-    """The checkpoints that wrote the files of this one."""
-    checkpoint = open_snapshot(taken.path, open_location).checkpoint
-    return {SnapshotPaths(job.job_id).checkpoint_of(file.path) for file in checkpoint.files()}
+    """The checkpoints that wrote the state of this one."""
+    operators = open_snapshot(taken.path, open_location).checkpoint.operators.values()
+    files = [file for operator in operators for file in operator.files()]
+    return {SnapshotPaths(job.job_id).checkpoint_of(file.path) for file in files}
 
 
 def test_a_checkpoint_by_hand_is_complete_when_the_call_returns_and_a_job_starts_from_it(

@@ -139,8 +139,9 @@ def counts(target: InMemoryCollector) -> ExecutionGraph:
 
 
 def made_by(checkpoint: CompletedCheckpoint) -> set[int | None]:
-    """The checkpoints that wrote the files of this one."""
-    return {SnapshotPaths("scripted").checkpoint_of(file.path) for file in checkpoint.files()}
+    """The checkpoints that wrote the state of this one."""
+    files = [file for operator in checkpoint.operators.values() for file in operator.files()]
+    return {SnapshotPaths("scripted").checkpoint_of(file.path) for file in files}
 
 
 def taken(job: ScriptedJob, *, full: bool) -> CompletedCheckpoint:
