@@ -108,8 +108,8 @@ class JobScheduler:
     ) -> None:
         """Take a checkpoint or savepoint now.
 
-        Only a running job takes one. A job that is being stopped must not: its sources have ended for the
-        savepoint, and a later checkpoint would say that they had read everything.
+        Only a running job takes one. When a job is being stopped, its sources have ended for the savepoint. A
+        later checkpoint would say that they had read everything.
 
         Args:
             kind: Checkpoint or savepoint.
