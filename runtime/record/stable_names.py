@@ -26,6 +26,7 @@ OURS: Final = "penstock"
 #: Where the class of each name is now.
 HOMES: Final[dict[str, str]] = {
     "AggregateFunction": "penstock.runtime.operators.window_contents.AggregateFunction",
+    "Alignment": "penstock.runtime.config.checkpointing.Alignment",
     "ArrowBatch": "penstock.runtime.record.elements.ArrowBatch",
     "BadRecordError": "penstock.runtime.io.connectors.errors.BadRecordError",
     "BlockSplit": "penstock.bridge.ray_data.dataset_source.BlockSplit",
