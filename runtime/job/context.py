@@ -268,7 +268,6 @@ class JobContext:
         """The attempt is over: give up its checkpoints, except one whose record is being written.
 
         Args:
-            detail: The cause in words.
             for_good: The job has done its work; the cause is also the answer to later requests.
         """
         if self.operators is not None:
