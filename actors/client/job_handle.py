@@ -79,7 +79,7 @@ class RayJobHandle(NearestMembers):
 
     def report(self) -> JobReport:
         """Everything that is known of the job right now, or at its end."""
-        return self._master.quick("status", _status, _itself)
+        return self._master.quick("status", self._status, _itself)
 
     def status(self) -> JobStatus:
         """The job's state right now."""
@@ -99,7 +99,7 @@ class RayJobHandle(NearestMembers):
 
     def cancel(self) -> None:
         """End the job; does nothing when it has ended."""
-        self._master.quick("cancel", lambda master: master.cancel.remote(), lambda report: None)
+        self._master.quick("cancel", lambda master: master.cancel.remote(self._job_id), lambda report: None)
 
     @checked_keywords
     def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:
@@ -120,7 +120,7 @@ class RayJobHandle(NearestMembers):
         """
         deadline = checkpoint_deadline(self._job_id, timeout)
         reply: CheckpointReply = self._master.ask(
-            lambda master: master.checkpoint.remote(full), reply_of_report, deadline
+            lambda master: master.checkpoint.remote(self._job_id, full), reply_of_report, deadline
         )
         return result_of(reply, self._job_id)
 
@@ -146,7 +146,9 @@ class RayJobHandle(NearestMembers):
         """
         place = None if target is None else absolute_location(target)
         deadline = savepoint_deadline(self._job_id, timeout)
-        answer = self._master.ask(lambda master: master.savepoint.remote(place), answer_of_report, deadline)
+        answer = self._master.ask(
+            lambda master: master.savepoint.remote(self._job_id, place), answer_of_report, deadline
+        )
         return path_of(answer, self._job_id)
 
     @checked_keywords
@@ -177,7 +179,9 @@ class RayJobHandle(NearestMembers):
         """
         place = None if savepoint is None else absolute_location(savepoint)
         deadline = stop_deadline(self._job_id, timeout)
-        answer = self._master.ask(lambda master: master.stop.remote(drain, place), answer_of_report, deadline)
+        answer = self._master.ask(
+            lambda master: master.stop.remote(self._job_id, drain, place), answer_of_report, deadline
+        )
         return path_of(answer, self._job_id)
 
     def rescale(
@@ -205,7 +209,7 @@ class RayJobHandle(NearestMembers):
         wanted = {**(parallelism or {}), **operators}
         deadline = rescale_deadline(self._job_id, timeout)
         answer: RescaleAnswer = self._master.ask(
-            lambda master: master.rescale.remote(wanted),
+            lambda master: master.rescale.remote(self._job_id, wanted),
             lambda report: RescaleRefused(f"the job has ended: {report.status.value}"),
             deadline,
         )
@@ -216,7 +220,7 @@ class RayJobHandle(NearestMembers):
 
     def _wait_for_attempt_behind(self, attempt: int, deadline: Deadline) -> None:
         while True:
-            report = self._master.quick("status", _status, _itself, within=deadline)
+            report = self._master.quick("status", self._status, _itself, within=deadline)
             if report.status.is_terminal:
                 _result(report)
                 return
@@ -235,7 +239,9 @@ class RayJobHandle(NearestMembers):
         only.
         """
         return tuple(
-            self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)
+            self._master.quick(
+                "checkpoints", lambda master: master.checkpoints.remote(self._job_id), _ended_checkpoints
+            )
         )
 
     @checked_keywords
@@ -309,18 +315,17 @@ class RayJobHandle(NearestMembers):
                 late = f"job {self._job_id} is still {report.status.value}"
                 raise deadline.error(late)
 
+    def _status(self, master: Any) -> Any:
+        return master.status.remote(self._job_id)
+
     def _wait_once(self, deadline: Deadline) -> JobReport:
         seconds, left = deadline.left(at_most=_POLL), deadline.left()
         return self._master.quick(
             "wait",
-            lambda master: master.wait_end.remote(seconds),
+            lambda master: master.wait_end.remote(self._job_id, seconds),
             _itself,
             timeout=None if left is None else left + _SILENCE,
         )
-
-
-def _status(master: Any) -> Any:
-    return master.status.remote()
 
 
 def _ended_checkpoints(report: JobReport) -> tuple[CheckpointDetails, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.actors.shared.checkpoint_answers import CheckpointReply, checkpoint_reply, reply_of_report
 from penstock.actors.shared.job_report import JobReport
@@ -65,7 +65,9 @@ class JobRequests:
             return reply_of_report(self._report())
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result, full=full))
-        return checkpoint_reply(await asyncio.shield(answered), self._storage_url)
+        if not await self._is_answered(answered):
+            return reply_of_report(self._report())
+        return checkpoint_reply(answered.result(), self._storage_url)
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""
@@ -112,7 +114,9 @@ class JobRequests:
             return RescaleRefused(f"the job has ended: {self._report().status.value}")
         answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: self._scheduler.rescale(parallelism, answered.set_result))
-        return await asyncio.shield(answered)
+        if not await self._is_answered(answered):
+            return RescaleRefused(f"the job has ended: {self._report().status.value}")
+        return answered.result()
 
     async def _settled(self) -> None:
         """Wait while the job starts or restarts: it would refuse a request then."""
@@ -125,7 +129,18 @@ class JobRequests:
             return answer_of_report(self._report())
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: ask(answered.set_result))
-        return savepoint_answer(await asyncio.shield(answered), self._storage_url)
+        if not await self._is_answered(answered):
+            return answer_of_report(self._report())
+        return savepoint_answer(answered.result(), self._storage_url)
+
+    async def _is_answered(self, answered: asyncio.Future[Any]) -> bool:
+        """Wait for the scheduler's answer; `False` when the job has ended without one."""
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait({answered, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        return answered.done()
 
 
 def _is_stopped_already(request: StopRequest) -> str:
