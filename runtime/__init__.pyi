@@ -7,6 +7,7 @@ from .config.restart import ExponentialBackoff as ExponentialBackoff
 from .config.restart import FailureRate as FailureRate
 from .config.restart import FixedDelay as FixedDelay
 from .config.restart import NoRestart as NoRestart
+from .errors import CheckpointError as CheckpointError
 from .errors import ConfigurationError as ConfigurationError
 from .errors import DeploymentError as DeploymentError
 from .errors import GraphError as GraphError
@@ -28,6 +29,7 @@ from .graph.executor import Executor as Executor
 from .graph.graph_info import GraphInfo as GraphInfo
 from .graph.graph_info import OperatorInfo as OperatorInfo
 from .graph.job_graph import JobGraph as JobGraph
+from .graph.job_handle import CheckpointResult as CheckpointResult
 from .graph.job_handle import JobHandle as JobHandle
 from .graph.job_handle import JobResult as JobResult
 from .graph.job_handle import JobStatistics as JobStatistics

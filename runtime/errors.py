@@ -132,6 +132,10 @@ class DeploymentError(PenstockError):
     """A job could not be placed on the cluster; the message names what is missing."""
 
 
+class CheckpointError(PenstockError):
+    """A checkpoint that was asked for by hand was not taken; the message says why."""
+
+
 class SavepointError(PenstockError):
     """A savepoint could not be taken, or the job could not be stopped with one; the message says why."""
 

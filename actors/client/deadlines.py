@@ -72,6 +72,15 @@ def answer_deadline(job_id: str, name: str, timeout: Duration | None) -> Deadlin
     return Deadline(timeout, f"the JobMaster of job {job_id} has not answered `{name}`", advice)
 
 
+def checkpoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
+    """For a checkpoint by hand."""
+    advice = (
+        f"it goes on: `penstock checkpoints {job_id}` shows how far it is and how it ends. "
+        "To ask again would take another one"
+    )
+    return Deadline(timeout, f"the checkpoint of job {job_id} is not complete", advice)
+
+
 def savepoint_deadline(job_id: str, timeout: Duration | None) -> Deadline:
     """For a savepoint."""
     advice = (

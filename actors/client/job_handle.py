@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from penstock.actors.client.deadlines import (
     Deadline,
+    checkpoint_deadline,
     end_deadline,
     rescale_deadline,
     savepoint_deadline,
@@ -18,6 +19,7 @@ from penstock.actors.client.deadlines import (
 from penstock.actors.client.logs import LogLine, LogReader
 from penstock.actors.client.master_calls import MasterCalls
 from penstock.actors.client.progress import Progress
+from penstock.actors.shared.checkpoint_answers import CheckpointReply, reply_of_report, result_of
 from penstock.actors.shared.failure_text import failure_text
 from penstock.actors.shared.job_report import JobReport, SubtaskProcess
 from penstock.actors.shared.savepoint_answers import answer_of_report, path_of
@@ -25,7 +27,7 @@ from penstock.runtime.config.checks import Duration
 from penstock.runtime.errors import DeploymentError, JobCancelledError, JobFailedError, RescaleError
 from penstock.runtime.graph.describe import describe
 from penstock.runtime.graph.job_graph import JobGraph
-from penstock.runtime.graph.job_handle import JobResult, JobStatistics, JobStatus
+from penstock.runtime.graph.job_handle import CheckpointResult, JobResult, JobStatistics, JobStatus
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.misspelt_names import NearestMembers, checked_keywords
@@ -42,8 +44,8 @@ _SILENCE: Final = 30.0
 class RayJobHandle(NearestMembers):
     """A job on Ray; found again from any process of the cluster by its id.
 
-    `wait`, `savepoint`, `stop` and `rescale` wait as long as their `timeout` says. Any other call that the
-    JobMaster does not answer within two minutes raises a `JobTimeoutError`.
+    `wait`, `checkpoint`, `savepoint`, `stop` and `rescale` wait as long as their `timeout` says. Any other
+    call that the JobMaster does not answer within two minutes raises a `JobTimeoutError`.
 
     Args:
         job_id: The job's id.
@@ -98,6 +100,29 @@ class RayJobHandle(NearestMembers):
     def cancel(self) -> None:
         """End the job; does nothing when it has ended."""
         self._master.quick("cancel", lambda master: master.cancel.remote(self._job_id), lambda report: None)
+
+    @checked_keywords
+    def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:
+        """Take a checkpoint besides the periodic ones, and wait until it is complete.
+
+        It waits for its turn as a periodic one does: `max_concurrent` and `min_pause` apply. The call waits
+        up to a minute for a job that starts or restarts. A failure of the checkpoint counts like that of any
+        other (`tolerable_failures`). If the JobMaster dies meanwhile, the next one takes another checkpoint.
+
+        Args:
+            full: Write all state anew. The checkpoint then names no file of an earlier one, except the state
+                of subtasks that had finished before it. The next ones build on it.
+            timeout: Seconds to wait at most; `None` waits for ever.
+
+        Raises:
+            CheckpointError: There is none; the message says why. The job goes on, unless it is ending.
+            JobTimeoutError: It is not complete after `timeout`, and goes on.
+        """
+        deadline = checkpoint_deadline(self._job_id, timeout)
+        reply: CheckpointReply = self._master.ask(
+            lambda master: master.checkpoint.remote(self._job_id, full), reply_of_report, deadline
+        )
+        return result_of(reply, self._job_id)
 
     @checked_keywords
     def savepoint(self, target: str | Path | None = None, *, timeout: Duration | None = None) -> str:

@@ -1,4 +1,4 @@
-"""`penstock savepoint | stop | checkpoints | rescale | inspect | restore`."""
+"""`penstock checkpoint | savepoint | stop | checkpoints | rescale | inspect | restore`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,24 @@ SnapshotArgument = Annotated[
         "a job's newest one.",
     ),
 ]
+
+
+def checkpoint(
+    job: JobArgument,
+    full: Annotated[
+        bool, typer.Option("--full", help="Write all state anew; name no file of an earlier checkpoint.")
+    ] = False,
+    timeout: TimeoutOption = None,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a checkpoint now, and wait until it is complete. Prints its number, size, duration and URL."""
+    taken = named_job(job, address).checkpoint(full=full, timeout=timeout)
+    if as_json:
+        print_json(taken.to_dict())
+        return
+    sizes = f"{taken.size:,} B, {taken.written_bytes:,} B of it new"
+    print(f"checkpoint {taken.checkpoint_id} took {taken.duration:.2f} s: {sizes}, in {taken.path}")
 
 
 def savepoint(
@@ -159,7 +177,7 @@ def restore(
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the command line."""
-    for command in (savepoint, stop, checkpoints, rescale, inspect):
+    for command in (checkpoint, savepoint, stop, checkpoints, rescale, inspect):
         app.command()(command)
     app.command(context_settings={"allow_interspersed_args": False})(restore)
 

@@ -37,6 +37,7 @@ from penstock.actors.shared.archive import (
     remember_cancellation,
     save_to_cluster,
 )
+from penstock.actors.shared.checkpoint_answers import CheckpointReply, reply_of_report
 from penstock.actors.shared.cycle_collector import spare_long_lived_objects
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport
@@ -149,12 +150,12 @@ class JobLife:
         if not self._scheduler.state.is_terminal:
             remember_cancellation(self._job_id)
 
-    async def checkpoint(self) -> str | None:
-        """Take a checkpoint now; returns `None` when it is complete, else why there is none."""
+    async def checkpoint(self, full: bool) -> CheckpointReply:
+        """Take a checkpoint now; returns when it is complete, or why there is none."""
         await self._prepared.wait()
         if self._requests is None:
-            return "the job could not be taken up"
-        return await self._requests.checkpoint()
+            return reply_of_report(self._reporter.report())
+        return await self._requests.checkpoint(full)
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.actors.shared.checkpoint_answers import CheckpointReply
     from penstock.actors.shared.job_report import JobReport
     from penstock.actors.shared.master_registry import SubmittedJob
     from penstock.actors.shared.savepoint_answers import SavepointAnswer
@@ -61,9 +62,9 @@ class JobMaster:
         """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
         await self._process.life(job_id).cancel()
 
-    async def checkpoint(self, job_id: str) -> str | None:
-        """Take a checkpoint now; returns `None` when it is complete, or why there is none."""
-        return await self._process.life(job_id).checkpoint()
+    async def checkpoint(self, job_id: str, full: bool = False) -> CheckpointReply:
+        """Take a checkpoint now; returns when it is complete, or why there is none."""
+        return await self._process.life(job_id).checkpoint(full)
 
     async def savepoint(self, job_id: str, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""

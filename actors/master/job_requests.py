@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from penstock.actors.shared.checkpoint_answers import CheckpointReply, checkpoint_reply, reply_of_report
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.savepoint_answers import (
     SavepointAnswer,
     SavepointRefused,
     answer_of_report,
-    refusal_text,
     savepoint_answer,
 )
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, OnAnswer
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
@@ -58,21 +58,16 @@ class JobRequests:
         self._report = report
         self._stop: tuple[StopRequest, asyncio.Future[SavepointAnswer]] | None = None
 
-    async def checkpoint(self) -> str | None:
-        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` apply.
-
-        Returns:
-            `None` when one is complete, else why there is none.
-        """
+    async def checkpoint(self, full: bool) -> CheckpointReply:
+        """Take a checkpoint besides the periodic ones; `min_pause` and `max_concurrent` apply."""
         await self._settled()
         if self._ended.is_set():
-            return f"the job has ended: {self._report().status.value}"
+            return reply_of_report(self._report())
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
-        self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result))
+        self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result, full=full))
         if not await self._is_answered(answered):
-            return f"the job has ended: {self._report().status.value}"
-        answer = answered.result()
-        return refusal_text(answer) if isinstance(answer, CheckpointFailed) else None
+            return reply_of_report(self._report())
+        return checkpoint_reply(answered.result(), self._storage_url)
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""

@@ -39,6 +39,7 @@ from typing import Any, Final
 import ray
 
 from penstock.actors.shared.answers import ANSWER
+from penstock.actors.shared.checkpoint_answers import CheckpointRefused, CheckpointReply
 from penstock.actors.shared.master_registry import find_master
 from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.transfer.job_buffers import JobBuffers
@@ -99,11 +100,11 @@ def _is_answered(request: Any, epoch: int) -> bool:
     if not ray.wait([request], timeout=0)[0]:
         return False
     try:
-        refused: str | None = ray.get(request)
+        reply: CheckpointReply = ray.get(request)
     except ray.exceptions.RayActorError as error:
-        refused = f"its JobMaster died: {error}"
+        reply = CheckpointRefused(f"its JobMaster died: {error}")
     except ValueError as error:
-        refused = f"the job has ended: {error}"
-    if refused is not None:
-        logger.warning("no checkpoint for micro-batch %d yet, asking again: %s", epoch, refused)
+        reply = CheckpointRefused(f"the job has ended: {error}")
+    if isinstance(reply, CheckpointRefused):
+        logger.warning("no checkpoint for micro-batch %d yet, asking again: %s", epoch, reply.why)
     return True

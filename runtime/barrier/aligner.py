@@ -56,14 +56,19 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
     @property
     def alignment_duration(self) -> float:
         """Seconds of the running alignment so far; of the last one when none runs."""
-        if self._alignment is None:
-            return self._alignment_duration
-        return self._clock.monotonic() - self._alignment.started_at
+        running = self._alignment
+        return self._alignment_duration if running is None else self._clock.monotonic() - running.started_at
 
     @property
     def pending(self) -> tuple[int, ...]:
         """The checkpoint that is being aligned, if there is one."""
-        return () if self._alignment is None else (self._alignment.checkpoint_id,)
+        running = self._alignment
+        return () if running is None else (running.checkpoint_id,)
+
+    @property
+    def blocked(self) -> int:
+        """Number of channels whose barrier was consumed, and that wait for the others."""
+        return len(self._blocked)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Begin, continue, complete or replace an alignment; a barrier of an old checkpoint is ignored.
@@ -96,6 +101,7 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
         if cancelled <= self._latest_id and cancelled not in self.pending:
             self._ignored += 1
             return
+        self._cancelled_alignments += bool(self._blocked)
         self._end_alignment()
         self._latest_id = cancelled
         self._abort(cancelled, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)

@@ -127,6 +127,11 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         """The checkpoint or savepoint that is not complete, if there is one."""
         return self._active.pending
 
+    @property
+    def blocked(self) -> int:
+        """Number of channels that either side holds back now."""
+        return self._savepoints.blocked + self._checkpoints.blocked
+
     def statistics(self) -> BarrierHandlerStatistics:
         """Counters of both sides together; what there is one of is the active side's."""
         one, other = self._savepoints.statistics(), self._checkpoints.statistics()
@@ -135,6 +140,8 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
             triggered=one.triggered + other.triggered,
             aborted=one.aborted + other.aborted,
             ignored=one.ignored + other.ignored + self._ignored,
+            blocked=self.blocked,
+            cancelled_alignments=one.cancelled_alignments + other.cancelled_alignments,
         )
 
     def _activate(self, barrier: CheckpointBarrier) -> bool:

@@ -55,7 +55,8 @@ class CheckpointListener(Protocol):
         Args:
             barrier: The first barrier of the checkpoint that arrived, as it was sent.
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
-            alignment_duration: Seconds from the first barrier to the last.
+            alignment_duration: Seconds from the first barrier to the last; 0 for at least once, which holds
+                no channel back meanwhile.
         """
         ...
 
@@ -102,7 +103,9 @@ class BarrierHandlerStatistics:
         ignored: Barriers and markers that came late or again.
         pending: Checkpoints that wait for barriers.
         start_delay: Of the last triggered checkpoint: from its trigger to the first barrier here.
-        alignment_duration: Of the running alignment, or of the last one.
+        alignment_duration: Of the running alignment, or of the last one; 0 for at least once.
+        blocked: Channels that an alignment holds back now.
+        cancelled_alignments: Alignments that held channels back until a cancellation marker came.
     """
 
     latest_checkpoint_id: int
@@ -112,6 +115,8 @@ class BarrierHandlerStatistics:
     pending: int
     start_delay: float
     alignment_duration: float
+    blocked: int = 0
+    cancelled_alignments: int = 0
 
 
 class CheckpointBarrierHandler(ABC):
@@ -141,7 +146,7 @@ class CheckpointBarrierHandler(ABC):
         self._listener: CheckpointListener | None = None
         self._is_ready: Callable[[], bool] = always_ready
         self._latest_id = -1
-        self._triggered = self._aborted = self._ignored = 0
+        self._triggered = self._aborted = self._ignored = self._cancelled_alignments = 0
         self._start_delay = self._alignment_duration = 0.0
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
@@ -204,8 +209,13 @@ class CheckpointBarrierHandler(ABC):
         """Checkpoints that wait for barriers, oldest first."""
         return ()
 
+    @property
+    def blocked(self) -> int:
+        """Number of channels that an alignment holds back now."""
+        return 0
+
     def statistics(self) -> BarrierHandlerStatistics:
-        """Counters of this handler."""
+        """Counters of this handler; any thread may ask."""
         return BarrierHandlerStatistics(
             latest_checkpoint_id=self._latest_id,
             triggered=self._triggered,
@@ -214,6 +224,8 @@ class CheckpointBarrierHandler(ABC):
             pending=len(self.pending),
             start_delay=self._start_delay,
             alignment_duration=self.alignment_duration,
+            blocked=self.blocked,
+            cancelled_alignments=self._cancelled_alignments,
         )
 
     def _check_open(self, channel: int, what: str) -> None:
@@ -226,14 +238,19 @@ class CheckpointBarrierHandler(ABC):
         self._check_open(channel, "an end of partition")
         self._open.discard(channel)
 
-    def _trigger(self, barrier: CheckpointBarrier, started_at: float) -> None:
-        """Tell the listener; whatever it asks of this handler must already be true."""
-        alignment = self._clock.monotonic() - started_at
-        self._alignment_duration = alignment
+    def _trigger(self, barrier: CheckpointBarrier, started_at: float, *, is_aligned: bool = True) -> None:
+        """Tell the listener; whatever it asks of this handler must already be true.
+
+        Args:
+            started_at: Monotonic time of the first barrier.
+            is_aligned: Whether channels were held back since then. Else there was no alignment to measure.
+        """
+        since_first = self._clock.monotonic() - started_at
+        self._alignment_duration = since_first if is_aligned else 0.0
         # Clocks of two machines differ: a barrier may seem to come from the future.
-        self._start_delay = max(0.0, self._clock.now() - barrier.timestamp - alignment)
+        self._start_delay = max(0.0, self._clock.now() - barrier.timestamp - since_first)
         self._triggered += 1
-        self._told().trigger(barrier, self._start_delay, alignment)
+        self._told().trigger(barrier, self._start_delay, self._alignment_duration)
 
     def _abort(
         self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED

@@ -2,7 +2,8 @@
 
 What it does: no channel is ever blocked. A checkpoint is triggered when its barrier was consumed on every
 channel, while elements after the early barriers have been processed already. After a restore those are
-processed again: nothing is lost, some records count twice.
+processed again: nothing is lost, some records count twice. So there is no alignment, and none is reported,
+however long the last barrier takes.
 
 Several checkpoints may be pending. When one is complete, incomplete older ones are forgotten without an
 abort. At most `MAX_PENDING` are remembered, and the oldest is forgotten first. A cancelled one is remembered
@@ -53,7 +54,8 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
     @property
     def pending(self) -> tuple[int, ...]:
         """Checkpoints that wait for barriers, oldest first."""
-        return tuple(count.checkpoint_id for count in self._counts.values() if count.barrier is not None)
+        counts = list(self._counts.values())  # in one step: another thread may ask
+        return tuple(count.checkpoint_id for count in counts if count.barrier is not None)
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Count a barrier, and trigger its checkpoint when it was the last one.
@@ -130,7 +132,7 @@ class CheckpointBarrierTracker(CheckpointBarrierHandler):
             return
         self._forget_up_to(count.checkpoint_id)
         if count.barrier is not None:
-            self._trigger(count.barrier, count.started_at)
+            self._trigger(count.barrier, count.started_at, is_aligned=False)
 
     def _forget_up_to(self, checkpoint_id: int) -> None:
         for pending in [pending for pending in self._counts if pending <= checkpoint_id]:

@@ -100,6 +100,12 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         running = self._state.checkpoint
         return () if running is None else (running.id,)
 
+    @property
+    def blocked(self) -> int:
+        """Number of channels that have consumed their barrier and wait for the trigger."""
+        running = self._state.checkpoint
+        return 0 if running is None else len(running.blocked)
+
     # -- arrivals -----------------------------------------------------------------------------------------
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
@@ -155,6 +161,7 @@ class CheckpointBarrierUnaligner(CheckpointBarrierHandler):
         if cancelled <= self._newest_id and not self._runs(cancelled):
             self._ignored += 1
             return
+        self._cancelled_alignments += bool(self.blocked)
         was_triggered, running = self._state.is_triggered, self._end()
         if running is not None and was_triggered and running.id != cancelled:
             self._inputs.abort(running)

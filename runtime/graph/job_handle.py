@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.runtime.config.checks import Duration
 from penstock.runtime.misspelt_names import NearestEnumMembers, NearestMembers
@@ -80,6 +80,34 @@ class JobResult(NearestMembers):
     statistics: JobStatistics
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointResult(NearestMembers):
+    """A checkpoint that was taken by hand and is complete.
+
+    Attributes:
+        path: URL of its folder, for `restore_from`. It belongs to the job, which deletes it when `retain`
+            newer checkpoints are complete. A savepoint stays.
+        size: Bytes of all its state, also in files of earlier checkpoints.
+        written_bytes: New bytes that the subtasks wrote for it.
+        duration: Seconds from its trigger until the job could restart from it.
+
+    Example:
+        >>> taken = CheckpointResult(7, "/jobs/words-1/chk-7-1", 4096, 512, 0.25)
+        >>> taken.path, taken.size - taken.written_bytes
+        ('/jobs/words-1/chk-7-1', 3584)
+    """
+
+    checkpoint_id: int
+    path: str
+    size: int
+    written_bytes: int
+    duration: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values that JSON carries."""
+        return asdict(self)
+
+
 class JobHandle(Protocol):
     """A submitted job. The job goes on when its handle is thrown away."""
 
@@ -113,6 +141,19 @@ class JobHandle(Protocol):
 
     def cancel(self) -> None:
         """End the job without a savepoint; does nothing when it has ended."""
+        ...
+
+    def checkpoint(self, *, full: bool = False, timeout: Duration | None = None) -> CheckpointResult:
+        """Take a checkpoint besides the periodic ones, and wait until it is complete.
+
+        Args:
+            full: Write all state anew, so that the checkpoint names no file of an earlier one.
+            timeout: Seconds to wait at most; `None` waits for ever.
+
+        Raises:
+            CheckpointError: There is none; says why.
+            JobTimeoutError: It is not complete after `timeout`, and goes on.
+        """
         ...
 
     def savepoint(self, target: str | None = None, *, timeout: Duration | None = None) -> str:

@@ -264,12 +264,20 @@ class JobContext:
         else:
             self.coordinator.subtask_finished(subtask)
 
-    def end_checkpoints(self, detail: str) -> None:
-        """The attempt is over: give up its checkpoints, except one whose record is being written."""
+    def end_checkpoints(self, detail: str, *, for_good: bool = False) -> None:
+        """The attempt is over: give up its checkpoints, except one whose record is being written.
+
+        Args:
+            for_good: The job has done its work; the cause is also the answer to later requests.
+        """
         if self.operators is not None:
             self.operators.attempt_ended()
         if self.coordinator is not None:
-            self.coordinator.end_attempt(CheckpointFailureReason.JOB_FAILURE, detail)
+            shutdown, failure = (
+                CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN,
+                CheckpointFailureReason.JOB_FAILURE,
+            )
+            self.coordinator.end_attempt(shutdown if for_good else failure, detail)
 
     def when_log_is_known(self, callback: Callable[[], None]) -> None:
         """Call back when no record of a checkpoint is being written."""

@@ -104,20 +104,28 @@ class JobScheduler:
         on_answer: OnAnswer | None = None,
         *,
         target: str | None = None,
+        full: bool = False,
     ) -> None:
         """Take a checkpoint or savepoint now.
+
+        Only a running job takes one. When a job is being stopped, its sources have ended for the savepoint. A
+        later checkpoint would say that they had read everything.
 
         Args:
             kind: Checkpoint or savepoint.
             on_answer: Called once with the outcome.
             target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
+            full: Name no file of an earlier checkpoint.
         """
-        coordinator = self._job.coordinator
-        if coordinator is not None:
-            coordinator.trigger(kind, target=target, on_answer=on_answer)
+        coordinator, state = self._job.coordinator, self._job.state.name
+        if coordinator is not None and state is JobState.RUNNING:
+            coordinator.trigger(kind, target=target, full=full, on_answer=on_answer)
         elif on_answer is not None:
             reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
-            on_answer(CheckpointFailed(reason, "the job takes no checkpoints: it has no Checkpointing(...)"))
+            why = f"the job is {state.value}"
+            if coordinator is None:
+                why = "the job takes no checkpoints: it has no Checkpointing(...)"
+            on_answer(CheckpointFailed(reason, why))
 
     def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
         """Take a savepoint, and a checkpoint after it.

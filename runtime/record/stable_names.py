@@ -26,9 +26,11 @@ OURS: Final = "penstock"
 #: Where the class of each name is now.
 HOMES: Final[dict[str, str]] = {
     "AggregateFunction": "penstock.runtime.operators.window_contents.AggregateFunction",
+    "Alignment": "penstock.runtime.config.checkpointing.Alignment",
     "ArrowBatch": "penstock.runtime.record.elements.ArrowBatch",
     "BadRecordError": "penstock.runtime.io.connectors.errors.BadRecordError",
     "BlockSplit": "penstock.bridge.ray_data.dataset_source.BlockSplit",
+    "CheckpointResult": "penstock.runtime.graph.job_handle.CheckpointResult",
     "Checkpointing": "penstock.runtime.config.checkpointing.Checkpointing",
     "CheckpointingMode": "penstock.runtime.config.checkpointing_mode.CheckpointingMode",
     "CollectSink": "penstock.runtime.io.connectors.collect_sink.CollectSink",

@@ -29,7 +29,8 @@ class CheckpointMetrics:
 
     Attributes:
         start_delay: From the trigger at the coordinator to the first barrier here.
-        alignment_duration: From the first barrier to the last.
+        alignment_duration: From the first barrier to the last, while channels were held back. 0 for at least
+            once.
         sync_duration: The part that stopped the task.
         async_duration: The part beside the task.
         written_bytes: New bytes written for this checkpoint.

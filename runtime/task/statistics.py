@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
 from penstock.runtime.network.buffer_storage import BufferStorageStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
@@ -27,6 +28,7 @@ class SubtaskStatistics:
         operators: Counters by operator id.
         checkpoints: Counters of the subtask's checkpoints.
         reordered_elements: Elements that arrived before an earlier one of their channel.
+        barriers: Counters of its barrier handler; `None` for a source.
         stored: Counters of what alignments stored; `None` when they hold blocked channels.
     """
 
@@ -41,6 +43,7 @@ class SubtaskStatistics:
     operators: Mapping[str, OperatorStatistics] = field(default_factory=dict)
     checkpoints: SubtaskCheckpointStatistics | None = None
     reordered_elements: int = 0
+    barriers: BarrierHandlerStatistics | None = None
     stored: BufferStorageStatistics | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,12 +62,13 @@ class SubtaskStatistics:
         operators = {
             operator: OperatorStatistics(**counters) for operator, counters in data["operators"].items()
         }
-        checkpoints, stored = data["checkpoints"], data.get("stored")
+        checkpoints, barriers, stored = data["checkpoints"], data.get("barriers"), data.get("stored")
         return cls(
             **{
                 **data,
                 "operators": operators,
                 "checkpoints": None if checkpoints is None else SubtaskCheckpointStatistics(**checkpoints),
+                "barriers": None if barriers is None else BarrierHandlerStatistics(**barriers),
                 "stored": None if stored is None else BufferStorageStatistics(**stored),
             }
         )

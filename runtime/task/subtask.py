@@ -315,6 +315,7 @@ class Subtask:
             reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
             operators=self._parts.operator_statistics(),
             checkpoints=self._checkpoints.statistics(),
+            barriers=None if network is None else network.gate.handler.statistics(),
             stored=None if network is None else network.gate.storage_statistics(),
         )
 

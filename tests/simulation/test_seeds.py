@@ -49,10 +49,14 @@ def test_every_kind_of_failure_has_really_happened(record_property: Callable[[st
         total.captured += summary.captured
         total.restored += summary.restored
         total.counts.add(summary.counts.by_kind())
+        total.kills.update(summary.kills)
     record_property("shown", "\n".join(total.lines()))
     assert total.missing_kinds == []
     assert total.captured > 1000
     assert total.restored > 100
+    modes = {mode.value for mode in HandlerMode if mode is not HandlerMode.NO_CHECKPOINTS}
+    aborting = {f"{mode}, the end of a channel aborts" for mode in modes - {"at_least_once"}}
+    assert {how for how, kills in total.kills.items() if kills >= 20} >= modes | aborting
 
 
 def test_seeds_pick_every_mode_and_every_axis() -> None:
@@ -80,7 +84,7 @@ def test_failing_seed_says_how_to_see_it_again(
 ) -> None:
     monkeypatch.setattr(AsyncChannelStateWriter, "add_output", lambda *arguments: None)
     assert main(["--seeds", "15:25", "--processes", "1"]) == 1
-    *failure, _, _, _, verdict = capsys.readouterr().out.splitlines()
+    *failure, _, _, _, _, verdict = capsys.readouterr().out.splitlines()
     command = failure[-1].partition("see it again: ")[2]
     assert command.startswith("python -m penstock.runtime.testing.simulation --seed ")
     assert not verdict.endswith(" 0 failed")

@@ -287,6 +287,7 @@ class CheckpointCoordinator:
         forced: bool | None = None,
         urgent: bool = False,
         aligned: bool = False,
+        full: bool = False,
         drain: bool = False,
         target: str | None = None,
         on_answer: OnAnswer | None = None,
@@ -299,6 +300,8 @@ class CheckpointCoordinator:
                 barriers of both kinds at a time would abort the checkpoint.
             urgent: Ignore the pause but not the limit.
             aligned: Let no barrier overtake data, whatever the job's setting is.
+            full: Write all state anew. The checkpoint then names no file of an earlier one, except state of
+                subtasks that had finished before it.
             drain: With a synchronous savepoint: sources advance event time to its end first (Flink's
                 `advanceToEndOfEventTime`).
             target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
@@ -318,6 +321,7 @@ class CheckpointCoordinator:
             forced=kind.is_savepoint and not self._config.unaligned if forced is None else forced,
             urgent=urgent,
             aligned=aligned,
+            full=full,
             drain=drain,
             target=target,
             on_answer=on_answer,
@@ -428,7 +432,8 @@ class CheckpointCoordinator:
         options = aligned if request.aligned else self._config.options(request.kind)
         location = self._files.location(request.target, checkpoint_id, attempt)
         options = replace(options, drain=request.drain, location=location)
-        return CheckpointBarrier(checkpoint_id, self._clock.now(), options, self._files.base_id)
+        base_id = -1 if request.full else self._files.base_id
+        return CheckpointBarrier(checkpoint_id, self._clock.now(), options, base_id)
 
     def _trigger_sources(self, pending: PendingCheckpoint) -> None:
         """Step 5: the sources are triggered, and the valves of the operator coordinators open again."""
@@ -543,15 +548,14 @@ class CheckpointCoordinator:
         pending.complete()
         del self._pending[checkpoint_id]
         self._failures.succeeded(checkpoint_id)
-        self._history.completed(
-            checkpoint_id, checkpoint.completed_at, self._duration(pending), checkpoint.size
-        )
+        duration = self._duration(pending)
+        self._history.completed(checkpoint_id, checkpoint.completed_at, duration, checkpoint.size)
         self._files.add(checkpoint, self._oldest_base())
         self._requests.begin_pause()
         if pending.attempt == self._attempt:
             self._gateway.notify_checkpoint_complete(self._unfinished(pending), checkpoint_id)
             self._coordinators.notify_checkpoint_complete(checkpoint_id)
-        self._requests.answer(pending.request, CheckpointSucceeded(checkpoint))
+        self._requests.answer(pending.request, CheckpointSucceeded(checkpoint, duration))
         self._requests.poll()
         self._subsume_older_than(checkpoint_id)
 

@@ -34,6 +34,7 @@ class CheckpointRequest:
         urgent: Ignores the pause but not the limit.
         timestamp: Time of the request, in the unit of the decider's clock.
         aligned: No barrier may overtake data, whatever the job's setting is.
+        full: All state is written anew: it names no file of an earlier checkpoint.
         drain: With a synchronous savepoint: event time is advanced to its end first.
         target: URL of the folder in which a savepoint gets its own; `None` for the job's checkpoint storage.
     """
@@ -45,6 +46,7 @@ class CheckpointRequest:
     urgent: bool = False
     timestamp: float = 0.0
     aligned: bool = False
+    full: bool = False
     drain: bool = False
     target: str | None = None
 

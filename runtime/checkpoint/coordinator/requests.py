@@ -32,10 +32,12 @@ class CheckpointSucceeded:
     """The answer to a request whose checkpoint completed.
 
     Attributes:
+        duration: Seconds from its trigger until its record was written.
         still_needed: Why the job would still restart from this savepoint, in words; empty when it would not.
     """
 
     checkpoint: CompletedCheckpoint
+    duration: float = 0.0
     still_needed: str = ""
 
 
@@ -130,6 +132,7 @@ class CheckpointRequests:
         forced: bool = False,
         urgent: bool = False,
         aligned: bool = False,
+        full: bool = False,
         drain: bool = False,
         target: str | None = None,
         on_answer: OnAnswer | None = None,
@@ -138,7 +141,16 @@ class CheckpointRequests:
         self._numbers += 1
         now = self._clock.monotonic()
         request = CheckpointRequest(
-            self._numbers, kind, periodic, forced, urgent, now, aligned=aligned, drain=drain, target=target
+            self._numbers,
+            kind,
+            periodic,
+            forced,
+            urgent,
+            now,
+            aligned=aligned,
+            full=full,
+            drain=drain,
+            target=target,
         )
         if on_answer is not None:
             self._answers[request.number] = on_answer

@@ -107,7 +107,7 @@ class SubtaskCheckpointCoordinator:
 
         Args:
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
-            alignment_duration: Seconds from the first barrier to the last.
+            alignment_duration: Seconds for which barriers were aligned.
             is_input_empty: No barrier handler finishes the input part: nothing is in flight there.
             stored: What the alignment stored.
 

@@ -29,7 +29,7 @@ class Cancelling(State):
     def enter(self) -> None:
         """Stop all subtasks."""
         job = self.job
-        job.end_checkpoints("the job is cancelled")
+        job.end_checkpoints("the job is cancelled", for_good=True)
         if not self._stopped and not self._stopping:
             job.gateway.stop_all(job.attempt)
         job.when_log_is_known(self._on_log_known)

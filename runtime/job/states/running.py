@@ -118,7 +118,7 @@ class Running(State):
         self._ending = True
         self.leave()
         job = self.job
-        job.end_checkpoints("every subtask has finished")
+        job.end_checkpoints("every subtask has finished", for_good=True)
         job.when_log_is_known(
             lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
         )

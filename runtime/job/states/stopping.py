@@ -108,7 +108,7 @@ class Stopping(State):
             return
         self._ending = True
         job = self.job
-        job.end_checkpoints("the job was stopped with a savepoint")
+        job.end_checkpoints("the job was stopped with a savepoint", for_good=True)
         job.when_log_is_known(
             lambda: job.record_end(JobState.FINISHED, "", lambda note: job.enter(Finished(job, note), note))
         )

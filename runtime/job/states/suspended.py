@@ -23,7 +23,7 @@ class Suspended(State):
 
     def enter(self) -> None:
         """Stop the subtasks, which have read nothing."""
-        self.job.end_checkpoints("the job was stopped with a savepoint")
+        self.job.end_checkpoints("the job was stopped with a savepoint", for_good=True)
         self.job.gateway.stop_all(self.job.attempt)
 
     def all_stopped(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +13,14 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 
 #: How a failing seed is run again.
 REPLAY: Final = "python -m penstock.runtime.testing.simulation --seed {seed} --trace"
+
+#: The deaths of processes.
+_KILLS: Final = (
+    FaultKind.CRASH,
+    FaultKind.CRASH_IN_STEP,
+    FaultKind.CRASH_IN_UPLOAD,
+    FaultKind.MASTER_CRASH,
+)
 
 #: So much of an error's text stands in a summary.
 _MOST_TEXT: Final = 2000
@@ -51,6 +60,7 @@ class Summary:
         stored: Parts of checkpoints whose alignment stored elements.
         spilled: Those of them whose alignment needed the disk.
         counts: Failures that really happened.
+        kills: Processes that died, by how barriers and ends of channels were dealt with.
     """
 
     passed: int = 0
@@ -61,6 +71,7 @@ class Summary:
     stored: int = 0
     spilled: int = 0
     counts: FaultCounts = field(default_factory=FaultCounts)
+    kills: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: SimulationResult) -> None:
         """Take one run in."""
@@ -74,6 +85,8 @@ class Summary:
         self.stored += result.stored
         self.spilled += result.spilled
         self.counts.add(result.happened)
+        if result.barriers:
+            self.kills[result.barriers] += sum(result.happened.get(kind, 0) for kind in _KILLS)
 
     @property
     def missing_kinds(self) -> list[FaultKind]:
@@ -87,6 +100,7 @@ class Summary:
             f"that began with such data: {self.restored}; whose alignment stored elements: {self.stored}, "
             f"on disk: {self.spilled}",
             f"failures injected that really happened: {self.counts.total} ({self.counts})",
+            "processes killed: " + ", ".join(f"{how}: {n}" for how, n in sorted(self.kills.items())),
             f"{self.passed} passed, {len(self.failed)} failed",
         ]
 

@@ -49,6 +49,7 @@ class SimulationResult:
         restored: Subtasks that began with data in flight.
         stored: Parts of checkpoints whose alignment stored elements.
         spilled: Those of them whose alignment needed the disk.
+        barriers: How barriers and ends of channels are dealt with, in words.
     """
 
     seed: int
@@ -64,6 +65,7 @@ class SimulationResult:
     restored: int = 0
     stored: int = 0
     spilled: int = 0
+    barriers: str = ""
 
     @property
     def passed(self) -> bool:
@@ -159,4 +161,5 @@ class Simulation:
             self.world.restored,
             self.world.stored,
             self.world.spilled,
+            self.scenario.barriers,
         )

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from penstock.actors.master.job_requests import JobRequests
+from penstock.actors.shared.checkpoint_answers import CheckpointRefused, CheckpointReply
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, SavepointRefused, SavepointTaken
-from penstock.runtime import JobStatus
+from penstock.runtime import CheckpointResult, JobStatus
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
     CheckpointFailed,
@@ -20,6 +21,7 @@ from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import FileHandle
 
 REFUSED = CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, "too late")
 SAVED = CompletedCheckpoint(1, 1, SnapshotKind.SYNC_SAVEPOINT, {}, 0.0, 0.0)
@@ -155,27 +157,34 @@ def test_a_stop_that_an_earlier_job_master_began_is_waited_for() -> None:
     in_a_loop(scenario)
 
 
-def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> str | None:
+def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> CheckpointReply:
     """What comes back when the coordinator gives this answer, after the job has come up."""
 
-    async def scenario() -> str | None:
+    async def scenario() -> CheckpointReply:
         end = asyncio.Event()
         if ended:
             end.set()
-        scheduler = SimpleNamespace(
-            state=JobState.RESTARTING, trigger_checkpoint=lambda on_answer: on_answer(answer)
-        )
+
+        def trigger(on_answer: Any, full: bool) -> None:
+            assert full
+            on_answer(answer)
+
+        scheduler = SimpleNamespace(state=JobState.RESTARTING, trigger_checkpoint=trigger)
         asyncio.get_running_loop().call_soon(setattr, scheduler, "state", JobState.RUNNING)
-        report = SimpleNamespace(status=JobStatus.FINISHED)
+        report = SimpleNamespace(status=JobStatus.FINISHED, failure=None)
         requests = JobRequests(
             cast("Any", scheduler), "/jobs", lambda call: call(), end, lambda: cast("Any", report)
         )
-        return await asyncio.wait_for(requests.checkpoint(), 30)
+        return await asyncio.wait_for(requests.checkpoint(full=True), 30)
 
     return asyncio.run(scenario())
 
 
-def test_a_requested_checkpoint_returns_none_or_why_it_failed() -> None:
-    assert asked_for_a_checkpoint(CheckpointSucceeded(cast("Any", None))) is None
-    assert asked_for_a_checkpoint(REFUSED) == "too late (not_all_required_tasks_running)"
-    assert asked_for_a_checkpoint(REFUSED, ended=True) == "the job has ended: finished"
+def test_a_requested_checkpoint_returns_what_it_is_or_why_there_is_none() -> None:
+    metadata = FileHandle("j/chk-3-1/metadata", 9, "")
+    taken = CompletedCheckpoint(3, 1, SnapshotKind.CHECKPOINT, {}, 0.0, 0.0, metadata, size=40)
+    reply = asked_for_a_checkpoint(CheckpointSucceeded(taken, 0.5))
+    assert reply == CheckpointResult(3, "/jobs/j/chk-3-1", 40, 0, 0.5)
+    refused = CheckpointRefused("too late (not_all_required_tasks_running)")
+    assert asked_for_a_checkpoint(REFUSED) == refused
+    assert asked_for_a_checkpoint(REFUSED, ended=True) == CheckpointRefused("the job has ended: finished")

@@ -14,6 +14,7 @@ from penstock.actors.shared.job_report import (
     Takeover,
 )
 from penstock.runtime import JobStatus
+from penstock.runtime.barrier.handler import BarrierHandlerStatistics
 from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
 from penstock.runtime.errors import ConfigurationError
@@ -93,6 +94,7 @@ def full_report() -> JobReport:
                     0,
                     {"out": OperatorStatistics(9)},
                     SubtaskCheckpointStatistics(1, 1, 0, 0, 0),
+                    barriers=BarrierHandlerStatistics(7, 5, 1, 0, 1, 0.5, 0.25, 2, 1),
                 ),
             ),
         ),

@@ -222,7 +222,9 @@ def test_statistics_are_those_of_both_sides_together(two: Two) -> None:
     two.consume(1, savepoint(1))
     assert two.handler.alignment_duration == 3.0
     two.consume(0, savepoint(2))
+    assert two.handler.statistics().blocked == two.handler.blocked == 1
     two.arrive(0, checkpoint(3))
+    assert two.handler.statistics().blocked == 0
     two.arrive(1, checkpoint(4))
     two.cancel(4)
     two.cancel(4)
@@ -232,6 +234,9 @@ def test_statistics_are_those_of_both_sides_together(two: Two) -> None:
     assert statistics.aborted == 3, "2 on one side, 3 and 4 on the other"
     assert statistics.ignored == 2, "the second cancellation, and the old savepoint"
     assert (statistics.latest_checkpoint_id, statistics.pending) == (4, 0)
+    two.consume(0, savepoint(5))
+    two.cancel(5)
+    assert two.handler.statistics().cancelled_alignments == 1
 
 
 def test_late_barriers_are_counted_by_the_side_that_ignores_them(two: Two) -> None:

@@ -218,18 +218,51 @@ def test_checkpoint_that_was_pushed_out_of_the_tracker_is_forgotten_without_a_wo
 # -- what handlers tell about themselves ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", CheckpointingMode)
-def test_times_run_from_the_trigger_to_the_first_barrier_and_from_there_to_the_last(
-    mode: CheckpointingMode,
+@pytest.mark.parametrize(("mode", "alignment"), [(EXACTLY_ONCE, 2.0), (AT_LEAST_ONCE, 0.0)])
+def test_delay_ends_with_the_first_barrier_and_only_an_alignment_lasts_to_the_last(
+    mode: CheckpointingMode, alignment: float
 ) -> None:
     task = RecordingTask(mode, 2)
     task.clock.advance(3)
     task.barrier(0, 1, timestamp=1000.0)
     task.clock.advance(2)
     task.barrier(1, 1, timestamp=1000.0)
-    assert task.times == [(3.0, 2.0)]
+    assert task.times == [(3.0, alignment)]
     statistics = task.handler.statistics()
-    assert (statistics.start_delay, statistics.alignment_duration) == (3.0, 2.0)
+    assert (statistics.start_delay, statistics.alignment_duration) == (3.0, alignment)
+
+
+def test_at_least_once_holds_no_channel_back_whatever_waits() -> None:
+    task = RecordingTask(AT_LEAST_ONCE, 3)
+    task.clock.advance(5)
+    for checkpoint_id in (1, 2):
+        task.barrier(0, checkpoint_id)
+        task.clock.advance(5)
+        task.barrier(1, checkpoint_id)
+    task.end(2)
+    assert (task.triggered, task.blocked, task.handler.blocked) == ([1, 2], set(), 0)
+    assert [alignment for _, alignment in task.times] == [0.0, 0.0]
+    task.barrier(0, 3)
+    task.cancel(1, 3)
+    assert task.handler.statistics().cancelled_alignments == 0
+
+
+def test_alignments_that_a_cancellation_ends_are_counted() -> None:
+    task = RecordingTask(EXACTLY_ONCE, 3)
+    task.barrier(0, 1)
+    task.barrier(1, 1)
+    assert task.handler.statistics().blocked == 2
+    task.cancel(2, 1)
+    statistics = task.handler.statistics()
+    assert (task.blocked, statistics.blocked, statistics.cancelled_alignments) == (set(), 0, 1)
+    task.cancel(0, 2)
+    assert task.handler.statistics().cancelled_alignments == 1, "nothing was held back"
+    task.barrier(0, 3)
+    task.cancel(1, 4)
+    assert (task.blocked, task.handler.statistics().cancelled_alignments) == (set(), 2)
+    task.barrier(0, 5)
+    task.barrier(1, 6)
+    assert task.handler.statistics().cancelled_alignments == 2, "a newer checkpoint is no cancellation"
 
 
 def test_running_alignment_says_how_long_it_has_lasted() -> None:

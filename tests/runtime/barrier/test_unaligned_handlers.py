@@ -307,3 +307,21 @@ def test_alignment_lasts_from_the_first_sign_of_a_checkpoint_to_its_last_barrier
     assert fed.gate.handler.alignment_duration == 0.0
     fed.send(1, barrier(1))
     assert fed.gate.handler.alignment_duration == 3.0
+
+
+def test_cancellation_releases_channels_that_wait_for_one_that_no_barrier_overtakes() -> None:
+    """An unaligned checkpoint holds channels back only until the aligned ones have their barriers."""
+    fed = Input(3, aligned=frozenset({2}))
+    fed.send(0, barrier(1), A)
+    fed.send(1, B, barrier(1))
+    assert [element for _, element in fed.run()] == [B]
+    assert fed.gate.handler.statistics().blocked == len(fed.channels.blocked_channels) == 2
+    fed.send(2, CancelCheckpointMarker(1))
+    assert fed.run() == [("abort", 1), (0, A)]
+    statistics = fed.gate.handler.statistics()
+    assert (statistics.blocked, statistics.cancelled_alignments) == (0, 1)
+    fed.send(0, barrier(2))
+    fed.send(2, barrier(2))
+    fed.send(1, CancelCheckpointMarker(2))
+    fed.run()
+    assert fed.gate.handler.statistics().cancelled_alignments == 1, "it had begun, so nothing was held back"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import OperatorError, StorageError
 from penstock.runtime.execution.control_receiver import ControlReceiver
 from penstock.runtime.execution.deliveries import Deliveries, DeliveryAnswer
@@ -27,7 +28,7 @@ from penstock.runtime.task.subtask import StepResult, Subtask
 from penstock.runtime.testing.simulation.cluster.frames import AttemptNetwork, Receiver, SimulatedFrame
 from penstock.runtime.testing.simulation.cluster.task_supervisor import ProcessDied, TaskState, TaskSupervisor
 from penstock.runtime.testing.simulation.world.agenda import Happening
-from penstock.runtime.testing.simulation.world.faults import Moment
+from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import WatchedStorage
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
@@ -69,6 +70,9 @@ class RunningTask:
         self._held: list[Callable[[Subtask], None]] = []
         self._deliveries = Deliveries()
         self._control = ControlReceiver(self.receive)
+        checkpointing = descriptor.config.checkpointing
+        mode = None if checkpointing is None else checkpointing.mode
+        self._never_aligns = mode is CheckpointingMode.AT_LEAST_ONCE
 
     @property
     def subtask(self) -> Subtask:
@@ -145,6 +149,8 @@ class RunningTask:
 
     def die(self) -> None:
         """Its process is gone."""
+        if self.state.is_open:
+            self._count_alignments()
         self._world.storing.discard(self.id)
         self.state = TaskState.DEAD
         self._runner.die()
@@ -190,6 +196,9 @@ class RunningTask:
 
     def acknowledge(self, checkpoint_id: int, snapshot: SubtaskSnapshot, metrics: CheckpointMetrics) -> None:
         """Report."""
+        assert not (self._never_aligns and metrics.alignment_duration), (
+            f"{self.id} has aligned {checkpoint_id}"
+        )
         self._supervisor.before_effect()
         self._supervisor.acknowledge(checkpoint_id, snapshot, metrics)
         self._world.captured += metrics.in_flight_bytes > 0
@@ -201,6 +210,8 @@ class RunningTask:
         """Report."""
         self._supervisor.before_effect()
         self._supervisor.decline(checkpoint_id, reason, detail)
+        has_ended = reason is CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM
+        self._world.counts.happened(FaultKind.CHECKPOINT_INPUT_ENDED, int(has_ended))
 
     def end_of_data(self) -> None:
         """Report."""
@@ -242,12 +253,20 @@ class RunningTask:
 
     def _step(self) -> None:
         self._result = self.subtask.step()
+        if self._never_aligns:
+            barriers = self.subtask.statistics().barriers
+            assert barriers is None or not barriers.blocked, f"{self.id} holds a channel back"
         self._look_at_alignment()
         if self._result.finished:
             self.state = TaskState.FINISHED
             self._world.on_moment(Moment.FINISHED)
             self._close(DeliveryAnswer.CONSUMED)
             self._supervisor.ended(SubtaskFinished(None))
+
+    def _count_alignments(self) -> None:
+        barriers = None if self._subtask is None else self._subtask.statistics().barriers
+        if barriers is not None:
+            self._world.counts.happened(FaultKind.ALIGNMENT_CANCELLED, barriers.cancelled_alignments)
 
     def _look_at_alignment(self) -> None:
         """Let the world know whether the subtask stores for an alignment."""
@@ -259,6 +278,7 @@ class RunningTask:
             storing.discard(self.id)
 
     def _close(self, answer: DeliveryAnswer) -> None:
+        self._count_alignments()
         self._world.storing.discard(self.id)
         self._deliveries.close(answer)
         self._runner.close()

@@ -79,6 +79,12 @@ class Scenario:
         return self.mode is not HandlerMode.AT_LEAST_ONCE
 
     @property
+    def barriers(self) -> str:
+        """How barriers and ends of channels are dealt with, in words."""
+        ends = ", the end of a channel aborts" if self.config.end_of_partition == "aborts" else ""
+        return self.mode.value + ends
+
+    @property
     def plan(self) -> Plan:
         """What strikes the job from outside."""
         shape = self.shape

@@ -266,14 +266,17 @@ class ScriptedJob:
             answer.checkpoint_id if isinstance(answer, CheckpointFailed) else answer.checkpoint.checkpoint_id
         )
 
-    def complete_checkpoint(self) -> int:
+    def complete_checkpoint(self, *, full: bool = False) -> int:
         """Take a checkpoint, and move until it is complete; its id.
+
+        Args:
+            full: Name no file of an earlier checkpoint.
 
         Raises:
             JobStuckError: It does not complete.
         """
         answers: list[CheckpointAnswer] = []
-        self.scheduler.trigger_checkpoint(SnapshotKind.CHECKPOINT, answers.append)
+        self.scheduler.trigger_checkpoint(SnapshotKind.CHECKPOINT, answers.append, full=full)
         self._until_answered(answers)
         self.until_told()
         return _completed(answers).checkpoint_id

@@ -24,6 +24,8 @@ class FaultKind(Enum):
     SAVEPOINT = "savepoint in between"
     CHECKPOINT_CANCELLED = "checkpoint cancelled"
     CHECKPOINT_EXPIRED = "checkpoint timed out"
+    CHECKPOINT_INPUT_ENDED = "checkpoint given up at the end of a channel"
+    ALIGNMENT_CANCELLED = "alignment released by a cancellation marker"
     FRAME_OVERTAKEN = "frame out of order"
     FRAME_REPEATED = "frame twice"
     MESSAGE_REPEATED = "message twice"

@@ -36,6 +36,28 @@ def test_a_barrier_names_the_newest_completed_checkpoint():
     assert [(b.checkpoint_id, b.confirmed_id) for b in run.gateway.barriers] == [(1, -1), (2, 1), (3, 1)]
 
 
+def test_a_full_checkpoint_builds_on_nothing_and_the_next_one_builds_on_it():
+    run = Run()
+    run.trigger()
+    run.complete(1)
+    run.trigger(full=True)
+    run.complete(2)
+    run.trigger()
+    assert [(b.checkpoint_id, b.confirmed_id) for b in run.gateway.barriers] == [(1, -1), (2, -1), (3, 2)]
+
+
+def test_an_answer_says_how_long_the_checkpoint_took_to_its_record():
+    run = Run()
+    run.trigger()
+    run.timers.advance(2)
+    run.acknowledge(1)
+    run.timers.advance(0.5)
+    run.runner.run_all()
+    [answer] = run.answers
+    [record] = run.coordinator.history()
+    assert answer.duration == record.duration == 2.5
+
+
 def test_periodic_checkpoints_come_every_interval_and_wait_for_the_one_that_runs():
     run = Run()
     run.coordinator.start_periodic()
