@@ -104,21 +104,21 @@ def overlaps(statistics: SchedulerStatistics) -> int:
 def test_failures_that_restart_the_whole_job_cost_nothing(
     record_property: Callable[[str, object], None],
 ) -> None:
-    record_property("shown", Runs(full_failover(), 60).shown)
+    record_property("shown", Runs(full_failover(), 30).shown)
 
 
 def test_failures_while_two_checkpoints_run_cost_nothing(
     record_property: Callable[[str, object], None],
 ) -> None:
-    runs = Runs(two_checkpoints_at_a_time(), 60)
+    runs = Runs(two_checkpoints_at_a_time(), 25)
     record_property("shown", runs.shown)
-    assert runs.overlaps >= 100
+    assert runs.overlaps >= 30
 
 
 def test_failures_in_savepoints_and_stops_of_unaligned_jobs_under_back_pressure_cost_nothing(
     record_property: Callable[[str, object], None],
 ) -> None:
-    runs = Runs(saved_and_stopped_under_back_pressure(), 40)
+    runs = Runs(saved_and_stopped_under_back_pressure(), 16)
     record_property("shown", runs.shown)
     assert runs.captured > 100
     for kind in (
@@ -128,4 +128,4 @@ def test_failures_in_savepoints_and_stops_of_unaligned_jobs_under_back_pressure_
         FaultKind.STARTED_FROM_SAVEPOINT,
         FaultKind.STARTED_RESCALED,
     ):
-        assert runs.happened.get(kind, 0) >= 5, kind
+        assert runs.happened.get(kind, 0) >= 2, kind

@@ -19,7 +19,7 @@ from penstock.runtime.testing import simulate
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
 COUNT = 60
-SEEDS = 20
+SEEDS = 14
 
 
 class Results(dict[str, InMemoryCollector]):
@@ -71,4 +71,4 @@ def test_windows_of_every_kind_and_what_is_late_are_exact_whatever_fails(
     )
     kills = {kind: count for kind, count in report.failures.items() if "crash" in kind}
     record_property("shown", f"{way}: {sum(kills.values())} kills: {kills}")
-    assert sum(kills.values()) >= 10
+    assert sum(kills.values()) >= 8

@@ -1,7 +1,7 @@
 """Kills processes of a job at places that a seed chooses, and counts them by place and victim.
 
-A place is something that the job's report shows, not a time. It shows a checkpoint that runs or has completed,
-records that an operator has taken, and a restart that has begun.
+A place is something that the job's report shows, not a time. It shows a checkpoint that runs or has
+completed, records that an operator has taken, and a restart that has begun.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from jobs.backpressure import running, taken_by
 from jobs.driving import wait_until
 
 from penstock.actors import JobReport, RayJobHandle, SubtaskProcess, kill_process
-from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
 MASTER = "JobMaster"
 
@@ -44,18 +43,14 @@ def behind_a_checkpoint(now: JobReport) -> Callable[[JobReport], bool]:
 
 
 def in_a_savepoint(now: JobReport) -> Callable[[JobReport], bool]:
-    """It runs, or was too quick to be seen running; a job that it stops may have ended, too."""
-    seen = {(r.attempt, r.checkpoint_id) for r in now.checkpoint_history if r.kind.is_savepoint}
+    """A new one runs, or was too quick to be seen running; a job that it stops may have ended, too."""
+    before = savepoints_of(now)
+    return lambda report: savepoints_of(report) - before != set() or report.status.is_terminal
 
-    def is_there(report: JobReport) -> bool:
-        savepoints = (r for r in report.checkpoint_history if r.kind.is_savepoint)
-        now_there = any(
-            r.status is CheckpointStatus.IN_PROGRESS or (r.attempt, r.checkpoint_id) not in seen
-            for r in savepoints
-        )
-        return now_there or report.status.is_terminal
 
-    return is_there
+def savepoints_of(report: JobReport) -> set[tuple[int, int]]:
+    """Attempt and id of each savepoint that the report tells of."""
+    return {(r.attempt, r.checkpoint_id) for r in report.checkpoint_history if r.kind.is_savepoint}
 
 
 def at_once(now: JobReport) -> Callable[[JobReport], bool]:
@@ -82,15 +77,16 @@ class Kills:
         """Processes that died."""
         return self._counts.total()
 
-    def strike(self, job: RayJobHandle, *places: Place) -> str:
+    def strike(self, job: RayJobHandle, *places: Place, since: JobReport | None = None) -> str:
         """Wait for a place and kill somebody there; who died, or "" when the job has ended before.
 
         Args:
             places: To choose from; any when left out. A job may end only at a place that expects it.
+            since: The report from which on something has to happen; by default that of now.
         """
         while True:
             place = self._chance.choice(places or self._places())
-            condition = place.waits(job.report())
+            condition = place.waits(since or job.report())
             report = wait_until(
                 job,
                 f"a victim {place.name}",
