@@ -53,6 +53,18 @@ def savepoints_of(report: JobReport) -> set[tuple[int, int]]:
     return {(r.attempt, r.checkpoint_id) for r in report.checkpoint_history if r.kind.is_savepoint}
 
 
+def between_records(taker: str, records: int) -> Callable[[JobReport], Callable[[JobReport], bool]]:
+    """An operator has taken so many; or checkpoints go by without them, because there are no more to read."""
+
+    def waits(now: JobReport) -> Callable[[JobReport], bool]:
+        completed = now.statistics.completed_checkpoints
+        return lambda report: (
+            taken_by(report, taker) >= records or report.statistics.completed_checkpoints > completed + 3
+        )
+
+    return waits
+
+
 def at_once(now: JobReport) -> Callable[[JobReport], bool]:
     return lambda report: True
 
@@ -108,7 +120,7 @@ class Kills:
 
     def _places(self) -> list[Place]:
         taker, records = self._chance.choice(self._takers), self._chance.randint(1, 60)
-        flowing = Place("between records", lambda now: lambda report: taken_by(report, taker) >= records)
+        flowing = Place("between records", between_records(taker, records))
         restarting = [Place("in a restart", at_once)] if self._counts else []
         checkpoints = [IN_A_CHECKPOINT] * 2 + [Place("behind a checkpoint", behind_a_checkpoint)]
         return [flowing, *checkpoints, *restarting]
