@@ -133,6 +133,8 @@ def head_node(**more: str) -> Iterator[Cluster]:
             "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1",  # see tests/conftest.py for these three
             "RAY_worker_niceness": "0",
             "RAY_REPORTER_UPDATE_INTERVAL_MS": "60000",
+            # A node that is to end waits half a minute for work that it could finish: here there is none.
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
             # Only so Ray takes 127.0.0.1 at its word: see `penstock.actors.client.cluster`.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             **more,

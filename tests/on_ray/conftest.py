@@ -11,18 +11,25 @@ import pytest
 _HERE = str(Path(__file__).parent)
 #: The jobs whose snapshots are kept run here, too.
 _KEPT = str(Path(__file__).parents[1] / "compatibility")
-#: Files that take more than a minute.
+#: Files that take more than half a minute.
 _LONG = {
+    "test_bad_storage.py",
+    "test_cancel.py",
+    "test_checkpoint_history.py",
     "test_command_line.py",
+    "test_commit.py",
     "test_failures.py",
     "test_handles.py",
     "test_job_master.py",
     "test_ray_data.py",
     "test_recovery.py",
+    "test_regions.py",
     "test_rescaling.py",
     "test_savepoints.py",
+    "test_state_frames.py",
     "test_unaligned.py",
     "test_unaligned_stress.py",
+    "test_word_count.py",
 }
 for _folder in (_KEPT, _HERE):
     if _folder not in sys.path:
@@ -33,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         if Path(_HERE) in item.path.parents:
             item.add_marker(pytest.mark.ray)
-    # Two processes share the files: the end of the run is even when the last files are short.
+    # Processes share the files: the end of the run is even when the last files are short.
     here = [index for index, item in enumerate(items) if Path(_HERE) in item.path.parents]
     ordered = sorted((items[index] for index in here), key=lambda item: item.path.name not in _LONG)
     for index, item in zip(here, ordered, strict=True):

@@ -110,7 +110,8 @@ def test_with_a_timeout_a_checkpoint_that_is_not_held_up_stays_aligned(tmp_path:
     [
         pytest.param(ALIGNED, ["count"], id="aligned"),
         pytest.param(UNALIGNED, ["lines", "count", "updates"], id="unaligned"),
-        pytest.param(WITH_TIMEOUT, ["count"], id="aligned with timeout"),
+        # Five failures of `test_unaligned_stress.py` meet checkpoints with a timeout each time.
+        pytest.param(WITH_TIMEOUT, ["count"], id="aligned with timeout", marks=pytest.mark.long),
     ],
 )
 def test_kills_under_back_pressure_cost_nothing(

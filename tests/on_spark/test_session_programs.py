@@ -33,8 +33,12 @@ def test_a_session_that_is_stopped_leaves_a_job_that_has_its_rows_and_fails_the_
         assert f"{kind} restarts: 0" in said
     assert "stream kept all that Spark has committed: True" in said
     assert "batch kept all that was committed, each row once: True" in said
-    noise = [line for line in said.splitlines() if NOISE.search(line)]
-    assert not noise, "Spark and RayDP say errors only"
+    assert not noise_of(said), "Spark and RayDP say errors only"
+
+
+def noise_of(said: str) -> list[str]:
+    """Lines of Spark, RayDP and Java. A raylet may warn of many processes on a small node."""
+    return [line for line in said.splitlines() if NOISE.search(line) and "(raylet)" not in line]
 
 
 def test_an_attempt_and_its_speculative_copy_push_at_the_same_time(said: str) -> None:
