@@ -61,7 +61,7 @@ def saved_and_stopped_under_back_pressure() -> Iterator[Scenario]:
         stop = chance.choice((FaultKind.STOPPED, FaultKind.DRAINED))
         faults = [
             PlannedFault(what, Moment.COMPLETED, number, delay)
-            for number, what in ((1, FaultKind.SAVEPOINT), (3, stop), (5, stop))
+            for number, what in ((1, FaultKind.SAVEPOINT), (2, stop), (4, FaultKind.SAVEPOINT))
             for what, delay in ((what, 5), (chance.choice(KILLS[:2]), 6 + chance.randrange(150)))
         ]
         faults.append(PlannedFault(FaultKind.MASTER_CRASH, Moment.TRIGGERED, chance.randint(3, 9)))
@@ -118,7 +118,7 @@ def test_failures_while_two_checkpoints_run_cost_nothing(
 def test_failures_in_savepoints_and_stops_of_unaligned_jobs_under_back_pressure_cost_nothing(
     record_property: Callable[[str, object], None],
 ) -> None:
-    runs = Runs(saved_and_stopped_under_back_pressure(), 16)
+    runs = Runs(saved_and_stopped_under_back_pressure(), 24)
     record_property("shown", runs.shown)
     assert runs.captured > 100
     for kind in (
