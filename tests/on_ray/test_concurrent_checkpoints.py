@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from jobs.backpressure import Throttled, completed_records
-from jobs.driving import finish, submit, wait_until
+from jobs.driving import LONG_PATIENCE, finish, submit, wait_until
 from jobs.kills import Kills, Place
 from jobs.oracle import assert_exactly_once, attempts_of_files, committed_rows, hidden_files
 from jobs.words import NEVER, counted, environment, lines, paced_lines
@@ -88,6 +88,7 @@ def test_a_kill_beside_two_running_checkpoints_restarts_both_pipelines_and_costs
     wait_until(job, "a checkpoint of the third attempt", lambda r: completed_records(r, 3) != [])
     (tmp_path / "shut").unlink()
     (tmp_path / "go").touch()
+    job.wait(LONG_PATIENCE)
 
     result = finish(job)
 
@@ -111,6 +112,7 @@ def test_twenty_kills_beside_two_running_checkpoints_cost_nothing(
         strike(job, killer)
     (tmp_path / "shut").unlink()
     (tmp_path / "go").touch()
+    job.wait(LONG_PATIENCE)
 
     result = finish(job)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from jobs.backpressure import Throttled, completed_records
-from jobs.driving import PATIENCE, assert_no_subtasks, finish, wait_until
+from jobs.driving import LONG_PATIENCE, PATIENCE, assert_no_subtasks, finish, wait_until
 from jobs.kills import IN_A_SAVEPOINT, Kills
 from jobs.oracle import hidden_files
 from jobs.windowed import add_windows, committed_windows, expected_windows, numbers_in
@@ -101,6 +101,7 @@ class Pressed:
         """Let all that is left come out."""
         (self.folder / "go").touch()
         self._shut.unlink()
+        self.job.wait(LONG_PATIENCE)
         finish(self.job)
         assert hidden_files(self.out) == []
 
@@ -135,6 +136,7 @@ def test_savepoints_and_stops_under_back_pressure_cost_nothing_whoever_dies_in_t
     pressed.round("drain", 2)
     other = pressed.start(1, tmp_path / "again", pressed.saved[0])
     pressed.end()
+    other.wait(LONG_PATIENCE)
     finish(other)
 
     record_property("shown", str(pressed.killer))

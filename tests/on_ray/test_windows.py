@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from jobs.all_windows import SLIDES, WINDOWS, Numbers, add_all_windows, expected, expected_rows
-from jobs.driving import finish, submit
+from jobs.driving import LONG_PATIENCE, finish, submit
 from jobs.kills import Kills
 from jobs.oracle import committed_rows, hidden_files
 from jobs.words import environment
@@ -46,15 +46,16 @@ def test_windows_of_every_kind_and_what_is_late_are_exact_whoever_dies(
     parallelism: int,
     record_property: Callable[[str, object], None],
 ) -> None:
-    count = 700 * kills
+    count = 300 * kills
     restart = FixedDelay(attempts=10 * kills, delay=0.05)
     env = environment(tmp_path, buffer_timeout=0.1, restart=restart, **how)
-    numbers = Numbers(count, rate=150.0, release=str(tmp_path / "go"))
+    numbers = Numbers(count, rate=100.0, release=str(tmp_path / "go"))
     add_all_windows(env, numbers, lambda name: FileSink.json(tmp_path / name), parallelism)
     job, killer = submit(env), Kills(seed, WINDOWS)
     for _ in range(kills):
         killer.strike(job)
     (tmp_path / "go").touch()
+    job.wait(LONG_PATIENCE)
 
     result = finish(job)
 
