@@ -31,6 +31,10 @@ BENCHMARKS: Final[Mapping[str, Sequence[str]]] = {
         *("--checkpoints", "2", "--aligned-checkpoints", "1", "--buffer-rows", "20", "--credits", "2"),
         *("--warm-up", "100"),
     ],
+    "stored_alignment": [
+        *("--seconds", "2", "--warm-up", "0.5", "--rounds", "1", "--rate", "2000"),
+        *("--slow-seconds", "0.00001", "--every", "0.3"),
+    ],
     "spark_handoff": ["--rows", "200000", "--rounds", "1", "--warm-up", "0"],
     "large_state": ["--keys", "20000", "--changes", "100", "--rounds", "3"],
     "coordinator_scale": ["--largest", "100", "--rounds", "1"],

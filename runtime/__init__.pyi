@@ -1,3 +1,4 @@
+from .config.checkpointing import Alignment as Alignment
 from .config.checkpointing import Checkpointing as Checkpointing
 from .config.checkpointing import KeepAfter as KeepAfter
 from .config.checkpointing_mode import CheckpointingMode as CheckpointingMode

@@ -101,6 +101,42 @@ class SnapshotStorage(Protocol):
         ...
 
 
+class SpillFile(Protocol):
+    """Bytes on a local disk that only its owner reads: first all are written, then all are read, in order."""
+
+    def append(self, data: bytes) -> None:
+        """Write `data` behind what was written before; all of it or nothing.
+
+        Raises:
+            StorageError: There is no room, or the disk fails. What was written before is still there.
+        """
+        ...
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes; fewer at the end.
+
+        Raises:
+            StorageError: They could not be read.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the room back."""
+        ...
+
+
+class SpillFileOpener(Protocol):
+    """Makes files for what does not fit into memory."""
+
+    def __call__(self) -> SpillFile:
+        """A new, empty file.
+
+        Raises:
+            StorageError: It could not be made.
+        """
+        ...
+
+
 class StorageOpener(Protocol):
     """Opens storages beside the job's own: a savepoint's folder, or the storage that a job starts from."""
 

@@ -188,10 +188,13 @@ def checkpoints_view(details: Iterable[CheckpointDetails]) -> Iterator[Renderabl
 
 
 def _subtasks_table(measured: Mapping[SubtaskId, CheckpointMetrics]) -> Table:
-    table = _table("subtask", "start delay", "alignment", "sync", "async", "written", "state")
+    stored = ("stored", "spilled") if any(seen.stored_bytes for seen in measured.values()) else ()
+    table = _table("subtask", "start delay", "alignment", "sync", "async", "written", "state", *stored)
     for subtask, seen in sorted(measured.items()):
         times = (seen.start_delay, seen.alignment_duration, seen.sync_duration, seen.async_duration)
-        sizes = (seen.written_bytes, seen.full_bytes)
+        sizes = [seen.written_bytes, seen.full_bytes]
+        if stored:
+            sizes += [seen.stored_bytes, seen.spilled_bytes]
         shown = [f"{seconds * 1000:.1f} ms" for seconds in times] + [f"{size:,} B" for size in sizes]
         table.add_row(str(subtask), *shown)
     return table

@@ -245,7 +245,7 @@ class JobLife:
         fleet = processes.fleet
         self._reporter.observe(scheduler, fleet)
         self._requests = JobRequests(
-            scheduler, self._storage.url, self._guarded.guard, self._pool, self._ended, self._reporter.report
+            scheduler, self._storage.url, self._guarded.guard, self._ended, self._reporter.report
         )
         counted = self._reporter.counted
         self._watch = Watch(fleet, processes.processes, processes.timers, counted, lease_timeout)

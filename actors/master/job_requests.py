@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from typing import Final, TypeAlias
 
 from penstock.actors.shared.job_report import JobReport
@@ -21,8 +20,6 @@ from penstock.actors.shared.savepoint_answers import (
     savepoint_answer,
 )
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed, OnAnswer
-from penstock.runtime.errors import StorageError
-from penstock.runtime.io.storage import check_target
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
@@ -43,7 +40,6 @@ class JobRequests:
         scheduler: Used only through `guard`.
         storage_url: Of the job's checkpoint storage.
         guard: Runs what touches the scheduler.
-        pool: Runs what blocks.
         ended: Set when the job has ended.
     """
 
@@ -52,14 +48,12 @@ class JobRequests:
         scheduler: JobScheduler,
         storage_url: str,
         guard: Guard,
-        pool: Executor,
         ended: asyncio.Event,
         report: Callable[[], JobReport],
     ) -> None:
         self._scheduler = scheduler
         self._storage_url = storage_url
         self._guard = guard
-        self._pool = pool
         self._ended = ended
         self._report = report
         self._stop: tuple[StopRequest, asyncio.Future[SavepointAnswer]] | None = None
@@ -81,7 +75,7 @@ class JobRequests:
     async def savepoint(self, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""
         await self._settled()
-        return await self._save(target, lambda put: self._scheduler.take_savepoint(target, put))
+        return await self._save(lambda put: self._scheduler.take_savepoint(target, put))
 
     async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; returns when it has ended, or why it goes on.
@@ -104,9 +98,7 @@ class JobRequests:
 
     async def _stop_once(self, request: StopRequest) -> SavepointAnswer:
         try:
-            answer = await self._save(
-                request.target, lambda put: self._scheduler.stop_with_savepoint(request, put)
-            )
+            answer = await self._save(lambda put: self._scheduler.stop_with_savepoint(request, put))
             # A stop that is requested again after a JobMaster died may come when the job has ended.
             if isinstance(answer, SavepointRefused) and not self._scheduler.state.is_terminal:
                 return answer
@@ -133,16 +125,10 @@ class JobRequests:
         while self._scheduler.state.is_coming_up and time.monotonic() < deadline:
             await asyncio.sleep(_POLL)
 
-    async def _save(self, target: str | None, ask: Callable[[OnAnswer], None]) -> SavepointAnswer:
+    async def _save(self, ask: Callable[[OnAnswer], None]) -> SavepointAnswer:
         if self._ended.is_set():
             return answer_of_report(self._report())
-        loop = asyncio.get_running_loop()
-        if target is not None:
-            try:
-                await loop.run_in_executor(self._pool, check_target, target)
-            except StorageError as error:
-                return SavepointRefused(str(error))
-        answered: asyncio.Future[CheckpointAnswer] = loop.create_future()
+        answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: ask(answered.set_result))
         return savepoint_answer(await asyncio.shield(answered), self._storage_url)
 

@@ -21,7 +21,12 @@ from penstock.actors.subtask.remote_channels import RemotePeer
 from penstock.actors.subtask.subtask_actor import SubtaskActor
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.execution.failure_causes import cause_of
-from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome
+from penstock.runtime.execution.messages import (
+    EventForOperator,
+    SubtaskControl,
+    SubtaskFailed,
+    SubtaskOutcome,
+)
 from penstock.runtime.execution.processes import (
     Away,
     CallFailure,
@@ -38,6 +43,7 @@ from penstock.runtime.execution.processes import (
     Stale,
 )
 from penstock.runtime.execution.role import Role
+from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
 
@@ -165,7 +171,11 @@ class RayProcesses:
 
     def control(self, process: ProcessId, role: Role, message: SubtaskControl, reply: Reply[bool]) -> None:
         """Call `control`."""
-        self._call(process, lambda actor: actor.control.remote(role, message), reply)
+
+        def unsendable(error: Exception) -> FailureCause:
+            return _unsendable_event(message, error) or cause_of(error)
+
+        self._call(process, lambda actor: actor.control.remote(role, message), reply, unsendable)
 
     def stop(self, process: ProcessId, role: Role, reply: Reply[None]) -> None:
         """Call `stop`."""
@@ -197,7 +207,13 @@ class RayProcesses:
             return False  # it has ended
         return True
 
-    def _call(self, process: ProcessId, make: Callable[[Any], Awaitable[T]], reply: Reply[T]) -> None:
+    def _call(
+        self,
+        process: ProcessId,
+        make: Callable[[Any], Awaitable[T]],
+        reply: Reply[T],
+        unsendable: Callable[[Exception], FailureCause] = cause_of,
+    ) -> None:
         handle = self._handles.get(process)
         call: Awaitable[T] | CallFailure
         if handle is None:
@@ -206,7 +222,7 @@ class RayProcesses:
             try:
                 call = make(handle)
             except Exception as error:  # its arguments can't be sent
-                call = Raised(cause_of(error))
+                call = Raised(unsendable(error))
         self._guarded.spawn(self._answer(call, reply))
 
     async def _answer(self, call: Awaitable[T] | CallFailure, reply: Reply[T]) -> None:
@@ -229,3 +245,16 @@ async def settled(call: Awaitable[T]) -> T | CallFailure:
 def first_line(error: BaseException) -> str:
     """The first line of an error's text, or its type."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _unsendable_event(message: SubtaskControl, error: Exception) -> FailureCause | None:
+    """The failure of a coordinator whose event can't be pickled: it would send the same again."""
+    if not isinstance(message, EventForOperator):
+        return None
+    cause = error.__cause__ or error
+    msg = (
+        f"an event of the coordinator of operator {message.operator_id!r} can't be sent to its subtask: "
+        f"{type(message.event).__name__} can't be pickled: {type(cause).__name__}: {first_line(cause)}. "
+        "Splits and events must hold plain values only, no locks, connections or open files"
+    )
+    return FailureCause(msg, recoverable=False)

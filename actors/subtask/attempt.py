@@ -28,6 +28,7 @@ from penstock.runtime.execution.messages import (
 )
 from penstock.runtime.execution.role import Role
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.io.storage import check_proof, open_location, open_storage
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
@@ -147,7 +148,13 @@ class Attempt:
             node = ray.get_runtime_context().get_node_id()
             check_proof(storage, paths.same_storage, self.descriptor.job_id, node)
         return build_subtask(
-            self.descriptor, self._gateway, self._background, SystemClock(), storage, open_location
+            self.descriptor,
+            self._gateway,
+            self._background,
+            SystemClock(),
+            storage,
+            open_location,
+            open_spill_file,
         )
 
     def _consumed(self, channel: int, next_sequence_number: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from penstock.actors.subtask.master_link import MasterLink
 from penstock.actors.subtask.remote_channels import RemoteChannels
@@ -13,6 +14,17 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+logger = logging.getLogger(__name__)
+
+#: Reasons that lie in this process, so that its log is where people look.
+_CAUSED_HERE: Final = frozenset(
+    {
+        CheckpointFailureReason.CHECKPOINT_DECLINED,
+        CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED,
+        CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED,
+    }
+)
 
 
 class ActorGateway:
@@ -50,7 +62,9 @@ class ActorGateway:
         self._master.report(Acknowledged(self._subtask, checkpoint_id, snapshot, metrics))
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
-        """Tell the JobMaster that this subtask can't take part."""
+        """Tell the JobMaster that this subtask can't take part; the log says so when it is the cause."""
+        if reason in _CAUSED_HERE:
+            logger.warning("%s gives checkpoint %d up: %s", self._subtask, checkpoint_id, detail)
         self._master.report(Declined(self._subtask, checkpoint_id, reason, detail))
 
     def operator_event(self, operator_id: str, event: Any) -> None:

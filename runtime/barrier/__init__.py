@@ -8,7 +8,8 @@ Read in this order:
 * `unaligner`, with `unaligned_checkpoint` (facts by channel), `unaligned_states` (what the input waits for)
   and `overtaken_input` (what the states do): barriers that overtake. `aligned_with_timeout` begins aligned.
 * `alternating`: aligned savepoints and unaligned checkpoints in one job.
-* `checkpointed_input_gate`: takes barriers out of the input; `storing_input_gate` does so without credits.
+* `checkpointed_input_gate`: takes barriers out of the input. `storing_input_gate` also stores what comes from
+  blocked channels, so that their senders go on.
 * `factory`: which of these a subtask gets. Other floors use this module and the two gates only.
 
 All handlers replay Flink's cases (`tests/conformance`). Imports `network` and what lies below, and never

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from penstock.runtime.barrier.barrier_count import BarrierCount
 from penstock.runtime.barrier.handler import (
+    ALIGNMENT_ABORTED,
     ChannelBlocking,
     CheckpointBarrierHandler,
     EndOfPartitionPolicy,
@@ -115,12 +116,12 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
             return
         self.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_INPUT_END_OF_STREAM)
 
-    def give_up(self, reason: CheckpointFailureReason) -> None:
+    def give_up(self, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED) -> None:
         """Give the running alignment up, if there is one, and say so."""
         running = self._alignment
         if running is not None:
             self._end_alignment()
-            self._abort(running.checkpoint_id, reason)
+            self._abort(running.checkpoint_id, reason, detail)
 
     def release(self) -> None:
         """Forget the running alignment without an abort: the input is at its end."""

@@ -19,6 +19,7 @@ from penstock.runtime.barrier.handler import (
     CheckpointListener,
     always_ready,
 )
+from penstock.runtime.network.buffer_storage import BufferStorageStatistics
 from penstock.runtime.network.input_gate import InputGate, InputGateStatistics
 from penstock.runtime.record.elements import (
     Buffer,
@@ -27,6 +28,7 @@ from penstock.runtime.record.elements import (
     EndOfPartition,
     StreamElement,
 )
+from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class CheckpointedInputGate:
 
         Returns:
             The channel and a `Buffer`, `Watermark`, `StreamStatus`, `EndOfData` or `EndOfPartition`; `None`
-            when nothing is there on channels that are not blocked.
+            when nothing is there on channels that are not blocked, or when it `has_more`.
 
         Raises:
             StreamCorruptError: The barriers break the protocol.
@@ -112,6 +114,23 @@ class CheckpointedInputGate:
             ValueError: Something has arrived already.
         """
         self.gate.restore(channel, elements)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `poll_next` returned `None` only to let the task do something else."""
+        return False
+
+    @property
+    def stored(self) -> StoredBytes:
+        """What is stored because of the running alignment."""
+        return NOTHING_STORED
+
+    def storage_statistics(self) -> BufferStorageStatistics | None:
+        """Counters of what was stored; `None` when blocked channels are held."""
+        return None
+
+    def close(self) -> None:
+        """Give back what was stored and not consumed."""
 
     @property
     def is_finished(self) -> bool:

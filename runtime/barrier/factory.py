@@ -1,9 +1,9 @@
 """Chooses the barrier handler of a subtask.
 
-The choice depends on the mode, on unaligned or not, on an aligned timeout, and on credits:
+The choice depends on the mode, on the alignment, on unaligned or not, and on an aligned timeout:
 
 * at least once: `CheckpointBarrierTracker`. It never waits; unaligned checkpoints are refused.
-* exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if channels have no credits.
+* exactly once, aligned: `CheckpointBarrierAligner`; behind a `StoringInputGate` if alignments store.
 * exactly once, unaligned: `AlternatingBarrierHandler`. Its side for savepoints is an aligner, its side for
   checkpoints a `CheckpointBarrierUnaligner` or an `AlignedWithTimeoutBarrierHandler`.
 
@@ -13,7 +13,7 @@ unaligned checkpoints it does not: a barrier overtakes data in one channel, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -31,7 +31,7 @@ from penstock.runtime.barrier.single_channel import SingleChannelBarrierHandler
 from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate
 from penstock.runtime.barrier.tracker import CheckpointBarrierTracker
 from penstock.runtime.barrier.unaligner import CheckpointBarrierUnaligner
-from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.checkpointing import Alignment, Checkpointing
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import InputChannelSpec
@@ -68,14 +68,14 @@ class BarrierSettings:
         mode: What checkpoints promise.
         unaligned: Checkpoints overtake data.
         has_aligned_timeout: They begin aligned.
-        has_credits: Senders stop when a channel is not read.
+        stores: An alignment stores what comes from blocked channels, instead of holding it.
         end_of_partition: What the end of a channel means to a waiting checkpoint.
     """
 
     mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
     unaligned: bool = False
     has_aligned_timeout: bool = False
-    has_credits: bool = True
+    stores: bool = False
     end_of_partition: EndOfPartitionPolicy = EndOfPartitionPolicy.COUNTS_AS_BARRIER
 
     @classmethod
@@ -83,23 +83,20 @@ class BarrierSettings:
         cls,
         checkpointing: Checkpointing | None,
         end_of_partition: EndOfPartitionPolicy,
-        *,
-        has_credits: bool = True,
     ) -> BarrierSettings:
         """The settings of a job; without checkpointing no barrier ever comes.
 
         Args:
             checkpointing: How the job takes checkpoints, if it does.
             end_of_partition: What the end of a channel means to a checkpoint that is not complete.
-            has_credits: Whether senders need credits.
         """
         if checkpointing is None:
-            return cls(end_of_partition=end_of_partition, has_credits=has_credits)
+            return cls(end_of_partition=end_of_partition)
         return cls(
             CheckpointingMode(checkpointing.mode),
             checkpointing.unaligned,
             checkpointing.aligned_timeout is not None,
-            has_credits,
+            checkpointing.alignment is Alignment.STORE,
             end_of_partition,
         )
 
@@ -123,17 +120,17 @@ def select_handler(settings: BarrierSettings, channels: int) -> HandlerKind:
             raise ConfigurationError(msg)
         return HandlerKind.SINGLE_CHANNEL_TRACKER if channels == 1 else HandlerKind.TRACKER
     if settings.unaligned:
-        if not settings.has_credits:
+        if settings.stores:
             msg = (
-                "unaligned checkpoints need channels with credits: without them there is no bound to the "
-                "data in flight that a checkpoint would have to hold"
+                "an alignment that stores is for aligned checkpoints: an unaligned one captures what is in "
+                "front of a barrier and waits for nothing"
             )
             raise ConfigurationError(msg)
         with_timeout = settings.has_aligned_timeout
         return HandlerKind.ALTERNATING_WITH_TIMEOUT if with_timeout else HandlerKind.ALTERNATING
     if channels == 1:
         return HandlerKind.SINGLE_CHANNEL_ALIGNER
-    return HandlerKind.ALIGNER if settings.has_credits else HandlerKind.STORING
+    return HandlerKind.STORING if settings.stores else HandlerKind.ALIGNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +157,14 @@ def create_input_gate(
     gate: InputGate,
     clock: Clock,
     capture: InFlightCapture | None = None,
-    storage: BufferStorage | None = None,
+    storage: Callable[[], BufferStorage] | None = None,
 ) -> CheckpointedInputGate:
     """Make the input of one subtask with its handler; its listener is set afterwards.
 
     Args:
         settings: How barriers are dealt with.
         capture: For unaligned checkpoints.
-        storage: Keeps what comes from blocked channels that have no credits.
+        storage: Makes the storage for what comes from blocked channels.
 
     Raises:
         ConfigurationError: The settings contradict each other.
@@ -178,7 +175,7 @@ def create_input_gate(
     if kind is HandlerKind.STORING:
         blocked = StoredChannels()
         aligner = CheckpointBarrierAligner(channels, blocked, clock, policy)
-        return StoringInputGate(gate, aligner, blocked, _given(storage, "storage", kind))
+        return StoringInputGate(gate, aligner, blocked, _given(storage, "storage", kind)())
     if kind not in (HandlerKind.ALTERNATING, HandlerKind.ALTERNATING_WITH_TIMEOUT):
         return CheckpointedInputGate(
             gate, create_barrier_handler(settings.mode, channels, gate, clock, policy)

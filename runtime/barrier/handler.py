@@ -21,12 +21,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.runtime.errors import StreamCorruptError
 from penstock.runtime.ports import Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, StreamElement
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+
+#: The cause of an abort, where its reason says everything.
+ALIGNMENT_ABORTED: Final = "the alignment was aborted"
 
 
 class EndOfPartitionPolicy(Enum):
@@ -56,7 +59,9 @@ class CheckpointListener(Protocol):
         """
         ...
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(
+        self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
+    ) -> None:
         """This checkpoint will not be triggered."""
         ...
 
@@ -230,9 +235,11 @@ class CheckpointBarrierHandler(ABC):
         self._triggered += 1
         self._told().trigger(barrier, self._start_delay, alignment)
 
-    def _abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def _abort(
+        self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
+    ) -> None:
         self._aborted += 1
-        self._told().abort(checkpoint_id, reason)
+        self._told().abort(checkpoint_id, reason, detail)
 
     def _told(self) -> CheckpointListener:
         if self._listener is None:

@@ -1,14 +1,18 @@
-"""`StoringInputGate`: aligned barriers for senders that can't be held back.
+"""`StoringInputGate`: aligned barriers that hold no sender back.
 
-With credits a blocked channel is not read, so its sender stops. A sender without credits goes on. So this
-gate reads every channel, and stores everything from a blocked one unseen, barriers and ends too. When the
-alignment ends, the stored elements are handed in as if they had just arrived, before new input is read.
-Elements of a channel that is blocked again are stored again.
+A gate that holds does not read a blocked channel, so its sender gets no credit and stops, together with all
+that it feeds. This gate reads every channel. It stores everything from a blocked one unseen, barriers and
+ends too, and the sender gets its credits. When the alignment ends, the stored elements are handed in as if
+they had just arrived, before new input is read. Elements of a channel that is blocked again are stored again.
 
-When more is stored than the limit allows, the alignment is aborted with that reason and the data goes on.
+An alignment is given up when more is stored than the limit allows, or when an element could not be spilled.
+The channels are released then, and what was stored goes on to the task.
 
-What it must never do: let an element of a blocked channel through, or read new input while stored elements
-wait. That would break the order of a channel.
+Storing is work like any other: after a number of elements the gate returns, and `has_more` says that it is
+not done. So credits, timers and control do not wait for gigabytes that are stored again.
+
+What it must never do: let an element of a blocked channel through, lose one, or read new input while stored
+elements wait. That would break the order of a channel.
 
 The model is Flink's `CheckpointedInputGate` up to 1.10.
 """
@@ -16,6 +20,7 @@ The model is Flink's `CheckpointedInputGate` up to 1.10.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGate
@@ -24,6 +29,10 @@ from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, StreamElement
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metrics import StoredBytes
+
+#: Elements that are stored before the task may do something else: some milliseconds of work.
+MOST_STORED_AT_ONCE: Final = 32
 
 
 def stored_size(element: StreamElement) -> int:
@@ -80,6 +89,7 @@ class StoringInputGate(CheckpointedInputGate):
         self._channels = channels
         self._storage = storage
         self._size_of = size_of
+        self._has_more = False
         self._input_has_ended = False
 
     @property
@@ -93,6 +103,11 @@ class StoringInputGate(CheckpointedInputGate):
         return self._storage.pending_bytes
 
     @property
+    def stored(self) -> StoredBytes:
+        """What is stored because of the running alignment, and how much of it is on disk."""
+        return StoredBytes(self._storage.pending_bytes, self._storage.pending_spilled_bytes)
+
+    @property
     def is_finished(self) -> bool:
         """Whether the end of every channel has been handed to the task."""
         return self.gate.is_finished and self._storage.is_empty and not self._storage.pending_bytes
@@ -101,14 +116,26 @@ class StoringInputGate(CheckpointedInputGate):
         """Consume elements up to the next one that is for the task; may call the listener.
 
         Raises:
-            StorageError: Elements could not be stored or read.
+            StorageError: Stored elements could not be read.
         """
-        while (stored := self._next()) is not None:
-            if stored.channel in self._channels.blocked:
-                self._store(stored)
-            elif self.process(stored.channel, stored.element):
-                return stored.channel, stored.element
+        left, self._has_more = MOST_STORED_AT_ONCE, False
+        while (taken := self._next()) is not None:
+            channel, element, size = taken
+            if channel not in self._channels.blocked:
+                if self.process(channel, element):
+                    return channel, element
+                continue
+            self._store(StoredElement(channel, element, self._size_of(element) if size is None else size))
+            left -= 1
+            if not left:
+                self._has_more = True
+                break
         return None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last `poll_next` ended because it had stored enough for once."""
+        return self._has_more
 
     def process(self, channel: int, element: StreamElement) -> bool:
         """Deal with an element that was consumed; whether it is for the task."""
@@ -125,28 +152,34 @@ class StoringInputGate(CheckpointedInputGate):
         self._hand_in_if_released()
 
     def close(self) -> None:
-        """Give back what the storage holds."""
+        """Give back what was stored and not consumed."""
         self._storage.close()
 
     def storage_statistics(self) -> BufferStorageStatistics:
         """Counters of what was stored."""
         return self._storage.statistics()
 
-    def _next(self) -> StoredElement | None:
+    def _next(self) -> tuple[int, StreamElement, int | None] | None:
+        """The next element with its channel, and with its size if it was stored before."""
         while not self._storage.is_empty:
             if (stored := self._storage.poll()) is not None:
-                return stored
+                return stored.channel, stored.element, stored.size
         polled = self.gate.poll()
-        if polled is None:
-            return None
-        channel, element = polled
-        return StoredElement(channel, element, self._size_of(element))
+        return None if polled is None else (*polled, None)
 
     def _store(self, stored: StoredElement) -> None:
-        self._storage.add(stored)
-        if self._storage.is_full:
-            self._aligner.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED)
-            self._hand_in_if_released()
+        storage = self._storage
+        storage.add(stored)
+        failure = storage.take_failure()
+        if failure is not None:
+            self._aligner.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED, failure)
+        elif storage.is_full:
+            kept = storage.pending_bytes + storage.rolled_bytes
+            detail = f"{kept:,} bytes are stored, more than max_alignment_bytes={storage.max_bytes:,}"
+            self._aligner.give_up(
+                CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED, detail
+            )
+        self._hand_in_if_released()
 
     def _hand_in_if_released(self) -> None:
         if self._channels.was_released:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
 from penstock.runtime.config.checks import (
@@ -28,6 +28,24 @@ class KeepAfter(Enum, metaclass=NearestEnumMembers):
     FAILURE = "failure"
     FAILURE_OR_CANCELLATION = "failure_or_cancellation"
     ALWAYS = "always"
+
+
+class Alignment(Enum, metaclass=NearestEnumMembers):
+    """What an aligned checkpoint does with a channel whose barrier has come before those of others.
+
+    Example:
+        >>> Alignment("store").name
+        'STORE'
+    """
+
+    #: The channel is not read, and its sender stops when it has no credit left.
+    HOLD = "hold"
+    #: What the channel brings is stored, in memory and then on disk, and its sender goes on.
+    STORE = "store"
+
+
+#: Bytes of stored alignments that a subtask keeps in memory, unless the job says otherwise.
+ALIGNMENT_MEMORY: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +71,14 @@ class Checkpointing(metaclass=NearestNames):
             Savepoints are always aligned.
         aligned_timeout: With `unaligned`: a checkpoint begins aligned, and turns unaligned when an alignment
             takes longer than this; `None` for unaligned from the beginning.
-        max_alignment_bytes: For senders that can't be held back: a checkpoint whose alignment has to store
-            more than this is aborted; `None` for no limit.
+        alignment: What an aligned checkpoint does with a channel whose barrier has come. `hold` (the default)
+            does not read it. `store` keeps what it brings until the other barriers have come. So a sender
+            that also feeds others is not held back by one slow alignment. Only with exactly once, without
+            `unaligned`.
+        alignment_memory: With `store`: bytes that a subtask keeps in memory (default 32 MiB). The rest goes
+            to a file in the temporary folder of the node.
+        max_alignment_bytes: With `store`: a checkpoint is given up when a subtask has to store more than
+            this; what was stored is processed. `None` for no limit but the disk's.
 
     Raises:
         ConfigurationError: A value is not allowed; the message says what is.
@@ -81,6 +105,8 @@ class Checkpointing(metaclass=NearestNames):
     allow_pickle: bool = True
     unaligned: bool = False
     aligned_timeout: Duration | None = None
+    alignment: Alignment | str = Alignment.HOLD
+    alignment_memory: int = ALIGNMENT_MEMORY
     max_alignment_bytes: int | None = None
 
     def __post_init__(self) -> None:
@@ -95,6 +121,7 @@ class Checkpointing(metaclass=NearestNames):
             "allow_older": truth("allow_older", self.allow_older),
             "allow_pickle": truth("allow_pickle", self.allow_pickle),
             "unaligned": truth("unaligned", self.unaligned),
+            "alignment": choice("alignment", self.alignment, Alignment),
         }
         if self.tolerable_failures is not None:
             whole_number("tolerable_failures", self.tolerable_failures, at_least=0)
@@ -103,11 +130,41 @@ class Checkpointing(metaclass=NearestNames):
             raise ConfigurationError(msg)
         if self.aligned_timeout is not None:
             normal["aligned_timeout"] = seconds("aligned_timeout", self.aligned_timeout)
+        whole_number("alignment_memory", self.alignment_memory, at_least=0)
         if self.max_alignment_bytes is not None:
             whole_number("max_alignment_bytes", self.max_alignment_bytes, at_least=0)
         for name, value in normal.items():
             object.__setattr__(self, name, value)
         self._check_unaligned()
+        self._check_alignment()
+
+    def _check_alignment(self) -> None:
+        """Settings that nothing would follow are refused, not quietly ignored."""
+        if self.alignment is Alignment.HOLD:
+            if self.max_alignment_bytes is not None:
+                self._refuse_without_store("max_alignment_bytes", self.max_alignment_bytes)
+            if self.alignment_memory != ALIGNMENT_MEMORY:
+                self._refuse_without_store("alignment_memory", self.alignment_memory)
+        elif self.mode is CheckpointingMode.AT_LEAST_ONCE:
+            msg = (
+                "alignment='store' with mode='at_least_once': at least once blocks no channel, so there is "
+                "nothing to store. Use mode='exactly_once', or leave alignment out"
+            )
+            raise ConfigurationError(msg)
+        elif self.unaligned:
+            timeout = "" if self.aligned_timeout is None else f" and aligned_timeout={self.aligned_timeout!r}"
+            msg = (
+                f"alignment='store' with unaligned=True{timeout}: barriers overtake data there and wait for "
+                "no slow channel, so what a blocked channel brings is not stored. Leave one of them out"
+            )
+            raise ConfigurationError(msg)
+
+    def _refuse_without_store(self, name: str, value: int) -> None:
+        msg = (
+            f"{name}={value} without alignment='store': an alignment that holds its channels stores nothing, "
+            "and the credits of a channel bound what waits in it. Set alignment='store', or leave it out"
+        )
+        raise ConfigurationError(msg)
 
     def _check_unaligned(self) -> None:
         if self.unaligned and self.mode is CheckpointingMode.AT_LEAST_ONCE:

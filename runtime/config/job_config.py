@@ -111,17 +111,7 @@ class JobConfig(metaclass=NearestNames):
         _one_of("end_of_partition", self.end_of_partition, get_args(EndOfPartitionMode))
         _kind_of("checkpointing", self.checkpointing, (Checkpointing,))
         _kind_of("restart", self.restart, get_args(RestartConfig))
-        self._check_alignment()
         self._check_end_of_partition()
-
-    def _check_alignment(self) -> None:
-        """A limit that would never be met is refused, not quietly ignored."""
-        if self.checkpointing is not None and self.checkpointing.max_alignment_bytes is not None:
-            msg = (
-                "Checkpointing(max_alignment_bytes=...) is for channels without credits; those of a job have "
-                "credits, which bound what waits during an alignment. Leave it out"
-            )
-            raise ConfigurationError(msg)
 
     def _check_end_of_partition(self) -> None:
         """Without alignment Flink 1.11 goes on waiting for channels that have ended: a job never ends."""

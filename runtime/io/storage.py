@@ -7,7 +7,7 @@ a storage is opened. Losing a disk's power can lose what was written last: durab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,6 @@ _KNOWN: Final = "an absolute path, file:///path, s3://bucket/path, gs://bucket/p
 #: Stays in the root of every storage: creating it a second time must be refused.
 PROBE: Final = ".penstock"
 _PROBE_TEXT: Final = b"Checkpoints of Penstock jobs. This file proves that nothing here is overwritten.\n"
-_TARGET_TEXT: Final = b"Savepoints of Penstock jobs are about to be written here.\n"
 
 
 def open_storage(url: str, *, create: bool = True) -> ObjectStorage:
@@ -45,8 +44,8 @@ def open_storage(url: str, *, create: bool = True) -> ObjectStorage:
         StorageError: There is no such storage, it can't be written, or it has no atomic put-if-absent; the
             message names the place and what to do.
     """
-    store = _open(url, create)
-    storage = ObjectStorage(store, url.rstrip("/") if url != "/" else url)
+    made: list[Path] = []
+    storage = ObjectStorage(_open(url, create, made), url.rstrip("/") if url != "/" else url)
     if create:
         _require_conditional_put(storage)
     return storage
@@ -55,7 +54,8 @@ def open_storage(url: str, *, create: bool = True) -> ObjectStorage:
 def open_location(url: str, *, create: bool = False) -> ObjectStorage:
     """Open the folder of one snapshot, or another job's storage; blocks.
 
-    Nothing in it is decided by who writes first, so conditional writes are not tried.
+    Nothing in it is decided by who writes first, so conditional writes are not tried. Local folders that
+    this call has made are removed when the first write fails or when what was written is deleted again.
 
     Args:
         url: As for `open_storage`.
@@ -64,7 +64,8 @@ def open_location(url: str, *, create: bool = False) -> ObjectStorage:
     Raises:
         StorageError: There is no such place; the message says what can be one.
     """
-    return ObjectStorage(_open(url, create), url.rstrip("/") if url != "/" else url)
+    made: list[Path] = []
+    return ObjectStorage(_open(url, create, made), url.rstrip("/") if url != "/" else url, made)
 
 
 def absolute_location(place: str | Path) -> str:
@@ -84,11 +85,13 @@ class ObjectStorage:
     Args:
         store: Rooted at the storage's folder.
         url: For messages.
+        made: Local folders that were made for it, outermost first; they go when they are empty again.
     """
 
-    def __init__(self, store: ObjectStore, url: str) -> None:
+    def __init__(self, store: ObjectStore, url: str, made: Sequence[Path] = ()) -> None:
         self._store = store
         self._url = url
+        self._made = made
         self._counters = StorageCounters()
 
     @property
@@ -108,6 +111,9 @@ class ObjectStorage:
                 obstore.put(self._store, path, data, mode="create" if create else "overwrite")
         except ObjectExistsError:
             self._counters.conflicts += 1
+            raise
+        except StorageError:
+            self._remove_folders_made_for(path)
             raise
         self._counters.wrote(len(data))
 
@@ -153,6 +159,14 @@ class ObjectStorage:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._store, path)
         self._counters.deletes += len(doomed)
+        _remove_if_empty(self._made)
+
+    def _remove_folders_made_for(self, path: str) -> None:
+        """A write has failed: leave no empty local folder behind."""
+        if isinstance(self._store, LocalStore) and self._store.prefix is not None:
+            root = Path(self._store.prefix)
+            _remove_if_empty([root / folder for folder in reversed(Path(path).parents) if folder.name])
+        _remove_if_empty(self._made)
 
     def statistics(self) -> StorageStatistics:
         """Counters."""
@@ -181,24 +195,13 @@ def list_folders(url: str) -> list[str]:
     Raises:
         StorageError: There is no such storage, or it can't be listed.
     """
-    store = _open(url, create=False)
+    store = _open(url, create=False, made=[])
     try:
         prefixes = obstore.list_with_delimiter(store)["common_prefixes"]
     except (BaseError, OSError, ValueError) as error:
         msg = f"can't list {url}: {_short(error)}"
         raise StorageError(msg) from error
     return sorted(prefix.rstrip("/") for prefix in prefixes)
-
-
-def check_target(url: str) -> None:
-    """See that savepoints can be written into a folder that the user has chosen; blocks.
-
-    Raises:
-        StorageError: They can't; the message says why.
-    """
-    place = open_location(url, create=True)
-    place.put(PROBE, _TARGET_TEXT)
-    place.delete([PROBE])
 
 
 def write_proof(storage: SnapshotStorage, path: str, token: str) -> None:
@@ -239,16 +242,17 @@ def check_proof(storage: SnapshotStorage, path: str, token: str, node: str) -> N
         raise StorageError(msg)
 
 
-def _open(url: str, create: bool) -> ObjectStore:
+def _open(url: str, create: bool, made: list[Path]) -> ObjectStore:
+    """Open a store; local folders that had to be made are added to `made`, outermost first."""
     scheme = urlsplit(url).scheme if "://" in url else ""
     if not scheme and url.startswith("/"):
-        return _open_local(url, url, create)
+        return _open_local(url, url, create, made)
     if scheme == "file":
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
             msg = f"{url} names the host {parts.netloc!r}; write a local folder as file:///path"
             raise StorageError(msg)
-        return _open_local(url, unquote(parts.path), create)
+        return _open_local(url, unquote(parts.path), create, made)
     if scheme in _REMOTE_SCHEMES:
         try:
             return from_url(url)
@@ -264,10 +268,11 @@ def _open(url: str, create: bool) -> ObjectStore:
     raise StorageError(msg)
 
 
-def _open_local(url: str, folder: str, create: bool) -> ObjectStore:
+def _open_local(url: str, folder: str, create: bool, made: list[Path]) -> ObjectStore:
     path = Path(folder)
     try:
         if create:
+            made += reversed([each for each in (path, *path.parents) if not each.exists()])
             path.mkdir(parents=True, exist_ok=True)
         elif not path.is_dir():
             msg = f"{url} is no folder; check the path"
@@ -277,8 +282,15 @@ def _open_local(url: str, folder: str, create: bool) -> ObjectStore:
         msg = f"{url} can't be a checkpoint storage: it, or a part of its path, is a file; name a folder"
         raise StorageError(msg) from error
     except (BaseError, OSError) as error:
+        _remove_if_empty(made)
         msg = f"{url} can't be opened: {_short(error)}. Name a folder that may be written"
         raise StorageError(msg) from error
+
+
+def _remove_if_empty(folders: Sequence[Path]) -> None:
+    for folder in reversed(folders):
+        with suppress(OSError):  # it is not empty, or another process has removed it
+            folder.rmdir()
 
 
 def _require_conditional_put(storage: ObjectStorage) -> None:

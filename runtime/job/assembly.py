@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordinator
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
+from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
+from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -93,8 +95,11 @@ def _coordinator(
     ledger: JobLedger,
     around: Surroundings,
 ) -> CheckpointCoordinator:
-    # Folders of checkpoints are not created in advance: each write creates those that it needs. The writer of
-    # a savepoint opens its location itself. A failed write fails the checkpoint, not its start.
+    place = SnapshotPlace(around.storage, ledger.paths, around.open_location)
+
+    def initialize(request: CheckpointRequest, checkpoint_id: int, attempt: int) -> None:
+        place.prepare(request.target, checkpoint_id, attempt)
+
     return CheckpointCoordinator(
         checkpointing,
         job.planner,
@@ -106,4 +111,5 @@ def _coordinator(
         runner=around.runner,
         hooks=operators.hooks,
         coordinators=operators.coordinators,
+        initialize_location=initialize,
     )

@@ -54,7 +54,7 @@ class JobContext:
         parallelism: Of the vertices that were rescaled since the job was submitted.
         wanted_parallelism: Takes the place of `parallelism` in the next attempt; `None` for no change.
         restored_id: The checkpoint that the attempt began from; `None` for a fresh start.
-        warning: A warning about that checkpoint, for the user.
+        warning: A warning for the user: about that checkpoint, or about what the end of the job left behind.
         stopped_with: The complete savepoint that the job was stopped with.
         uncovered: Uncommitted output of its sinks; removed at the end of a job that did not finish.
         is_fenced: Another JobMaster owns the job, so this one does nothing any more.
@@ -140,7 +140,7 @@ class JobContext:
             self.planner.reset()
         else:
             self.coordinator.begin_attempt(
-                start.attempt, start.store, start.highest_id, start.orphans, start.restore
+                start.attempt, start.store, start.highest_id, start.orphans, start.restore, start.given_id
             )
         if start.restore is not None:
             self.planner.restored(start.restore.operators)
@@ -224,13 +224,13 @@ class JobContext:
         return self.ledger.give_up_damaged(self.restored_id, str(cause))
 
     def restore_operators(
-        self, checkpoint: CompletedCheckpoint | None, then: Callable[[BaseException | None], None]
+        self, checkpoint: CompletedCheckpoint | None, then: Callable[[FailureCause | None], None]
     ) -> None:
         """Restore operator coordinators and master hooks, before the subtasks are deployed.
 
         Args:
             checkpoint: Has their state; `None` when the job starts from nothing.
-            then: Called when they are restored, or with an error.
+            then: Called when they are restored, or with a failure.
 
         Raises:
             PenstockError: The checkpoint does not fit.
@@ -244,6 +244,13 @@ class JobContext:
         """Start the restored coordinators."""
         if self.operators is not None:
             self.operators.start()
+
+    def close_operators(self, then: Callable[[str], None]) -> None:
+        """The job has ended: close coordinators and hooks; `then` gets what went wrong, in words."""
+        if self.operators is None:
+            then("")
+        else:
+            self.operators.close(then)
 
     def were_started(self, subtasks: Collection[SubtaskId]) -> None:
         """These subtasks are deployed and were started."""

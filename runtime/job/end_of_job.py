@@ -3,6 +3,10 @@
 Only the record makes an end final: a JobMaster that comes back later finds it and does nothing. A storage
 that does not answer is tried a few times. If it stays away, the job ends all the same, with a note that says
 so. Files are deleted after the record is written: until then the job could be restored from them.
+
+Coordinators and master hooks are closed beside the deletions. Neither waits for the other: a hook that fails
+or hangs keeps no file. The job has ended when both are over, or the hooks have taken too long. Whatever went
+wrong is in the note and a warning.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class EndOfJob:
         Args:
             state: The job's last state.
             cause: Why the job ended.
-            then: Called with an empty note when the record is written, or with a note when it can't be.
+            then: Called once, with an empty note, or with one that says what went wrong.
             tried: Number of earlier tries.
         """
         job = self._job
@@ -43,18 +47,37 @@ class EndOfJob:
             if outcome is not None:
                 job.fence()
             else:
-                if job.operators is not None:
-                    job.operators.close()
-                self._remove_uncovered(state, then)
+                self._clear_away(lambda ended: self._remove_uncovered(state, ended), then)
 
         def failed(error: BaseException) -> None:
             is_damaged = isinstance(error, CorruptSnapshotError)  # waiting does not mend it
             if tried < len(RETRIES) and not is_damaged:
                 job.timers.call_later(RETRIES[tried], lambda: self.record(state, cause, then, tried + 1))
             else:
-                then(f"its end could not be recorded: {type(error).__name__}: {error}")
+                note = f"its end could not be recorded: {type(error).__name__}: {error}"
+                self._clear_away(lambda ended: ended(note), then)
 
         job.runner.run(lambda: job.ledger.end(state, cause, now), written, failed)
+
+    def _clear_away(
+        self, delete: Callable[[Callable[[str], None]], None], then: Callable[[str], None]
+    ) -> None:
+        """Close what operators have in the JobMaster, and delete files; go on when both are over."""
+        job = self._job
+        notes: dict[str, str] = {}
+
+        def ended(part: str, note: str) -> None:
+            notes[part] = note
+            if len(notes) == 2:
+                then("; ".join(filter(None, (notes["files"], notes["operators"]))))
+
+        def closed(problems: str) -> None:
+            if problems:
+                job.warning = problems
+            ended("operators", problems)
+
+        delete(lambda note: ended("files", note))
+        job.close_operators(closed)
 
     def _remove_uncovered(self, state: JobState, then: Callable[[str], None]) -> None:
         """Remove uncommitted output, before the checkpoints go that tell what is covered."""

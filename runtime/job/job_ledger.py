@@ -40,6 +40,7 @@ class AttemptStart:
         restore: The checkpoint that it starts from; `None` for a fresh start.
         store: The completed checkpoints of the job.
         highest_id: The highest id of a completed checkpoint, -1 for none.
+        given_id: The highest id that was given to any checkpoint, as far as it is known; -1 for none.
         orphans: Files that earlier attempts have left behind.
         begun_at: Wall-clock times at which the last attempts and this one began, if this JobMaster has taken
             over from another one; else empty.
@@ -57,6 +58,7 @@ class AttemptStart:
     warning: str | None = None
     parallelism: Mapping[str, int] = field(default_factory=dict)
     was_stopped: bool = False
+    given_id: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,7 @@ class JobLedger:
             None if loaded is None else loaded.warning,
             dict(begun.parallelism),
             loaded is not None and loaded.checkpoint.kind is SnapshotKind.SYNC_SAVEPOINT,
+            rebuilt.given_id,
         )
 
     def _initial(self, view: LogView) -> CompletedCheckpoint | None:

@@ -2,12 +2,17 @@
 
 A source may have a master hook, which takes part in checkpoints. A source with an enumerator has a
 coordinator. Both are restored before the subtasks are deployed. The coordinator is told of failed subtasks.
-Its events go through an `EventLink`, which knows the present subtasks.
+Its events go through an `EventLink`, which knows the present subtasks. At the end of the job both are closed.
+
+Hooks and enumerators are users' code. None of their errors may be raised here: the scheduler would be in an
+unknown state. An error while the job runs fails the attempt, one at the end of the job is reported with it.
+Both name the operator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +25,12 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators imp
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
 from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.job.closing_operators import ClosingOperators
 from penstock.runtime.job.event_link import EventLink
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.operators.externally_induced import HasMasterHook
+from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator_coordinator import OperatorCoordinatorContext
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.source_events import NoMoreSplits
@@ -36,12 +43,30 @@ if TYPE_CHECKING:
     from penstock.runtime.job.context import JobContext
 
 
+@dataclass(frozen=True, slots=True)
+class _JobHook:
+    """A master hook of the job, and the source that has it."""
+
+    hook: BackgroundHook
+    source: OperatorLocation
+
+    def __str__(self) -> str:
+        return f"{self.source}: master hook {self.hook.identifier!r}"
+
+    def failure(self, what: str, error: BaseException) -> OperatorError:
+        """What the user is told of an error that the hook has raised."""
+        return operator_error(self.source, f"master hook {self.hook.identifier!r}: {what}", error)
+
+
 class JobOperators:
     """Makes and drives the operator coordinators of a job.
 
     Args:
         codec: Encodes the coordinators' state for checkpoints.
         allow_non_restored: Whether state of coordinators and hooks that no longer exist may be dropped.
+
+    Raises:
+        ConfigurationError: A source's master hook can't be made, has no name or has the name of another one.
     """
 
     def __init__(
@@ -60,7 +85,8 @@ class JobOperators:
         self._links: dict[str, EventLink] = {}
         self.coordinators = OperatorCoordinators(map(self._holder, vertices))
         self.hooks = MasterHooks(codec)
-        self._background: dict[str, BackgroundHook] = {}
+        self._job_hooks: dict[str, _JobHook] = {}
+        self._closing: ClosingOperators | None = None
         for vertex in graph.job.vertices:
             self._add_hook(vertex)
 
@@ -71,13 +97,13 @@ class JobOperators:
                 self.coordinators.rescaled(operator_id, vertex.parallelism)
 
     def restore(
-        self, checkpoint: CompletedCheckpoint | None, then: Callable[[BaseException | None], None]
+        self, checkpoint: CompletedCheckpoint | None, then: Callable[[FailureCause | None], None]
     ) -> None:
         """Restore coordinators and hooks, because the whole job starts from a checkpoint or from nothing.
 
         Args:
             checkpoint: The checkpoint; `None` for nothing.
-            then: Called when the hooks are restored, before `start`, or with the error of a hook; called
+            then: Called when the hooks are restored, before `start`, or with the failure of a hook; called
                 again for another hook that fails.
 
         Raises:
@@ -87,22 +113,27 @@ class JobOperators:
         restore_masters(
             self.hooks, self.coordinators, checkpoint, allow_non_restored=self._allow_non_restored
         )
-        left = set(self._background)
+        left = set(self._job_hooks)
+        what = "reset" if checkpoint is None else f"restore_checkpoint({checkpoint.checkpoint_id})"
 
-        def restored(identifier: str, error: BaseException | None) -> None:
-            left.discard(identifier)
-            if error is not None or not left:
-                then(error)
+        def restored(job_hook: _JobHook, error: BaseException | None) -> None:
+            left.discard(job_hook.hook.identifier)
+            if error is not None:
+                failure = job_hook.failure(what, error)
+                recoverable = not isinstance(error, PenstockError)
+                then(FailureCause(str(failure), None, failure.cause_text, recoverable))
+            elif not left:
+                then(None)
 
         if not left:
             then(None)
-        for identifier, hook in self._background.items():
-            hook.when_restored(partial(restored, identifier))
+        for job_hook in self._job_hooks.values():
+            job_hook.hook.when_restored(partial(restored, job_hook))
 
     @property
     def busy_hooks(self) -> tuple[str, ...]:
         """Master hooks that have not restored yet."""
-        return tuple(name for name, hook in self._background.items() if not hook.is_restored)
+        return tuple(name for name, each in self._job_hooks.items() if not each.hook.is_restored)
 
     def start(self) -> None:
         """Start the coordinators, after everything was restored."""
@@ -139,21 +170,43 @@ class JobOperators:
         for link in self._links.values():
             link.vanish_all()
 
-    def _add_hook(self, vertex: JobVertex) -> None:
-        spec = vertex.operators[0]
-        if isinstance(spec.source, HasMasterHook):
-            hook = spec.source.master_hook()
-            background = BackgroundHook(hook, self._job.user_runner)
-            if not self.hooks.add(background):
-                location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
-                msg = f"{location}: another source has a master hook with the identifier {hook.identifier!r}"
-                raise ConfigurationError(msg)
-            self._background[hook.identifier] = background
+    def close(self, then: Callable[[str], None]) -> None:
+        """The job has ended.
 
-    def close(self) -> None:
-        """The job has ended."""
+        Args:
+            then: Called once, when the hooks are closed or take too long, with what went wrong in words.
+        """
+        hooks = self._job_hooks.values()
+        closing = self._closing = ClosingOperators(map(str, hooks), self._job.timers, then)
         self.coordinators.close()
         self.hooks.close()
+
+        def closed(job_hook: _JobHook, error: BaseException | None) -> None:
+            closing.closed(str(job_hook), "" if error is None else str(job_hook.failure("close", error)))
+
+        for job_hook in hooks:
+            job_hook.hook.when_closed(partial(closed, job_hook))
+        closing.begin()
+
+    def _add_hook(self, vertex: JobVertex) -> None:
+        spec = vertex.operators[0]
+        if not isinstance(spec.source, HasMasterHook):
+            return
+        location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
+        try:
+            hook = BackgroundHook(spec.source.master_hook(), self._job.user_runner)
+            is_new = self.hooks.add(hook)
+        except Exception as error:  # the user's source, or its hook that has no name
+            doing = f"master_hook() of source {type(spec.source).__name__}"
+            raise ConfigurationError(str(operator_error(location, doing, error))) from error
+        if not is_new:
+            other = self._job_hooks[hook.identifier].source
+            msg = (
+                f"{location}: another source, {other}, has a master hook with the identifier "
+                f"{hook.identifier!r}. Give each hook a name of its own: its state in checkpoints has it"
+            )
+            raise ConfigurationError(msg)
+        self._job_hooks[hook.identifier] = _JobHook(hook, location)
 
     def _holder(self, vertex: JobVertex) -> OperatorCoordinatorHolder:
         operator_id = vertex.operators[0].id
@@ -178,6 +231,9 @@ class JobOperators:
     def _fail_job(self, cause: str | PenstockError) -> None:
         """A coordinator can't go on. While nothing was achieved yet, no restart helps."""
         job = self._job
+        if self._closing is not None:  # nothing is left to fail
+            self._closing.failed(str(cause))
+            return
         trace = cause.cause_text if isinstance(cause, OperatorError) else ""
         achieved = job.coordinator is not None and job.coordinator.latest_completed is not None
         is_first = job.attempt == 1 and not achieved and isinstance(cause, OperatorError)

@@ -4,7 +4,8 @@
   with `send_queue` (what waits for a credit) and `buffer_budget` (when a buffer is full).
 * Receiving: `input_channel` is one channel, `input_gate` all channels of a subtask.
 * `channel_state`: the port through which elements in flight become part of a checkpoint.
-* `buffer_storage`, `cached_buffer_storage`: keep what comes from blocked channels without credits.
+* `buffer_storage` keeps what comes from blocked channels whose senders go on: `cached_buffer_storage` in
+  memory, `spilling_buffer_storage` in memory and on disk.
 
 Driven by the task's thread alone. Imports `graph` and what lies below, and never `barrier`.
 """

@@ -1,9 +1,12 @@
-"""Storage for what arrives on blocked channels whose senders have no credits.
+"""Storage for what arrives on blocked channels whose senders go on.
 
 While barriers are aligned, elements of blocked channels are added to a *sequence*. When the alignment ends,
 the sequence is rolled over: it is handed out element by element, before anything new. If that begins and ends
 another alignment, the newer sequence comes first and the interrupted one goes on afterwards. Each channel
 stays in order, because the elements of the newer sequence stood in front of the rest of the interrupted one.
+
+An element that can't be spilled stays in memory, so none is ever lost. `take_failure` then says why, and the
+owner ends the alignment.
 
 Bytes are counted so that an alignment can be given up before memory or disk is full. Counted are the elements
 that were not rolled over, and interrupted sequences with their full size, but not the one being handed out.
@@ -38,12 +41,13 @@ class StoredElement:
 class StoredSequence(Protocol):
     """Elements in order: first all are appended, then all are taken."""
 
-    def append(self, stored: StoredElement) -> None:
-        """Add one at the end.
+    @property
+    def spilled_bytes(self) -> int:
+        """Bytes of its elements that went to a disk."""
+        ...
 
-        Raises:
-            StorageError: It could not be kept.
-        """
+    def append(self, stored: StoredElement) -> None:
+        """Add one at the end."""
         ...
 
     def take(self) -> StoredElement | None:
@@ -66,6 +70,7 @@ class BufferStorageStatistics:
     Attributes:
         elements: Elements that were ever added; one that is stored again counts again.
         bytes: Bytes of these.
+        spilled_bytes: Those of them that went to a disk.
         pending_bytes: Bytes added and not rolled over.
         rolled_bytes: Bytes of interrupted sequences.
         largest_alignment: Most bytes that were pending at a time.
@@ -73,6 +78,7 @@ class BufferStorageStatistics:
 
     elements: int
     bytes: int
+    spilled_bytes: int
     pending_bytes: int
     rolled_bytes: int
     largest_alignment: int
@@ -98,7 +104,7 @@ class BufferStorage(ABC):
         self._pending: _Sized | None = None
         self._reading: _Sized | None = None
         self._interrupted: deque[_Sized] = deque()
-        self._elements = self._bytes = self._largest = 0
+        self._elements = self._bytes = self._spilled = self._largest = 0
 
     @abstractmethod
     def _new_sequence(self) -> StoredSequence:
@@ -108,6 +114,11 @@ class BufferStorage(ABC):
     def pending_bytes(self) -> int:
         """Bytes added and not rolled over: what the running alignment keeps."""
         return 0 if self._pending is None else self._pending.size
+
+    @property
+    def pending_spilled_bytes(self) -> int:
+        """Those of them that went to a disk."""
+        return 0 if self._pending is None else self._pending.sequence.spilled_bytes
 
     @property
     def rolled_bytes(self) -> int:
@@ -124,15 +135,23 @@ class BufferStorage(ABC):
         """Whether more is kept than the limit allows."""
         return self._max_bytes is not None and self.pending_bytes + self.rolled_bytes > self._max_bytes
 
-    def add(self, stored: StoredElement) -> None:
-        """Keep an element.
+    @property
+    def max_bytes(self) -> int | None:
+        """The limit above which it `is_full`."""
+        return self._max_bytes
 
-        Raises:
-            StorageError: It could not be kept.
-        """
+    def take_failure(self) -> str | None:
+        """Why an element had to stay in memory since the last call, in words; `None` when none had to."""
+        return None
+
+    def add(self, stored: StoredElement) -> None:
+        """Keep an element."""
         if self._pending is None:
             self._pending = _Sized(self._new_sequence())
-        self._pending.sequence.append(stored)
+        sequence = self._pending.sequence
+        spilled = sequence.spilled_bytes
+        sequence.append(stored)
+        self._spilled += sequence.spilled_bytes - spilled
         cost = stored.size if self._page_size is None else self._page_size
         self._pending.size += cost
         self._elements += 1
@@ -172,5 +191,10 @@ class BufferStorage(ABC):
     def statistics(self) -> BufferStorageStatistics:
         """Counters of this storage."""
         return BufferStorageStatistics(
-            self._elements, self._bytes, self.pending_bytes, self.rolled_bytes, self._largest
+            self._elements,
+            self._bytes,
+            self._spilled,
+            self.pending_bytes,
+            self.rolled_bytes,
+            self._largest,
         )

@@ -30,6 +30,8 @@ class CachedBufferStorage(BufferStorage):
 
 
 class _InMemory:
+    spilled_bytes = 0
+
     def __init__(self) -> None:
         self._elements: deque[StoredElement] = deque()
 

@@ -88,11 +88,16 @@ class SourceCoordinator:
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Run what blocks; an error that nobody takes fails the job."""
+        """Run what blocks; an error that nobody takes fails the job, and so does one of the callbacks."""
+
+        def failed(error: BaseException) -> None:
+            if on_error is None:
+                self._failed("background work", error)
+            else:
+                self._guarded("on_error of background work", lambda: on_error(error))
+
         self._context.run_in_background(
-            work,
-            lambda result: self._guarded("background work", lambda: on_result(result)),
-            lambda error: self._failed("background work", error) if on_error is None else on_error(error),
+            work, lambda result: self._guarded("background work", lambda: on_result(result)), failed
         )
 
     # -- the coordinator ----------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 _SECONDS: Final = ("start_delay", "alignment_duration", "sync_duration", "async_duration")
 _BYTES: Final = ("written_bytes", "full_bytes", "in_flight_bytes")
+#: Written only where an alignment has stored something.
+_STORED: Final = ("stored_bytes", "spilled_bytes")
 _MICROSECONDS: Final = 1_000_000
 _WHAT: Final = "what the subtasks measured of a checkpoint"
 
@@ -132,13 +134,16 @@ def _pack(metrics: Mapping[SubtaskId, CheckpointMetrics]) -> bytes:
 def _columns(rows: list[CheckpointMetrics]) -> Iterator[list[int]]:
     for name in _SECONDS:
         yield [round(seconds * _MICROSECONDS) for seconds in map(attrgetter(name), rows)]
-    for name in _BYTES:
+    names = (*_BYTES, *_STORED) if any(row.stored_bytes for row in rows) else _BYTES
+    for name in names:
         yield list(map(attrgetter(name), rows))
 
 
 def _unpacked(packed: bytes) -> Iterator[tuple[SubtaskId, CheckpointMetrics]]:
     for vertex, indices, *columns in msgpack.unpackb(packed, unicode_errors="surrogatepass"):
-        by_name = dict(zip((*_SECONDS, *_BYTES), columns, strict=True))
+        has_stored = len(columns) > len(_SECONDS) + len(_BYTES)
+        names = (*_SECONDS, *_BYTES, *(_STORED if has_stored else ()))
+        by_name = dict(zip(names, columns, strict=True))
         for name in _SECONDS:
             by_name[name] = [each / _MICROSECONDS for each in by_name[name]]
         for index, *row in zip(indices, *by_name.values(), strict=True):

@@ -23,6 +23,8 @@ class CheckpointFailureReason(Enum):
     CHECKPOINT_DECLINED_SUBSUMED = "checkpoint_declined_subsumed"
     CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = "checkpoint_declined_on_cancellation_barrier"
     CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED = "checkpoint_declined_alignment_limit_exceeded"
+    #: Not in Flink, where a task fails whose elements can't be spilled.
+    CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED = "checkpoint_declined_alignment_not_stored"
     CHECKPOINT_DECLINED_INPUT_END_OF_STREAM = "checkpoint_declined_input_end_of_stream"
     CHECKPOINT_COORDINATOR_SHUTDOWN = "checkpoint_coordinator_shutdown"
     CHECKPOINT_COORDINATOR_SUSPEND = "checkpoint_coordinator_suspend"

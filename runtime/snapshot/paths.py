@@ -5,6 +5,7 @@
     <job>/savepoint-<id>-<attempt>/metadata                a savepoint; all its files are in its folder
     <job>/shared/<attempt>-<id>-<operator>-<subtask>-<n>   state files, which later checkpoints may name again
     <job>/same-storage                                     proves that a node sees this storage
+    <job>/ids/<id>                                         the newest id that was given to a checkpoint
 
 All names hold the attempt: an attempt that is past but still runs writes beside its successor, never over it.
 Only files that `may_delete` allows are ever deleted: savepoints and other jobs' files have other owners.
@@ -200,6 +201,20 @@ class SnapshotPaths:
         """
         folder = self.snapshot_folder(SnapshotKind.CHECKPOINT, checkpoint_id, attempt)
         return f"{folder}channels-{escape_name(vertex)}-{subtask}"
+
+    def given_id(self, checkpoint_id: int) -> str:
+        """The file that says that an id was given to a checkpoint or savepoint.
+
+        Example:
+            >>> SnapshotPaths("j").given_id(7), SnapshotPaths("j").given_by("j/ids/7")
+            ('j/ids/7', 7)
+        """
+        return f"{self.job_id}/ids/{checkpoint_id}"
+
+    def given_by(self, path: str) -> int | None:
+        """The id that such a file says was given; `None` for any other file."""
+        name = path.removeprefix(f"{self.job_id}/ids/")
+        return int(name) if name != path and name.isdecimal() else None
 
     @property
     def shared(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.runtime.barrier.factory import (
@@ -20,15 +20,17 @@ from penstock.runtime.errors import (
     OperatorLocation,
     StateMismatchError,
 )
+from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.network.result_partition import NetworkConfig
+from penstock.runtime.network.spilling_buffer_storage import SpillingBufferStorage
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.raw_state import RawState, read_raw_keyed
 from penstock.runtime.operators.source import SourceOperator
-from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, StorageOpener
+from penstock.runtime.ports import AsyncRunner, Clock, SnapshotStorage, SpillFileOpener, StorageOpener
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.record.value_codec import ValueCodec
@@ -58,6 +60,7 @@ def build_subtask(
     clock: Clock,
     storage: SnapshotStorage | None,
     open_location: StorageOpener | None = None,
+    open_spill_file: SpillFileOpener | None = None,
 ) -> Subtask:
     """Make a subtask that is ready to step. Reads its state, so it blocks.
 
@@ -66,12 +69,15 @@ def build_subtask(
         runner: Runs asynchronous parts of checkpoints.
         storage: The checkpoint storage; `None` when the job takes no checkpoints.
         open_location: Opens places of snapshots that are not in the checkpoint storage.
+        open_spill_file: Makes files for alignments that store more than fits into memory.
 
     Raises:
         OperatorError: An operator could not be made or opened.
         StorageError: State could not be read, or is damaged.
+        ValueError: The job's alignments store, and nothing makes files for them.
     """
-    return _Builder(descriptor, gateway, clock, storage or MemoryStorage(), open_location).build(runner)
+    places = open_location, open_spill_file
+    return _Builder(descriptor, gateway, clock, storage or MemoryStorage(), *places).build(runner)
 
 
 class _Builder:
@@ -82,8 +88,10 @@ class _Builder:
         clock: Clock,
         storage: SnapshotStorage,
         open_location: StorageOpener | None,
+        open_spill_file: SpillFileOpener | None,
     ) -> None:
         self._descriptor = descriptor
+        self._open_spill_file = open_spill_file
         self._vertex = descriptor.subtask.vertex
         self._gateway = gateway
         self._clock = clock
@@ -287,5 +295,13 @@ class _Builder:
         settings = BarrierSettings.of_job(config.checkpointing, policy)
         capture = None if writer is None else InFlightCapture(writer, timers, channels_to_align(inputs))
         gate = InputGate.of_specs(inputs, self._clock, config.gap_timeout)
-        checkpointed = create_input_gate(settings, gate, self._clock, capture)
+        checkpointed = create_input_gate(settings, gate, self._clock, capture, self._alignment_storage())
         return NetworkInput(checkpointed, len(inputs), self._batches)
+
+    def _alignment_storage(self) -> Callable[[], BufferStorage] | None:
+        checkpointing, open_file = self._descriptor.config.checkpointing, self._open_spill_file
+        if checkpointing is None or open_file is None:
+            return None
+        return lambda: SpillingBufferStorage(
+            open_file, checkpointing.alignment_memory, checkpointing.max_alignment_bytes
+        )

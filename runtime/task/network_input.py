@@ -48,7 +48,7 @@ class NetworkInput(TaskInput):
         """The next buffer or event of any channel that is not blocked."""
         polled = self.gate.poll_next()
         if polled is None:
-            return NOTHING
+            return CONSUMED if self.gate.has_more else NOTHING
         channel, element = polled
         if isinstance(element, Buffer):
             self.last_channel = channel

@@ -4,7 +4,8 @@ Only subtasks that receive no barriers are asked: sources, and subtasks all of w
 request waits here until its checkpoint can be taken:
 
 * A source takes it between two batches. If its barrier may overtake, the rest of a batch is processed first.
-* A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark.
+* A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark. The mark of a
+  checkpoint that was aborted or has ended stops nobody, whether it is met before the notice or after it.
 * A subtask with channels waits until they have ended. If the barrier comes after all, the request is past.
 * A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 
+from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import MAX_RECORDED_ABORTED
 from penstock.runtime.operators.source import SourceOperator
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.task.end_of_input import EndOfInput
@@ -47,6 +49,8 @@ class RequestedCheckpoints:
         self._source = source
         self._network = network
         self._waiting: deque[CheckpointBarrier] = deque()
+        #: Aborted checkpoints whose marks may still come.
+        self._aborted: deque[int] = deque(maxlen=MAX_RECORDED_ABORTED)
 
     @property
     def waiting(self) -> Collection[CheckpointBarrier]:
@@ -58,7 +62,9 @@ class RequestedCheckpoints:
 
         A request that comes twice is one. The second may come late, behind that for a newer checkpoint.
         """
-        if barrier not in self._waiting and not self._checkpoints.has_dealt_with(barrier.checkpoint_id):
+        checkpoint_id = barrier.checkpoint_id
+        is_past = checkpoint_id in self._aborted or self._checkpoints.has_dealt_with(checkpoint_id)
+        if barrier not in self._waiting and not is_past:
             self._waiting.append(barrier)
 
     def forget_past(self) -> None:
@@ -74,11 +80,13 @@ class RequestedCheckpoints:
         Any other request stays: taking it sends its cancellation downstream.
         """
         if self._is_induced:
+            self._aborted.append(checkpoint_id)
             self._forget(checkpoint_id)
 
     def take_due(self) -> bool:
         """Deal with the oldest request that can be dealt with now; whether there was one."""
         self.forget_past()
+        self._pass_over_past_mark()
         if not self._waiting:
             return False
         if self._is_induced:
@@ -116,6 +124,14 @@ class RequestedCheckpoints:
         self._forget(marked.checkpoint_id)
         self._checkpoints.take_requested(marked)
         return True
+
+    def _pass_over_past_mark(self) -> None:
+        """A mark stops the reader for its checkpoint only, and only until that has ended."""
+        source = self._source
+        if source is None or source.mark is None:
+            return
+        if source.mark in self._aborted or self._checkpoints.has_dealt_with(source.mark):
+            source.mark = None
 
     def _ends_first(self, barrier: CheckpointBarrier) -> bool:
         """Begin the end of the data if the job is being stopped with this savepoint and has not ended yet."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
+from penstock.runtime.network.buffer_storage import BufferStorageStatistics
 from penstock.runtime.operators.protocols import OperatorStatistics
 
 
@@ -26,6 +27,7 @@ class SubtaskStatistics:
         operators: Counters by operator id.
         checkpoints: Counters of the subtask's checkpoints.
         reordered_elements: Elements that arrived before an earlier one of their channel.
+        stored: Counters of what alignments stored; `None` when they hold blocked channels.
     """
 
     records_in: int
@@ -39,6 +41,7 @@ class SubtaskStatistics:
     operators: Mapping[str, OperatorStatistics] = field(default_factory=dict)
     checkpoints: SubtaskCheckpointStatistics | None = None
     reordered_elements: int = 0
+    stored: BufferStorageStatistics | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values that JSON carries."""
@@ -56,11 +59,12 @@ class SubtaskStatistics:
         operators = {
             operator: OperatorStatistics(**counters) for operator, counters in data["operators"].items()
         }
-        checkpoints = data["checkpoints"]
+        checkpoints, stored = data["checkpoints"], data.get("stored")
         return cls(
             **{
                 **data,
                 "operators": operators,
                 "checkpoints": None if checkpoints is None else SubtaskCheckpointStatistics(**checkpoints),
+                "stored": None if stored is None else BufferStorageStatistics(**stored),
             }
         )

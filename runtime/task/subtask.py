@@ -23,6 +23,7 @@ from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import S
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
@@ -95,7 +96,7 @@ class Subtask:
         coordinator = SubtaskCheckpointCoordinator(
             self._state, parts.outputs, gateway, runner, clock, parts.make_in_flight()
         )
-        self._checkpoints = TaskCheckpoints(coordinator, self._end)
+        self._checkpoints = TaskCheckpoints(coordinator, self._end, self._stored)
         source = parts.source
         self._requests = requests = RequestedCheckpoints(
             self._checkpoints, self._work, self._end, source, parts.network
@@ -112,6 +113,11 @@ class Subtask:
     def phase(self) -> Phase:
         """Where it is in its life."""
         return self._end.phase
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that the running alignment has stored of blocked channels."""
+        return self._stored().stored
 
     # -- what happens outside ---------------------------------------------------------------------------
 
@@ -270,6 +276,10 @@ class Subtask:
         if isinstance(progress, DataEnded):
             self._work.then(self._end.finish(progress.drain))
 
+    def _stored(self) -> StoredBytes:
+        network = self._parts.network
+        return NOTHING_STORED if network is None else network.gate.stored
+
     # -- accounts -----------------------------------------------------------------------------------------
 
     def statistics(self) -> SubtaskStatistics:
@@ -288,6 +298,7 @@ class Subtask:
             reordered_elements=0 if network is None else network.gate.gate.reordered_elements,
             operators=self._parts.operator_statistics(),
             checkpoints=self._checkpoints.statistics(),
+            stored=None if network is None else network.gate.storage_statistics(),
         )
 
     def _emit_side(self, side: SideBatch | None) -> None:

@@ -21,10 +21,14 @@ Completion and abortion come from the JobMaster and take the same way from step 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from penstock.runtime.barrier.handler import ALIGNMENT_ABORTED
 from penstock.runtime.checkpoint.subtask.statistics import SubtaskCheckpointStatistics
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metrics import StoredBytes
 from penstock.runtime.task.end_of_input import EndOfInput
 
 
@@ -34,11 +38,18 @@ class TaskCheckpoints:
     Args:
         coordinator: Takes, declines, commits and gives up.
         end: Waits for the completion of a checkpoint that was taken after the end of the data.
+        stored: What the input has stored because of the alignment that ends now.
     """
 
-    def __init__(self, coordinator: SubtaskCheckpointCoordinator, end: EndOfInput) -> None:
+    def __init__(
+        self,
+        coordinator: SubtaskCheckpointCoordinator,
+        end: EndOfInput,
+        stored: Callable[[], StoredBytes] = StoredBytes,
+    ) -> None:
         self._coordinator = coordinator
         self._end = end
+        self._stored = stored
         self._completed_id = -1
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
@@ -47,12 +58,15 @@ class TaskCheckpoints:
         Raises:
             OperatorError: An operator failed.
         """
-        if self._coordinator.checkpoint_state(barrier, start_delay, alignment_duration):
+        stored = self._stored()
+        if self._coordinator.checkpoint_state(barrier, start_delay, alignment_duration, stored=stored):
             self._end.checkpoint_taken(barrier.checkpoint_id)
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(
+        self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
+    ) -> None:
         """The input has given a checkpoint up."""
-        self._coordinator.abort_on_barrier(checkpoint_id, reason)
+        self._coordinator.abort_on_barrier(checkpoint_id, reason, detail)
 
     def take_requested(self, barrier: CheckpointBarrier) -> None:
         """Take a checkpoint that the JobMaster asked for: no channel holds anything of it.

@@ -119,6 +119,20 @@ def test_checkpoints_under_back_pressure_are_measured_for_every_way_of_taking_th
     assert sum(in_flight["unaligned, under pressure, bytes in flight"]) > 0
 
 
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_fast_branch_is_measured_beside_alignments_that_store_and_that_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = run_tiny("stored_alignment", tmp_path, capsys)
+
+    assert figures["ratios"].keys() == {"fast_branch_store", "fast_branch_hold"}
+    stored = figures["details"]["stored bytes"]
+    assert sum(stored["store"]) > 0
+    assert sum(stored["hold"]) == 0
+
+
 def test_a_checkpoint_of_many_subtasks_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

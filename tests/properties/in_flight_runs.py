@@ -122,7 +122,7 @@ class Run:
             for channel in self.plan.aligned_channels:
                 assert self.got[channel] == labels(self.whole[channel], checkpoint_id), "A1"
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         assert checkpoint_id not in self.aborted, "F3"
         assert checkpoint_id not in self.complete, "a complete checkpoint stays complete"
         assert checkpoint_id not in self.at_trigger or checkpoint_id in self.unaligned, "F3"

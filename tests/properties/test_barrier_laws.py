@@ -89,7 +89,7 @@ class Run:
                 )
         assert self.gate.blocked_channels == (), "A2"
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         assert checkpoint_id not in {aborted for aborted, _ in self.aborted}, "F3"
         assert checkpoint_id not in self.triggered, "F3"
         self.aborted.append((checkpoint_id, reason))

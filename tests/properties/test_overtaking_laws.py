@@ -112,7 +112,7 @@ class Job:
             self.is_aligned = True
             assert [list(got) for got in self.got] == self.in_front
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         raise AssertionError("one checkpoint after the other")
 
     # -- what happens -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 * F1 to F4 and A1 as in `test_barrier_laws`; after `end_input` everything that was fed has been delivered.
 * A3 a clean run with unlimited storage triggers every id in order, without aborts.
+* On a disk without room nothing is lost, and only the checkpoints that met it are given up.
 * With a limit, nothing more than one element above it is ever stored.
 * Differential: in a clean run, aligner and storing gate trigger the same checkpoints, with the same data
   delivered before each, in any interleaving. With one channel the tracker does, too.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 from channel_streams import OFTEN_A_BARRIER, Stream, draw_stream, element_of, labels
@@ -23,19 +25,24 @@ from penstock.runtime.barrier.factory import BarrierSettings, create_input_gate
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.barrier.storing_input_gate import StoringInputGate
 from penstock.runtime.config.checkpointing_mode import CheckpointingMode
-from penstock.runtime.io.spilling_buffer_storage import SpillingBufferStorage
+from penstock.runtime.errors import StorageError
+from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.spilling_buffer_storage import SpillingBufferStorage
+from penstock.runtime.ports import SpillFile
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.testing.manual_time import ManualClock
+from penstock.runtime.testing.simulation.world.spill_disk import SpillDisk
 
 DEEP = int(os.environ.get("PENSTOCK_DEEP", "1"))
 EXACTLY_ONCE, AT_LEAST_ONCE = CheckpointingMode.EXACTLY_ONCE, CheckpointingMode.AT_LEAST_ONCE
 COUNTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER
+NOT_STORED = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED
 LIMIT_EXCEEDED = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
 
 
@@ -68,9 +75,9 @@ class Run:
         clock = ManualClock()
         self.got: list[list[str]] = [[] for _ in self.streams]
         self.ended: set[int] = set()
-        gate = InputGate(InputChannel(index, clock) for index in range(len(self.streams)))
+        gate, storage = InputGate(InputChannel(i, clock) for i in range(len(self.streams))), self.storage
         self.input: CheckpointedInputGate = create_input_gate(
-            self.settings, gate, clock, storage=self.storage
+            self.settings, gate, clock, storage=None if storage is None else lambda: storage
         )
         self.input.set_listener(self)
 
@@ -84,7 +91,7 @@ class Run:
                 assert self.got[channel] == labels(stream, checkpoint_id), "A1"
                 assert checkpoint_id in stream or None in stream, "A1"
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         assert checkpoint_id not in self.aborted, "F3"
         assert checkpoint_id not in self.at_trigger, "F3"
         self.aborted[checkpoint_id] = reason
@@ -92,7 +99,7 @@ class Run:
     def consume_one(self) -> bool:
         polled = self.input.poll_next()
         if polled is None:
-            return False
+            return self.input.has_more
         channel, element = polled
         if isinstance(element, EndOfPartition):
             self.ended.add(channel)
@@ -132,7 +139,7 @@ class Run:
 
 
 def storing(policy: EndOfPartitionPolicy = COUNTS) -> BarrierSettings:
-    return BarrierSettings(EXACTLY_ONCE, has_credits=False, end_of_partition=policy)
+    return BarrierSettings(EXACTLY_ONCE, stores=True, end_of_partition=policy)
 
 
 @settings(max_examples=400 * DEEP)
@@ -158,12 +165,46 @@ def test_clean_run_triggers_every_checkpoint_whatever_stores(
 ) -> None:
     ids = [entry for entry in made[0] if isinstance(entry, int)]
     with tempfile.TemporaryDirectory() as folder:
-        storage = SpillingBufferStorage(Path(folder)) if spills else CachedBufferStorage()
+        storage = (
+            SpillingBufferStorage(lambda: open_spill_file(Path(folder)), memory_bytes=600)
+            if spills
+            else CachedBufferStorage()
+        )
         run = Run(made, storing(), storage).play(schedule)
         assert list(run.at_trigger) == ids, "A3"
         assert run.aborted == {}, "A3"
         assert run.got == [labels(stream) for stream in made]
         storage.close()
+
+
+class MoodyDisk:
+    """A disk that has room for an element or not, as it was drawn."""
+
+    def __init__(self, moods: list[bool]) -> None:
+        self._disk = SpillDisk(lambda: next(self._moods))
+        self._moods = cycle(moods)
+
+    def __call__(self) -> SpillFile:
+        if not next(self._moods):
+            raise StorageError("no room for a file")
+        return self._disk()
+
+
+@settings(max_examples=400 * DEEP)
+@given(streams(), schedules, policies, st.lists(st.booleans(), min_size=1, max_size=9), st.integers(0, 900))
+def test_laws_hold_on_a_disk_that_has_room_now_and_then(
+    made: list[Stream],
+    schedule: list[tuple[int, bool]],
+    policy: EndOfPartitionPolicy,
+    moods: list[bool],
+    memory: int,
+) -> None:
+    storage = SpillingBufferStorage(MoodyDisk(moods), memory)
+    run = Run(made, storing(policy), storage if len(made) > 1 else None).play(schedule)
+    if all(moods):
+        assert NOT_STORED not in run.aborted.values()
+    if len(made) > 1:
+        run.end()
 
 
 @settings(max_examples=300 * DEEP)

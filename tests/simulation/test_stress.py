@@ -23,3 +23,12 @@ def test_five_failures_leave_nothing_lost_twice_or_out_of_order(parallelism: int
     assert result.happened[FaultKind.CRASH_IN_RESTART] == 1
     assert result.attempts == FAILURES + 1
     assert result.captured > 0
+
+
+def test_five_failures_leave_nothing_lost_twice_or_out_of_order_when_alignments_store() -> None:
+    result = Simulation(stress_scenario(1, 5, HandlerMode.STORED)).run()
+    assert result.problems == ()
+    assert result.state is JobState.FINISHED
+    assert happened_failures(result) == FAILURES
+    assert result.captured == 0
+    assert result.stored > result.spilled > 0

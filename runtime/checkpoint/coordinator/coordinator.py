@@ -2,9 +2,11 @@
 
 Four ways lead through this file. The methods of each are in the order of its steps.
 
-*A trigger.* A request waits in `CheckpointRequests` until the decider lets it start. Its place is prepared,
-and a `PendingCheckpoint` with a timeout is made. `MasterSnapshots` asks operator coordinators and master
-hooks. Then the sources are triggered, and barriers do the rest. One start at a time.
+*A trigger.* A request waits in `CheckpointRequests` until the decider lets it start. Its place is prepared
+and checked in the background, within the timeout of a checkpoint. If that fails, the request is refused and
+counted as a failure; nobody else has heard of it. Then a `PendingCheckpoint` with a timeout is made.
+`MasterSnapshots` asks operator coordinators and master hooks. Then the sources are triggered, and barriers do
+the rest. One start at a time.
 
 *An acknowledgement.* It is checked for its attempt, noted in its `PendingCheckpoint`, and shown in the
 history. The last one sends the checkpoint to the `CheckpointFinalizer`, which writes its record into the
@@ -76,7 +78,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators imp
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
-from penstock.runtime.ports import AsyncRunner, Clock, TimerService
+from penstock.runtime.ports import AsyncRunner, Cancellable, Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
@@ -90,9 +92,9 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-#: Prepares the place of a checkpoint, given its request and its id. Blocks, and raises when there is no
-#: place.
-InitializeLocation: TypeAlias = Callable[[CheckpointRequest, int], None]
+#: Prepares the place of a checkpoint, given its request, its id and the attempt. Blocks, and raises when it
+#: can't be written.
+InitializeLocation: TypeAlias = Callable[[CheckpointRequest, int, int], None]
 
 
 class CheckpointCoordinator:
@@ -152,6 +154,10 @@ class CheckpointCoordinator:
         )
         #: `None` while the job does not run; then `_not_running` answers requests.
         self._attempt: int | None = None
+        #: Limits the preparation of a place; `None` while none is being prepared.
+        self._place_timeout: Cancellable | None = None
+        #: Whether the preparation of a place has not returned yet; it may outlive its timeout.
+        self._is_preparing = False
         self._not_running = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
         self._restored: CompletedCheckpoint | None = None
         self._stale_messages = self._late_messages = 0
@@ -169,6 +175,7 @@ class CheckpointCoordinator:
         highest_id: int,
         orphans: Iterable[str] = (),
         restored: CompletedCheckpoint | None = None,
+        given_id: int = -1,
     ) -> None:
         """Serve a new attempt; nothing is triggered before `started`.
 
@@ -176,6 +183,7 @@ class CheckpointCoordinator:
             store: The completed checkpoints, as recovered.
             highest_id: The highest checkpoint id in the log.
             orphans: Files that earlier attempts have left behind; they are deleted.
+            given_id: The highest id that was ever given to a checkpoint; it is not given again.
             restored: What the attempt starts from. The state of its finished subtasks is carried into the
                 first checkpoint of a job that was started from a snapshot of another.
         """
@@ -185,7 +193,7 @@ class CheckpointCoordinator:
         self._history.recover(store.all, highest_id)
         self._files.begin_attempt(store)
         self._restored = restored
-        self._go_on(attempt, highest_id)
+        self._go_on(attempt, max(highest_id, given_id))
 
     def begin_region(self, attempt: int, store: CompletedCheckpointStore, highest_id: int) -> None:
         """A part of the job begins a new attempt. Nothing is swept: older attempts still run elsewhere."""
@@ -230,7 +238,9 @@ class CheckpointCoordinator:
     def end_job(self, job_state: str) -> tuple[str, ...]:
         """The job has ended (`finished`, `failed`, `cancelled`): paths of files that may be deleted now."""
         self._hooks.close()
-        return self._files.end_job(job_state, KeepAfter(self._config.keep_after))
+        # The write of the next id may have been refused and done all the same.
+        ids = self._files.given_ids(self._next_id - 1, self._next_id) if self._initialize_location else ()
+        return (*ids, *self._files.end_job(job_state, KeepAfter(self._config.keep_after)))
 
     def abort_all(self, reason: Reason, detail: str = "") -> None:
         """Abort every checkpoint that runs; the periodic timer and waiting requests go on."""
@@ -314,17 +324,32 @@ class CheckpointCoordinator:
 
     def _start(self, request: CheckpointRequest) -> None:
         """Step 1: the id is fixed and the place is prepared, in the background because that may block."""
-        initialize, checkpoint_id = self._initialize_location, self._next_id
+        initialize, checkpoint_id, attempt = self._initialize_location, self._next_id, self._attempt
         plan = self._plan(request)
         if plan is None:
             return
-        if initialize is None:
+        if initialize is None or attempt is None:
             self._create(request, plan)
             return
+        if self._is_preparing:
+            hangs = TimeoutError("the storage has not answered the check of the last place yet")
+            self._not_initialized(request, hangs)
+            return
+        self._is_preparing, timeout = True, self._config.timeout_seconds
+        late = TimeoutError(f"the storage did not answer within {timeout:g} s")
+        self._place_timeout = self._timers.call_later(timeout, lambda: self._not_initialized(request, late))
+
+        def prepare_place() -> None:
+            initialize(request, checkpoint_id, attempt)
+
+        def prepared(then: Callable[[], None]) -> None:
+            self._is_preparing = False
+            then()
+
         self._runner.run(
-            lambda: initialize(request, checkpoint_id),
-            lambda _: self._initialized(request),
-            lambda error: self._not_initialized(request, error),
+            prepare_place,
+            lambda _: prepared(lambda: self._initialized(request, checkpoint_id, attempt)),
+            lambda error: prepared(lambda: self._not_initialized(request, error)),
         )
 
     def _plan(self, request: CheckpointRequest) -> CheckpointPlan | None:
@@ -342,17 +367,40 @@ class CheckpointCoordinator:
         self._start_ended(request)
         return None
 
-    def _initialized(self, request: CheckpointRequest) -> None:
-        if request is self._requests.starting:
-            plan = self._plan(request)
-            if plan is not None:
-                self._create(request, plan)
+    def _initialized(self, request: CheckpointRequest, checkpoint_id: int, attempt: int) -> None:
+        if request is not self._requests.starting:
+            return
+        self._end_place_timeout()
+        if self._attempt is not None and (self._next_id, self._attempt) != (checkpoint_id, attempt):
+            self._start(request)  # a part of the job has restarted meanwhile: it is another place now
+            return
+        plan = self._plan(request)
+        if plan is not None:
+            self._create(request, plan)
 
     def _not_initialized(self, request: CheckpointRequest, error: BaseException) -> None:
-        if request is self._requests.starting:
-            detail = f"its place could not be prepared: {type(error).__name__}: {error}"
-            self._requests.refuse(request, CheckpointFailed(Reason.TRIGGER_CHECKPOINT_FAILURE, detail))
+        """There is no place: refuse the request before anybody hears of it. The next one gets the id."""
+        if request is not self._requests.starting:
+            return
+        self._end_place_timeout()
+        if self._attempt is None:
+            self._requests.refuse(request, self._not_running)
             self._start_ended(request)
+            return
+        reason, is_savepoint = Reason.TRIGGER_CHECKPOINT_FAILURE, request.kind.is_savepoint
+        cause = str(error) if isinstance(error, StorageError) else f"{type(error).__name__}: {error}"
+        detail = f"its place can't be written: {cause}"
+        self._history.refused(self._next_id, self._attempt, request.kind, self._clock.now(), reason, detail)
+        must_fail = self._failures.failed(reason, -1, is_savepoint=is_savepoint)
+        self._requests.refuse(request, CheckpointFailed(reason, detail))
+        if must_fail:
+            self._gateway.fail_job(f"checkpoint {self._next_id} failed ({reason.value}): {detail}")
+        self._start_ended(request)
+
+    def _end_place_timeout(self) -> None:
+        if self._place_timeout is not None:
+            self._place_timeout.cancel()
+            self._place_timeout = None
 
     def _create(self, request: CheckpointRequest, plan: CheckpointPlan) -> None:
         """Steps 2, 3 and 4: the checkpoint is pending; operator coordinators, then hooks, do their part."""
@@ -400,6 +448,7 @@ class CheckpointCoordinator:
         request = self._requests.starting
         if request is None:
             return
+        self._end_place_timeout()
         if not self._masters.stop():
             refusal = CheckpointFailed(Reason.JOB_FAILURE, "the job restarted meanwhile")
             self._requests.refuse(request, refusal)

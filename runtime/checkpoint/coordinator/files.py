@@ -76,6 +76,10 @@ class CheckpointFiles:
         """URL of a savepoint's own folder below `target`; `None` for one in the job's storage."""
         return None if target is None else self._paths.savepoint_location(target, checkpoint_id, attempt)
 
+    def given_ids(self, *checkpoint_ids: int) -> tuple[str, ...]:
+        """Paths of the files that say that these ids were given."""
+        return tuple(map(self._paths.given_id, checkpoint_ids))
+
     # -- attempts -------------------------------------------------------------------------------------------
 
     def begin_attempt(self, store: CompletedCheckpointStore) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import PendingCheckpoint
+from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
     CheckpointRecord,
@@ -83,6 +84,36 @@ class CheckpointHistory:
         )
         self._records.append(record)
         self._counters = replace(self._counters, triggered=self._counters.triggered + 1)
+
+    def refused(
+        self,
+        checkpoint_id: int,
+        attempt: int,
+        kind: SnapshotKind,
+        at: float,
+        reason: CheckpointFailureReason,
+        detail: str,
+    ) -> None:
+        """A checkpoint could not be started, because its place can't be written.
+
+        Args:
+            checkpoint_id: The id that it would have had; the next one gets it.
+            at: Wall-clock seconds.
+            detail: The cause in words.
+        """
+        record = CheckpointRecord(
+            checkpoint_id,
+            attempt,
+            kind,
+            CheckpointStatus.FAILED,
+            at,
+            duration=0.0,
+            failure=reason,
+            detail=detail,
+        )
+        self._records.append(record)
+        known = self._counters
+        self._counters = replace(known, triggered=known.triggered + 1, failed=known.failed + 1)
 
     def progress(self, pending: PendingCheckpoint) -> None:
         """More subtasks have acknowledged."""

@@ -2,7 +2,8 @@
 
 Users' hooks talk to systems outside and wait for them. So all calls run in the background, one after the
 other: the next one begins when the one before has returned, also across attempts of the job. Answers come
-back to the coordinator's thread. A restore ends later than its call; `when_restored` tells when.
+back to the coordinator's thread. A restore ends later than its call; `when_restored` tells when. So does the
+close; `when_closed` tells when. No error of a user's hook is raised here: each is handed to whoever waits.
 
 A call that never returns holds back this hook and nothing else. Of the calls that wait behind it only the
 newest is kept: the checkpoints of the older ones have been aborted by then.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer
 from penstock.runtime.errors import PenstockError
@@ -34,8 +35,8 @@ class _Call:
 
 
 @dataclass(slots=True)
-class _Restore:
-    """The last restore or reset."""
+class _Outcome:
+    """The outcome of a restore, a reset or the close."""
 
     is_over: bool = False
     error: BaseException | None = None
@@ -47,25 +48,31 @@ class _Restore:
         for tell in waiting:
             tell(error)
 
+    def when_over(self, tell: Callable[[BaseException | None], None]) -> None:
+        if self.is_over:
+            tell(self.error)
+        else:
+            self.waiting.append(tell)
+
 
 class BackgroundHook:
     """Runs a blocking hook beside the coordinator.
 
     Args:
         hook: The user's.
+
+    Attributes:
+        identifier: The hook's, asked once.
     """
 
     def __init__(self, hook: BlockingHook, runner: AsyncRunner) -> None:
+        self.identifier = hook.identifier
         self._hook = hook
         self._runner = runner
         self._is_busy = False
         self._waiting: _Call | None = None
-        self._restore = _Restore(is_over=True)
-
-    @property
-    def identifier(self) -> str:
-        """The hook's."""
-        return self._hook.identifier
+        self._restore = _Outcome(is_over=True)
+        self._close = _Outcome()
 
     def trigger_checkpoint(self, checkpoint_id: int, timestamp: float, answer: HookAnswer) -> None:
         """Trigger the hook in the background; `answer` is called in the coordinator's thread."""
@@ -81,7 +88,7 @@ class BackgroundHook:
 
     def reset(self) -> None:
         """Reset the hook in the background; `when_restored` tells when it is done."""
-        self._bring_back(self._hook.reset)
+        self._bring_back(lambda: self._hook.reset())
 
     @property
     def is_restored(self) -> bool:
@@ -93,17 +100,23 @@ class BackgroundHook:
 
         A restore that a newer one has overtaken fails with `HookOvertakenError`.
         """
-        if self._restore.is_over:
-            tell(self._restore.error)
-        else:
-            self._restore.waiting.append(tell)
+        self._restore.when_over(tell)
 
     def close(self) -> None:
-        """Close the hook after its last call has returned."""
-        self._put(_Call(self._hook.close, lambda _: None, _raise))
+        """Close the hook after its last call has returned; `when_closed` tells when it is done."""
+        self._put(_Call(lambda: self._hook.close(), lambda _: self._close.end(None), self._close.end))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the close is over."""
+        return self._close.is_over
+
+    def when_closed(self, tell: Callable[[BaseException | None], None]) -> None:
+        """Call `tell` with the error or `None` when the close is over; at once if it is."""
+        self._close.when_over(tell)
 
     def _bring_back(self, work: Callable[[], None]) -> None:
-        restore = self._restore = _Restore()
+        restore = self._restore = _Outcome()
         self._put(_Call(work, lambda _: restore.end(None), restore.end))
 
     def _put(self, call: _Call) -> None:
@@ -129,7 +142,3 @@ class BackgroundHook:
         if call is not None:
             self._run(call)
         tell()
-
-
-def _raise(error: BaseException) -> NoReturn:
-    raise error

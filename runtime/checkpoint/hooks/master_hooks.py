@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from penstock.runtime.errors import PenstockError
+from penstock.runtime.errors import CodecError, PenstockError
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.handles import MasterState
 
@@ -141,7 +141,7 @@ class MasterHooks:
         def answered(state: Any) -> None:
             try:
                 kept = None if state is NO_STATE else MasterState(identifier, self._codec.dumps(state))
-            except PenstockError as error:
+            except Exception as error:  # methods of the user's state run while it is encoded
                 on_failed(error)
             else:
                 on_state(kept)
@@ -164,7 +164,7 @@ class MasterHooks:
         Raises:
             UnmatchedMasterStateError: There is state without a hook and that is not allowed; no hook was
                 called.
-            CodecError: A state can't be decoded.
+            CodecError: A state can't be decoded; no hook was called.
         """
         by_name = {state.identifier: state for state in states}
         unmatched = sorted(by_name.keys() - self._hooks.keys())
@@ -175,10 +175,11 @@ class MasterHooks:
                 "allow_non_restored_state=True to leave their state behind"
             )
             raise UnmatchedMasterStateError(msg)
+        values = {
+            name: self._decoded(checkpoint_id, by_name[name]) for name in self._hooks if name in by_name
+        }
         for identifier, hook in self._hooks.items():
-            state = by_name.get(identifier)
-            value = NO_STATE if state is None else self._codec.loads(state.data)
-            hook.restore_checkpoint(checkpoint_id, value)
+            hook.restore_checkpoint(checkpoint_id, values.get(identifier, NO_STATE))
 
     def reset(self) -> None:
         """Reset every hook: the job starts from nothing."""
@@ -190,3 +191,10 @@ class MasterHooks:
         hooks, self._hooks = self._hooks, {}
         for hook in hooks.values():
             hook.close()
+
+    def _decoded(self, checkpoint_id: int, state: MasterState) -> Any:
+        try:
+            return self._codec.loads(state.data)
+        except CodecError as error:
+            msg = f"the state of the master hook {state.identifier!r} in checkpoint {checkpoint_id}: {error}"
+            raise CodecError(msg) from error

@@ -97,16 +97,16 @@ class OperatorCoordinatorHolder:
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
     ) -> None:
-        """Run blocking work; no callback comes after the next reset."""
+        """Run blocking work; no callback comes after the next reset. One that raises fails the job."""
         epoch = self._epoch
 
         def result(outcome: T) -> None:
             if epoch == self._epoch:
-                on_result(outcome)
+                self._guarded(lambda: on_result(outcome))
 
         def error(cause: BaseException) -> None:
             if epoch == self._epoch:
-                on_error(cause)
+                self._guarded(lambda: on_error(cause))
 
         self._runner.run(work, result, error)
 
@@ -126,7 +126,7 @@ class OperatorCoordinatorHolder:
     def close(self) -> None:
         """The attempt or the job is over."""
         self._forget()
-        self._coordinator.close()
+        self._guarded(self._coordinator.close)
 
     def reset_to_checkpoint(self, checkpoint_id: int | None, state: bytes | None) -> None:
         """The whole job starts from a checkpoint, or from nothing (`None`)."""
@@ -149,10 +149,7 @@ class OperatorCoordinatorHolder:
 
     def handle_event(self, subtask: int, event: Any) -> None:
         """A subtask has sent an event; a coordinator that fails over it fails the job."""
-        try:
-            self._coordinator.handle_event(subtask, event)
-        except Exception as error:  # users' enumerators are behind it
-            self.fail_job(error if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}")
+        self._guarded(lambda: self._coordinator.handle_event(subtask, event))
 
     # -- checkpoints --------------------------------------------------------------------------------------
 
@@ -216,6 +213,13 @@ class OperatorCoordinatorHolder:
         if self._snapshot is snapshot:
             self._snapshot = None
         snapshot.on_error(error)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Make a call; what it raises fails the job, by the coordinator's name."""
+        try:
+            call()
+        except Exception as error:  # users' enumerators are behind it
+            self.fail_job(error if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}")
 
     def _finish_snapshot(self) -> None:
         snapshot = self._snapshot

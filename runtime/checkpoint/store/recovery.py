@@ -42,11 +42,13 @@ class RebuiltStore:
         store: Filled from the log.
         damaged: Ids that could not be read and are not in the store.
         orphans: Files of earlier attempts that nothing names; they may be deleted.
+        given_id: The highest id that was given to a checkpoint, as far as it was written down; -1 for none.
     """
 
     store: CompletedCheckpointStore
     damaged: tuple[int, ...]
     orphans: tuple[str, ...]
+    given_id: int = -1
 
 
 def load_latest(
@@ -126,7 +128,11 @@ def rebuild_store(
     _pin_savepoints(storage, store, paths.savepoint_metadata(present))
     # The files that a damaged checkpoint names are not known, and the user may want to repair it.
     orphans = () if damaged else _orphans(paths, store, present, attempt)
-    return RebuiltStore(store, tuple(record.checkpoint_id for record in damaged), orphans)
+    ids = {given: path for path in present if (given := paths.given_by(path)) is not None}
+    given_id = max(ids, default=-1)
+    older_ids = tuple(path for given, path in ids.items() if given < given_id)
+    damaged_ids = tuple(record.checkpoint_id for record in damaged)
+    return RebuiltStore(store, damaged_ids, orphans + older_ids, given_id)
 
 
 def _orphans(

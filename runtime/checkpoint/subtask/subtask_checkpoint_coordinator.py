@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 
+from penstock.runtime.barrier.handler import ALIGNMENT_ABORTED
 from penstock.runtime.checkpoint.channel_state.barrier_sender import InFlight
 from penstock.runtime.checkpoint.subtask.operator_snapshot import SubtaskSnapshotTask
 from penstock.runtime.checkpoint.subtask.ports import (
@@ -37,7 +38,7 @@ from penstock.runtime.ports import AsyncRunner, Cancellable, Clock
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import ChannelStateHandle, SubtaskSnapshot
-from penstock.runtime.snapshot.metrics import CheckpointMetrics
+from penstock.runtime.snapshot.metrics import NOTHING_STORED, CheckpointMetrics, StoredBytes
 
 #: How many abort notices of checkpoints that have not come yet are remembered.
 MAX_RECORDED_ABORTED = 128
@@ -100,6 +101,7 @@ class SubtaskCheckpointCoordinator:
         alignment_duration: float = 0.0,
         *,
         is_input_empty: bool = False,
+        stored: StoredBytes = NOTHING_STORED,
     ) -> bool:
         """Take a checkpoint; whether it was taken (not old, not aborted).
 
@@ -107,6 +109,7 @@ class SubtaskCheckpointCoordinator:
             start_delay: Seconds from the trigger at the coordinator to the first barrier here.
             alignment_duration: Seconds from the first barrier to the last.
             is_input_empty: No barrier handler finishes the input part: nothing is in flight there.
+            stored: What the alignment stored.
 
         Raises:
             OperatorError: An operator failed.
@@ -134,7 +137,13 @@ class SubtaskCheckpointCoordinator:
         snapshot = self._take_snapshot(barrier)
         now = self._clock.monotonic()
         self._taken += 1
-        metrics = CheckpointMetrics(start_delay, alignment_duration, now - begun)
+        metrics = CheckpointMetrics(
+            start_delay,
+            alignment_duration,
+            now - begun,
+            stored_bytes=stored.stored,
+            spilled_bytes=stored.spilled,
+        )
         self._finish_beside_the_task(_Running(snapshot, metrics, now, has_in_flight))
         return True
 
@@ -147,14 +156,16 @@ class SubtaskCheckpointCoordinator:
         if self._in_flight is not None and self._in_flight.sender.is_waiting:
             self._in_flight.sender.barriers_may_have_left()
 
-    def abort_on_barrier(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort_on_barrier(
+        self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = ALIGNMENT_ABORTED
+    ) -> None:
         """The input gave a checkpoint up: decline it and cancel it downstream."""
         self._dealt_with.append(checkpoint_id)
         self._last_id = max(self._last_id, checkpoint_id)
         for known in [i for i in self._aborted if i < self._last_id]:
             del self._aborted[known]
         self._give_up_running(checkpoint_id)
-        self._decline(checkpoint_id, reason, "the alignment was aborted")
+        self._decline(checkpoint_id, reason, detail)
         self._outputs.broadcast_event(CancelCheckpointMarker(checkpoint_id))
 
     def notify_checkpoint_complete(self, checkpoint_id: int, *, is_running: bool = True) -> None:

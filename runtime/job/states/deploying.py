@@ -7,6 +7,8 @@ after any other failure.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.runtime.config.restart import GiveUp
 from penstock.runtime.errors import CorruptSnapshotError, PenstockError, RestoreError
 from penstock.runtime.job.context import JobContext
@@ -94,18 +96,18 @@ class Deploying(State):
         job = self.job
         self._timer = job.timers.call_later(job.deployment_timeout, self._not_restored)
         try:
-            job.restore_operators(start.restore, lambda error: self._restored(start, error))
+            job.restore_operators(start.restore, lambda cause: self._restored(start, cause))
         except Exception as error:  # a coordinator may raise anything
-            self._restored(start, error)
+            self._restored(start, FailureCause(str(error), recoverable=not isinstance(error, PenstockError)))
 
-    def _restored(self, start: AttemptStart, error: BaseException | None) -> None:
+    def _restored(self, start: AttemptStart, cause: FailureCause | None) -> None:
         job = self.job
         if job.state is not self or job.is_fenced:
             return
         self.leave()
-        if error is not None:
-            text = f"what runs in the JobMaster could not be restored: {error}"
-            self.failed(FailureCause(text, recoverable=not isinstance(error, PenstockError)))
+        if cause is not None:
+            text = f"what runs in the JobMaster could not be restored: {cause.message}"
+            self.failed(replace(cause, message=text))
             return
         job.start_operators()
         if job.state is self:  # no coordinator has failed at its start

@@ -48,6 +48,8 @@ class Summary:
         moves: Moves of all runs.
         captured: Parts of checkpoints that were acknowledged with data in flight.
         restored: Subtasks that began with data in flight.
+        stored: Parts of checkpoints whose alignment stored elements.
+        spilled: Those of them whose alignment needed the disk.
         counts: Failures that really happened.
     """
 
@@ -56,6 +58,8 @@ class Summary:
     moves: int = 0
     captured: int = 0
     restored: int = 0
+    stored: int = 0
+    spilled: int = 0
     counts: FaultCounts = field(default_factory=FaultCounts)
 
     def add(self, result: SimulationResult) -> None:
@@ -67,6 +71,8 @@ class Summary:
         self.moves += result.moves
         self.captured += result.captured
         self.restored += result.restored
+        self.stored += result.stored
+        self.spilled += result.spilled
         self.counts.add(result.happened)
 
     @property
@@ -78,7 +84,8 @@ class Summary:
         """In words, for the end of a run."""
         return [
             f"{self.moves} moves; subtasks that put data in flight into a checkpoint: {self.captured}, "
-            f"that began with such data: {self.restored}",
+            f"that began with such data: {self.restored}; whose alignment stored elements: {self.stored}, "
+            f"on disk: {self.spilled}",
             f"failures injected that really happened: {self.counts.total} ({self.counts})",
             f"{self.passed} passed, {len(self.failed)} failed",
         ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.graph.execution_graph import build_execution_graph
@@ -23,6 +25,12 @@ from penstock.runtime.testing.simulation.simulated_run import SimulatedRun
 from penstock.runtime.testing.simulation.world.faults import FaultKind
 from penstock.runtime.testing.simulation.world.world import World
 
+#: Failures of checkpoints that nothing injects by name: they follow from what happens.
+_SEEN_IN_HISTORY: Final = {
+    CheckpointFailureReason.CHECKPOINT_EXPIRED: FaultKind.CHECKPOINT_EXPIRED,
+    CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED: FaultKind.ALIGNMENT_LIMIT,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
@@ -39,6 +47,8 @@ class SimulationResult:
         transactions: Transactions committed.
         captured: Parts of checkpoints that were acknowledged with data in flight.
         restored: Subtasks that began with data in flight.
+        stored: Parts of checkpoints whose alignment stored elements.
+        spilled: Those of them whose alignment needed the disk.
     """
 
     seed: int
@@ -52,6 +62,8 @@ class SimulationResult:
     transactions: int = 0
     captured: int = 0
     restored: int = 0
+    stored: int = 0
+    spilled: int = 0
 
     @property
     def passed(self) -> bool:
@@ -130,12 +142,9 @@ class Simulation:
 
     def _result(self, problems: list[str], state: JobState) -> SimulationResult:
         statuses = self._run.statuses()
-        expired = sum(
-            record.failure is CheckpointFailureReason.CHECKPOINT_EXPIRED
-            for status in statuses
-            for record in status.checkpoint_history
-        )
-        self.world.counts.happened(FaultKind.CHECKPOINT_EXPIRED, expired)
+        failures = Counter(record.failure for status in statuses for record in status.checkpoint_history)
+        for reason, kind in _SEEN_IN_HISTORY.items():
+            self.world.counts.happened(kind, failures[reason])
         return SimulationResult(
             self.scenario.seed,
             tuple(problems),
@@ -148,4 +157,6 @@ class Simulation:
             self.system.statistics().committed,
             self.world.captured,
             self.world.restored,
+            self.world.stored,
+            self.world.spilled,
         )

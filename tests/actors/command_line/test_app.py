@@ -14,7 +14,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from penstock.actors.client.jobs import KnownJob
-from penstock.actors.command_line.views import jobs_table, operators_table, snapshot_view, status_view
+from penstock.actors.command_line.views import (
+    checkpoints_view,
+    jobs_table,
+    operators_table,
+    snapshot_view,
+    status_view,
+)
 from penstock.actors.shared.job_report import JobReport, Takeover
 from penstock.runtime import JobStatus
 from penstock.runtime.graph.graph_info import GraphInfo, OperatorInfo, VertexInfo
@@ -24,7 +30,7 @@ from penstock.runtime.job.job_state import JobState, Transition
 from penstock.runtime.job.rescale_history import RescaleRecord
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.record.elements import SnapshotKind
-from penstock.runtime.snapshot.checkpoint_record import CheckpointRecord, CheckpointStatus
+from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -155,6 +161,20 @@ def test_a_snapshot_tells_how_long_each_subtask_took_for_it() -> None:
     assert " ".join(row.split()) == "count[1] 1.0 ms 250.0 ms 2.0 ms 500.0 ms 1,000 B 2,000 B"
     unknown = SnapshotSummary("/s", "checkpoint", 7, 1, 1.0, 3.0, 2_000, 1, ())
     assert "by subtask" not in text(snapshot_view(unknown))
+
+
+def test_bytes_that_alignments_stored_are_shown_by_subtask_when_there_are_any() -> None:
+    measured = {
+        SubtaskId("join", 0): CheckpointMetrics(stored_bytes=5_000, spilled_bytes=4_000),
+        SubtaskId("sink", 0): CheckpointMetrics(),
+    }
+    record = CheckpointRecord(7, 1, SnapshotKind.CHECKPOINT, CheckpointStatus.COMPLETED, 1.0, size=1)
+    *_, heading, join, sink = text(checkpoints_view([CheckpointDetails(record, measured)])).splitlines()
+    assert heading.split()[-2:] == ["stored", "spilled"]
+    assert " ".join(join.split()).endswith("0 B 0 B 5,000 B 4,000 B")
+    assert " ".join(sink.split()).endswith("0 B 0 B 0 B 0 B")
+    held = {SubtaskId("join", 0): CheckpointMetrics()}
+    assert "stored" not in text(checkpoints_view([CheckpointDetails(record, held)]))
 
 
 def run(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

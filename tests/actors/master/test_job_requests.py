@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -38,11 +37,10 @@ def stopped(state: JobState, savepoint: str | None) -> SavepointAnswer:
 
         scheduler = SimpleNamespace(state=state, stop_with_savepoint=refuse)
         report = SimpleNamespace(savepoint=savepoint, status=JobStatus.FINISHED, failure=None)
-        with ThreadPoolExecutor(1) as pool:
-            requests = JobRequests(
-                cast("Any", scheduler), "/jobs", lambda call: call(), pool, ended, lambda: cast("Any", report)
-            )
-            return await asyncio.wait_for(requests.stop(drain=False, target=None), 30)
+        requests = JobRequests(
+            cast("Any", scheduler), "/jobs", lambda call: call(), ended, lambda: cast("Any", report)
+        )
+        return await asyncio.wait_for(requests.stop(drain=False, target=None), 30)
 
     return asyncio.run(scenario())
 
@@ -64,7 +62,7 @@ def test_a_stop_that_a_running_job_refuses_is_refused() -> None:
 class StoppingJob:
     """A job whose stops are answered when the test says so; used inside an event loop."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(self) -> None:
         self.ended = asyncio.Event()
         self.asked: asyncio.Queue[Any] = asyncio.Queue()
         self.scheduler = SimpleNamespace(state=JobState.RUNNING, stop_with_savepoint=self._stop)
@@ -75,7 +73,6 @@ class StoppingJob:
             cast("Any", self.scheduler),
             "/jobs",
             lambda call: call(),
-            pool,
             self.ended,
             lambda: cast("Any", self.report),
         )
@@ -98,8 +95,7 @@ class StoppingJob:
 
 def in_a_loop(scenario: Callable[[StoppingJob], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        with ThreadPoolExecutor(1) as pool:
-            await asyncio.wait_for(scenario(StoppingJob(pool)), 30)
+        await asyncio.wait_for(scenario(StoppingJob()), 30)
 
     asyncio.run(run())
 
@@ -171,11 +167,10 @@ def asked_for_a_checkpoint(answer: CheckpointAnswer, *, ended: bool = False) -> 
         )
         asyncio.get_running_loop().call_soon(setattr, scheduler, "state", JobState.RUNNING)
         report = SimpleNamespace(status=JobStatus.FINISHED)
-        with ThreadPoolExecutor(1) as pool:
-            requests = JobRequests(
-                cast("Any", scheduler), "/jobs", lambda call: call(), pool, end, lambda: cast("Any", report)
-            )
-            return await asyncio.wait_for(requests.checkpoint(), 30)
+        requests = JobRequests(
+            cast("Any", scheduler), "/jobs", lambda call: call(), end, lambda: cast("Any", report)
+        )
+        return await asyncio.wait_for(requests.checkpoint(), 30)
 
     return asyncio.run(scenario())
 

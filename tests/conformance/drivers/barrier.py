@@ -110,7 +110,7 @@ class BarrierRun:
         """The task is told to take a checkpoint; the handler persists what waits when this returns."""
         self.trace.append({"trigger": barrier.checkpoint_id})
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         """The task is told that a checkpoint is aborted."""
         self.trace.append({"abort": checkpoint_id, "reason": reason.value})
 

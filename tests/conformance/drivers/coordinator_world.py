@@ -210,7 +210,7 @@ class CoordinatorWorld:
         msg = "nobody else owns the log"
         raise AssertionError(msg)
 
-    def initialize_location(self, request: CheckpointRequest, checkpoint_id: int) -> None:
+    def initialize_location(self, request: CheckpointRequest, checkpoint_id: int, attempt: int) -> None:
         if self.id_fails_once:
             self.id_fails_once = False
             raise StorageError("the case says that there is no id")

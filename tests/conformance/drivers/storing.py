@@ -12,11 +12,13 @@ from drivers.differences import Event, different, taken
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
 from penstock.runtime.barrier.handler import EndOfPartitionPolicy
 from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate
-from penstock.runtime.io.spilling_buffer_storage import SpillingBufferStorage
+from penstock.runtime.io.spill_file import open_spill_file
 from penstock.runtime.network.buffer_storage import BufferStorage, StoredElement
 from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.spilling_buffer_storage import ELEMENT_OVERHEAD, SpillingBufferStorage
+from penstock.runtime.ports import SpillFile
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, StreamElement
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
@@ -26,10 +28,16 @@ SUITES = ("barrier_buffer", "buffer_storage")
 
 
 def storages(config: dict[str, Any], folder: str) -> list[BufferStorage]:
-    """Both storages with a case's settings: each of them has to pass."""
+    """All storages with a case's settings: each of them has to pass."""
+
+    def open_file() -> SpillFile:
+        return open_spill_file(Path(folder))
+
     limit = None if config["max_buffered_bytes"] == -1 else config["max_buffered_bytes"]
     page = config["page_size"] if config["accounting"] == "page" else None
-    return [CachedBufferStorage(limit, page), SpillingBufferStorage(Path(folder), limit, page)]
+    memories = (0, 2 * ELEMENT_OVERHEAD, 1_000_000)
+    spilling = [SpillingBufferStorage(open_file, memory, limit, page) for memory in memories]
+    return [CachedBufferStorage(limit, page), *spilling]
 
 
 class StoringRun:
@@ -51,7 +59,7 @@ class StoringRun:
         """The task is told to take a checkpoint."""
         self.trace.append({"trigger": barrier.checkpoint_id, "alignment_bytes": self.input.alignment_bytes})
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         """The task is told that a checkpoint is aborted."""
         self.trace.append({"abort": checkpoint_id, "reason": reason.value})
 
@@ -70,8 +78,9 @@ class StoringRun:
             channel = fed["channel"]
             self.input.receive(channel, self.sent[channel], [encode_element(element_of(fed))])
             self.sent[channel] += 1
-        while (polled := self.input.poll_next()) is not None:
-            self.took(*polled)
+        while (polled := self.input.poll_next()) is not None or self.input.has_more:
+            if polled is not None:
+                self.took(*polled)
         if fed["kind"] == "end_of_input" and not self.input.alignment_bytes:
             self.trace.append({"finished": True})
         return list(self.trace)

@@ -79,7 +79,7 @@ class Two:
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
         self.log.append(("trigger", barrier.checkpoint_id))
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         self.log.append(("abort", checkpoint_id))
 
     def block(self, channel: int) -> None:

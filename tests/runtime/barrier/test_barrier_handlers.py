@@ -49,7 +49,7 @@ class RecordingTask:
         self.triggered.append(barrier.checkpoint_id)
         self.times.append((start_delay, alignment_duration))
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         self.aborted.append(checkpoint_id)
 
     def barrier(self, channel: int, checkpoint_id: int, timestamp: float = 1000.0) -> None:

@@ -35,13 +35,12 @@ from penstock.runtime.testing.manual_time import ManualClock
     [
         (BarrierSettings(), 1, HandlerKind.SINGLE_CHANNEL_ALIGNER),
         (BarrierSettings(), 2, HandlerKind.ALIGNER),
-        (BarrierSettings(has_credits=False), 2, HandlerKind.STORING),
-        (BarrierSettings(has_credits=False), 1, HandlerKind.SINGLE_CHANNEL_ALIGNER),
+        (BarrierSettings(stores=True), 2, HandlerKind.STORING),
+        (BarrierSettings(stores=True), 1, HandlerKind.SINGLE_CHANNEL_ALIGNER),
         (BarrierSettings(unaligned=True), 1, HandlerKind.ALTERNATING),
         (BarrierSettings(unaligned=True, has_aligned_timeout=True), 2, HandlerKind.ALTERNATING_WITH_TIMEOUT),
         (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE), 1, HandlerKind.SINGLE_CHANNEL_TRACKER),
         (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE), 2, HandlerKind.TRACKER),
-        (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE, has_credits=False), 2, HandlerKind.TRACKER),
     ],
 )
 def test_handler_is_chosen(settings: BarrierSettings, channels: int, kind: HandlerKind) -> None:
@@ -52,7 +51,7 @@ def test_handler_is_chosen(settings: BarrierSettings, channels: int, kind: Handl
     ("settings", "why"),
     [
         (BarrierSettings(CheckpointingMode.AT_LEAST_ONCE, unaligned=True), "never waits"),
-        (BarrierSettings(unaligned=True, has_credits=False), "need channels with credits"),
+        (BarrierSettings(unaligned=True, stores=True), "is for aligned checkpoints"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings: BarrierSettings, why: str) -> None:
@@ -69,6 +68,14 @@ def test_settings_that_contradict_each_other_are_refused(settings: BarrierSettin
         ({"aligned_timeout": -1, "unaligned": True}, "aligned_timeout=-1"),
         ({"max_alignment_bytes": -1}, "max_alignment_bytes=-1"),
         ({"unaligned": 1}, "give True or False"),
+        ({"alignment": "keep"}, "alignment='keep'.*'hold'.*'store'"),
+        ({"alignment": "store", "unaligned": True}, "unaligned=True: barriers overtake data"),
+        ({"alignment": "store", "unaligned": True, "aligned_timeout": 5}, "and aligned_timeout=5"),
+        ({"alignment": "store", "mode": "at_least_once"}, "at least once blocks no channel"),
+        ({"alignment": "store", "alignment_memory": -1}, "alignment_memory=-1"),
+        ({"alignment": "store", "alignment_memory": 1.5}, "alignment_memory=1.5"),
+        ({"max_alignment_bytes": 10}, "max_alignment_bytes=10 without alignment='store'"),
+        ({"alignment_memory": 10}, "alignment_memory=10 without alignment='store'"),
     ],
 )
 def test_settings_of_a_job_that_contradict_each_other_are_refused(changes: dict[str, Any], why: str) -> None:
@@ -80,11 +87,11 @@ def test_settings_follow_those_of_the_job() -> None:
     counts, aborts = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.ABORTS
     of_job = BarrierSettings.of_job
     assert of_job(None, aborts) == BarrierSettings(end_of_partition=aborts)
-    assert of_job(None, counts).has_credits
-    assert not of_job(None, counts, has_credits=False).has_credits
     plain = Checkpointing(every=10, mode="at_least_once")
     assert of_job(plain, counts) == BarrierSettings(CheckpointingMode.AT_LEAST_ONCE)
-    assert not of_job(plain, counts, has_credits=False).has_credits
+    assert of_job(Checkpointing(every=10, alignment="store"), aborts) == BarrierSettings(
+        stores=True, end_of_partition=aborts
+    )
     later = Checkpointing(every=10, unaligned=True, aligned_timeout=3)
     assert of_job(later, aborts) == BarrierSettings(
         unaligned=True, has_aligned_timeout=True, end_of_partition=aborts
@@ -94,7 +101,7 @@ def test_settings_follow_those_of_the_job() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "needs"),
-    [(BarrierSettings(unaligned=True), "capture"), (BarrierSettings(has_credits=False), "storage")],
+    [(BarrierSettings(unaligned=True), "capture"), (BarrierSettings(stores=True), "storage")],
 )
 def test_input_that_lacks_what_its_handler_needs_is_not_made(settings: BarrierSettings, needs: str) -> None:
     clock = ManualClock()

@@ -38,7 +38,7 @@ class RecordingTask:
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
         self.log.append(barrier)
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         self.log.append((checkpoint_id, reason))
 
 

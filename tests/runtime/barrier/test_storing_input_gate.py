@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.runtime.barrier.aligner import CheckpointBarrierAligner
-from penstock.runtime.barrier.storing_input_gate import StoredChannels, StoringInputGate, stored_size
+from penstock.runtime.barrier.storing_input_gate import (
+    MOST_STORED_AT_ONCE,
+    StoredChannels,
+    StoringInputGate,
+    stored_size,
+)
+from penstock.runtime.io.spill_file import open_spill_file
+from penstock.runtime.network.buffer_storage import BufferStorage
 from penstock.runtime.network.cached_buffer_storage import CachedBufferStorage
 from penstock.runtime.network.input_channel import InputChannel
 from penstock.runtime.network.input_gate import InputGate
+from penstock.runtime.network.spilling_buffer_storage import ELEMENT_OVERHEAD, SpillingBufferStorage
 from penstock.runtime.record.element_codec import encode_element
 from penstock.runtime.record.elements import Buffer, CheckpointBarrier, EndOfPartition, StreamElement
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.metrics import StoredBytes
 from penstock.runtime.testing.manual_time import ManualClock
 
 A, B = Buffer(b"aaaa", 1), Buffer(b"bbbb", 1)
@@ -23,11 +33,13 @@ END = EndOfPartition()
 class Fed:
     """A gate of two channels and a task that writes down what it is told and handed."""
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, storage: BufferStorage | None = None) -> None:
         clock = ManualClock()
         self.log: list[Any] = []
         self.channels = StoredChannels()
-        self.storage = CachedBufferStorage(limit)
+        self.storage = storage or CachedBufferStorage(limit)
+        self.why: list[str] = []
+        self.at_trigger: list[StoredBytes] = []
         gate = InputGate(InputChannel(index, clock) for index in range(2))
         aligner = CheckpointBarrierAligner(2, self.channels, clock)
         self.gate = StoringInputGate(gate, aligner, self.channels, self.storage)
@@ -36,9 +48,11 @@ class Fed:
 
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
         self.log.append(("trigger", barrier.checkpoint_id))
+        self.at_trigger.append(self.gate.stored)
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         self.log.append(("abort", checkpoint_id, reason))
+        self.why.append(detail)
 
     def feed(self, channel: int, *elements: StreamElement) -> list[Any]:
         self.gate.receive(channel, self.sent[channel], [encode_element(element) for element in elements])
@@ -46,8 +60,9 @@ class Fed:
         return self.run()
 
     def run(self) -> list[Any]:
-        while (polled := self.gate.poll_next()) is not None:
-            self.log.append(polled)
+        while (polled := self.gate.poll_next()) is not None or self.gate.has_more:
+            if polled is not None:
+                self.log.append(polled)
         log, self.log = self.log, []
         return log
 
@@ -97,7 +112,39 @@ def test_more_than_the_limit_gives_the_alignment_up_and_the_data_goes_on() -> No
     assert fed.feed(0, barrier(1), A) == []
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
     assert fed.feed(0, B) == [("abort", 1, reason), (0, A), (0, B)]
+    assert fed.why == ["8 bytes are stored, more than max_alignment_bytes=4"]
     assert fed.feed(1, barrier(1)) == []
+
+
+def test_element_that_can_not_be_spilled_gives_the_alignment_up_and_the_data_goes_on(tmp_path: Path) -> None:
+    fed = Fed(storage=SpillingBufferStorage(lambda: open_spill_file(tmp_path / "gone")))
+    reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED
+    assert fed.feed(0, barrier(1), A, B) == [("abort", 1, reason), (0, A), (0, B)]
+    assert "gone" in fed.why[0]
+    assert fed.feed(1, barrier(1), A) == [(1, A)]
+    assert fed.feed(1, barrier(2), B) == [("abort", 2, reason), (1, B)], "each checkpoint is tried"
+
+
+def test_the_task_sees_at_the_trigger_what_was_stored_and_spilled(tmp_path: Path) -> None:
+    one = ELEMENT_OVERHEAD + len(A.payload)
+    fed = Fed(storage=SpillingBufferStorage(lambda: open_spill_file(tmp_path), memory_bytes=one))
+    fed.feed(0, barrier(1), A, B, A)
+    fed.feed(1, barrier(1))
+    fed.feed(1, barrier(2))
+    fed.feed(0, barrier(2))
+    assert fed.at_trigger == [StoredBytes(12, 8), StoredBytes(0, 0)]
+
+
+def test_gate_lets_the_task_do_something_else_after_a_number_of_stored_elements(fed: Fed) -> None:
+    waiting = [A] * (2 * MOST_STORED_AT_ONCE)
+    fed.gate.receive(0, 0, [encode_element(element) for element in (barrier(1), *waiting)])
+    assert fed.gate.poll_next() is None
+    assert fed.gate.has_more
+    assert fed.gate.alignment_bytes == 4 * MOST_STORED_AT_ONCE
+    assert fed.gate.consumed(0) == MOST_STORED_AT_ONCE + 1, "these credits can go back"
+    fed.run()
+    assert fed.gate.alignment_bytes == 8 * MOST_STORED_AT_ONCE
+    assert not fed.gate.has_more
 
 
 def test_gate_is_finished_when_every_end_was_handed_over_and_nothing_is_stored(fed: Fed) -> None:

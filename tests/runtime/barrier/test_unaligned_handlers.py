@@ -60,7 +60,7 @@ class Input:
     def trigger(self, barrier: CheckpointBarrier, start_delay: float, alignment_duration: float) -> None:
         self.log.append(("trigger", barrier.checkpoint_id, barrier.options.unaligned))
 
-    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason) -> None:
+    def abort(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str = "") -> None:
         self.log.append(("abort", checkpoint_id))
 
     def send(self, channel: int, *elements: StreamElement, at: int | None = None) -> list[Any]:

@@ -87,9 +87,3 @@ def test_a_given_restart_strategy_wins() -> None:
 def test_settings_survive_replace_and_pickle() -> None:
     config = replace(JobConfig(credits=3), buffer_timeout=1)
     assert pickle.loads(pickle.dumps(config)) == config == JobConfig(credits=3, buffer_timeout=1)
-
-
-def test_a_limit_that_the_channels_of_a_job_never_meet_is_refused_and_not_ignored() -> None:
-    checkpointing = Checkpointing(every=1, storage="/tmp/chk", max_alignment_bytes=1_000_000)
-    with pytest.raises(ConfigurationError, match=r"max_alignment_bytes=\.\.\.\) is for channels without"):
-        JobConfig(checkpointing=checkpointing)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from obstore.store import MemoryStore
 
+from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
 from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
@@ -14,6 +18,7 @@ from penstock.runtime.io.storage import (
     ObjectStorage,
     _require_conditional_put,
     check_proof,
+    open_location,
     open_storage,
     write_proof,
 )
@@ -201,3 +206,39 @@ def test_counters_count(storage: ObjectStorage) -> None:
     after = storage.statistics()
     assert (after.puts - before.puts, after.put_bytes - before.put_bytes) == (1, 3)
     assert (after.gets, after.get_bytes, after.conflicts - before.conflicts, after.errors) == (1, 3, 1, 0)
+
+
+def test_folders_that_were_made_for_a_snapshot_go_when_nothing_is_in_them(tmp_path: Path) -> None:
+    (tmp_path / "saved").mkdir()
+    place = open_location(str(tmp_path / "saved" / "of" / "today"), create=True)
+    place.put("place", b"1")
+    place.put("metadata", b"1")
+    place.delete(["place"])
+    assert (tmp_path / "saved" / "of" / "today" / "metadata").exists()
+    place.delete(["metadata"])
+    assert list(tmp_path.iterdir()) == [tmp_path / "saved"], "what the user has made stays"
+    assert list((tmp_path / "saved").iterdir()) == []
+    place.put("place", b"1")
+    assert place.get("place") == b"1", "it is made again when it is needed"
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system in which folders can be made, and no byte can be written."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a file system, which is to be full")
+    (folder / "file").write_bytes(bytes(4096))
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_nothing_stays_of_a_snapshot_on_a_full_disk(full_disk: Path) -> None:
+    paths = SnapshotPaths("job")
+    for target in (None, f"{full_disk}/saved"):
+        place = SnapshotPlace(open_location(str(full_disk)), paths, open_location)
+        with pytest.raises(StorageError, match=rf"can't write {full_disk}/.*No space left"):
+            place.prepare(target, 7, 2)
+        assert list(full_disk.iterdir()) == [full_disk / "file"]

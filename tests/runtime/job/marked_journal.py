@@ -16,9 +16,16 @@ PARTS = 2
 
 
 class Journal:
-    """Numbers in two parts, and the checkpoints whose marks stand in front of a position of a part."""
+    """Numbers in two parts, and the checkpoints whose marks stand in front of a position of a part.
+
+    Attributes:
+        met: Each mark that a reader has met, with its part, in this order.
+        held: A part from which nothing is read for now.
+    """
 
     def __init__(self) -> None:
+        self.met: list[tuple[int, int]] = []
+        self.held: int | None = None
         self.parts: list[list[int]] = [[] for _ in range(PARTS)]
         self.marks: list[dict[int, int]] = [{} for _ in range(PARTS)]
         self.has_ended = False
@@ -103,6 +110,8 @@ class JournalReader:
 
     def poll(self, max_rows: int) -> Polled[tuple[int, int]]:
         numbers = self._journal.parts[self._part]
+        if self._journal.held == self._part:
+            return Polled()
         if self._unsaid is None and self._position == len(numbers):
             return Polled(finished=self._journal.has_ended)
         start = self._position
@@ -112,7 +121,9 @@ class JournalReader:
         return Polled(RowBatch(rows) if rows else None)
 
     def should_trigger_checkpoint(self) -> int | None:
-        mark = self._unsaid
+        mark = None if self._journal.held == self._part else self._unsaid
+        if mark is not None:
+            self._journal.met.append((self._part, mark))
         self._met = mark or self._met
         return mark
 

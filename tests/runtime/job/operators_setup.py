@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prompt_runner import PromptRunner
+
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
@@ -117,7 +119,7 @@ class Run:
             for name, source in zip(("read", "other"), sources, strict=False)
         )
         clock = ManualClock()
-        self.timers, self.runner = ManualTimers(clock), ManualAsyncRunner()
+        self.timers, self.runner = ManualTimers(clock), PromptRunner()
         self.user_runner = ManualAsyncRunner() if hooks_hang else self.runner
         self.cluster, self.storage = Cluster(), MemoryStorage()
         self.subtasks = [SubtaskId(v.id, i) for v in vertices for i in range(parallelism)]
@@ -150,13 +152,19 @@ class Run:
         answers = []
         self.scheduler.trigger_checkpoint(on_answer=answers.append)
         self.runner.run_all()
-        checkpoint_id = self.scheduler.statistics().checkpoints.triggered
+        self.acknowledge(self.scheduler.statistics().checkpoints.triggered)
+        return answers[0].checkpoint
+
+    def acknowledge(self, checkpoint_id):
         for subtask in self.subtasks:
             attempt = self.scheduler.attempt_of(subtask)
             snapshot = SubtaskSnapshot()
             self.scheduler.acknowledge(attempt, subtask, checkpoint_id, snapshot, CheckpointMetrics())
         self.runner.run_all()
-        return answers[0].checkpoint
+
+    def files(self):
+        """Files of checkpoints in the storage."""
+        return [path for path in self.storage.list("job/") if "/log/" not in path]
 
     def fail(self, subtask):
         self.scheduler.on_subtask_failed(self.scheduler.attempt, subtask, FailureCause("killed", subtask))

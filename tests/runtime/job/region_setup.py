@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from prompt_runner import PromptRunner
+
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointSucceeded
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -28,7 +30,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 from penstock.runtime.testing.refusing_storage import RefusingStorage
 
 A_READ, A_WRITE = SubtaskId("a-read", 0), SubtaskId("a-write", 0)
@@ -123,7 +125,7 @@ class Run:
     ) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
-        self.runner = ManualAsyncRunner()
+        self.runner = PromptRunner()
         self.storage = storage or RefusingStorage()
         self.cluster = Cluster()
         config = JobConfig(

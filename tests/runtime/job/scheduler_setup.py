@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from prompt_runner import PromptRunner
+
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
@@ -20,7 +22,7 @@ from penstock.runtime.snapshot.metadata import write_state_file
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 
 READ, COUNT = SubtaskId("read", 0), SubtaskId("count", 0)
@@ -96,7 +98,7 @@ class Run:
         config = Checkpointing(**{"every": 10, **settings}) if checkpointing else None
         self.clock = clock or ManualClock()
         self.timers = ManualTimers(self.clock)
-        self.runner = ManualAsyncRunner()
+        self.runner = PromptRunner()
         self.storage = storage if storage is not None else FlakyStorage()
         self.paths = SnapshotPaths("job")
         self.cluster = Cluster()

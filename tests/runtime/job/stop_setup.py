@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from prompt_runner import PromptRunner
+
 from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointAnswer,
 )
@@ -27,7 +29,7 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 from penstock.runtime.testing.memory_places import MemoryPlaces
 from penstock.runtime.testing.small_graphs import read_and_count
 
@@ -115,7 +117,7 @@ class Run:
         self.storage = storage or MemoryStorage()
         self.places = places or MemoryPlaces()
         self.clock = ManualClock()
-        self.timers, self.runner = ManualTimers(self.clock), ManualAsyncRunner()
+        self.timers, self.runner = ManualTimers(self.clock), PromptRunner()
         self.cluster: Any = Cluster()
         self.scheduler = JobScheduler(
             job_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from prompt_runner import PromptRunner
 
 from penstock.runtime.checkpoint.coordinator.history import CheckpointHistory
 from penstock.runtime.config.checkpointing import Checkpointing
@@ -15,7 +16,7 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 
 GRAPH = read_and_count()
@@ -62,7 +63,7 @@ class Master:
     """A JobMaster's scheduler; several share a storage, one after the other."""
 
     def __init__(self, storage, *, earlier=None, retain=1):
-        self.cluster, self.runner, self.clock = Cluster(), ManualAsyncRunner(), ManualClock()
+        self.cluster, self.runner, self.clock = Cluster(), PromptRunner(), ManualClock()
         config = JobConfig(checkpointing=Checkpointing(every=1e6, retain=retain, tolerable_failures=None))
         timers = ManualTimers(self.clock)
         self.scheduler = JobScheduler(
@@ -163,10 +164,10 @@ def test_the_history_goes_on_over_several_lives():
     assert ids == [
         (1, 1, "completed"),
         (2, 1, "failed"),
-        (2, 2, "completed"),
-        (3, 2, "failed"),
-        (3, 3, "completed"),
-        (4, 3, "failed"),
+        (3, 2, "completed"),
+        (4, 2, "failed"),
+        (5, 3, "completed"),
+        (6, 3, "failed"),
     ]
 
 

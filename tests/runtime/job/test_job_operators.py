@@ -7,10 +7,12 @@ from operators_setup import READ, Eager, Hook, Hooked, Missing, Run
 
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
-from penstock.runtime.errors import ConfigurationError
+from penstock.runtime.errors import ConfigurationError, StorageError
 from penstock.runtime.graph.collection_source import CollectionSource
+from penstock.runtime.job.closing_operators import CLOSE_TIMEOUT
+from penstock.runtime.job.end_of_job import RETRIES
 from penstock.runtime.job.job_state import JobState
-from penstock.runtime.operators.on_request import OnRequest
+from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
 from penstock.runtime.operators.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
@@ -118,7 +120,11 @@ def test_a_hook_that_can_not_restore_fails_the_attempt():
 
     run = Run(Hooked(CollectionSource(range(4)), Broken())).begin()
     message = run.scheduler.statistics().failures[0].root.message
-    assert message == "what runs in the JobMaster could not be restored: nobody there"
+    assert message.startswith(
+        "what runs in the JobMaster could not be restored: "
+        "operator 'read': master hook 'outside': reset failed: OSError: nobody there, at "
+    )
+    assert run.scheduler.statistics().failures[0].root.recoverable, "the outside may come back"
 
 
 def test_a_job_without_checkpoints_gives_hooks_and_enumerators_back_what_it_is_started_from():
@@ -146,3 +152,125 @@ def test_every_attempt_closes_the_enumerator_of_the_one_before():
     assert source.closed == 0
     run.fail(READ)
     assert source.closed == 1
+
+
+def checkpointed_then_cancelled(run):
+    """The job has taken a checkpoint, is cancelled, and everything is done that can be."""
+    run.checkpoint()
+    assert run.files() != [], "nothing to delete: the test proves nothing"
+    run.scheduler.cancel()
+    run.scheduler.on_all_stopped(1)
+    run.runner.run_all()
+    return run
+
+
+class Unclosable(Hook):
+    def close(self):
+        raise OSError("the connection is gone")
+
+
+def test_a_hook_whose_close_raises_is_named_and_the_checkpoints_are_deleted_all_the_same():
+    closed = Hook("closed")
+    sources = [Hooked(CollectionSource("abc"), hook) for hook in (Unclosable(), closed)]
+    run = checkpointed_then_cancelled(Run(*sources).begin())
+    assert run.scheduler.state is JobState.CANCELLED
+    assert run.files() == []
+    assert closed.calls[-1] == ("close",), "a hook is closed although another one can't be"
+    seen = run.scheduler.statistics()
+    problem = "operator 'read': master hook 'outside': close failed: OSError: the connection is gone, at "
+    assert seen.warning.startswith(problem)
+    assert seen.transitions[-1].cause == seen.warning
+
+
+def test_an_enumerator_whose_close_raises_is_named_and_the_checkpoints_are_deleted_all_the_same():
+    class UnclosableEnumerator(OnRequestEnumerator):
+        def close(self):
+            raise OSError("the listing goes on")
+
+    class Source(OnRequest):
+        def enumerator(self, context, state):
+            return UnclosableEnumerator(CollectionSource("abc"), context, state)
+
+    run = checkpointed_then_cancelled(Run(Source(CollectionSource("abc"))).begin())
+    assert run.scheduler.state is JobState.CANCELLED
+    assert run.files() == []
+    assert "operator 'read': source Source: close failed: OSError: the listing goes on" in (
+        run.scheduler.statistics().warning
+    )
+
+
+def test_a_hook_that_hangs_delays_the_end_for_a_while_but_not_the_deletions():
+    run = Run(Hooked(CollectionSource("abc"), Hook()), hooks_hang=True)
+    run.scheduler.start()
+    run.runner.run_all()
+    run.user_runner.run_all()
+    run.run_attempt()
+    run.scheduler.trigger_checkpoint()
+    run.runner.run_all()
+    run.user_runner.run_all()
+    run.acknowledge(1)
+    assert run.files() != [], "nothing to delete: the test proves nothing"
+    run.scheduler.cancel()
+    run.scheduler.on_all_stopped(1)
+    run.runner.run_all()
+    assert (run.files(), run.scheduler.state) == ([], JobState.CANCELLING)
+    run.timers.advance(CLOSE_TIMEOUT)
+    assert run.scheduler.state is JobState.CANCELLED
+    assert run.scheduler.statistics().warning == (
+        "operator 'read': master hook 'outside' was not closed within 5 s: a call of it has not come back"
+    )
+    run.user_runner.run_all()
+    assert run.scheduler.state is JobState.CANCELLED, "its late answer changes nothing"
+
+
+def test_hooks_are_closed_although_the_end_of_the_job_can_not_be_recorded():
+    hook = Hook()
+    run = Run(Hooked(CollectionSource("abc"), hook)).begin()
+    run.storage.put = refuse
+    run.scheduler.cancel()
+    run.scheduler.on_all_stopped(1)
+    for _ in RETRIES:
+        run.runner.run_all()
+        run.timers.advance(max(RETRIES))
+    run.runner.run_all()
+    assert run.scheduler.state is JobState.CANCELLED
+    assert "its end could not be recorded" in run.scheduler.statistics().transitions[-1].cause
+    assert hook.calls[-1] == ("close",)
+
+
+def refuse(*args, **kwargs):
+    raise StorageError("the disk is full")
+
+
+@pytest.mark.parametrize("identifier", ["", " ", None, 7])
+def test_a_hook_without_a_name_is_refused_and_the_source_is_named(identifier):
+    with pytest.raises(ConfigurationError, match=r"operator 'read': .*give it a name that is not blank"):
+        Run(Hooked(CollectionSource("abc"), Hook(identifier)))
+
+
+def test_a_source_whose_hook_can_not_be_made_is_named():
+    class Source(Hooked):
+        def master_hook(self):
+            raise ConnectionError("nobody listens")
+
+    with pytest.raises(ConfigurationError, match=r"operator 'read': master_hook\(\) of source Source failed"):
+        Run(Source(CollectionSource("abc"), None))
+    with pytest.raises(ConfigurationError, match="object has no attribute 'identifier'"):
+        Run(Hooked(CollectionSource("abc"), object()))
+
+
+def test_a_state_that_can_not_be_encoded_gives_the_checkpoint_up_and_the_hook_is_named():
+    class Unpicklable:
+        def __reduce__(self):
+            raise RuntimeError("not this one")
+
+    class Odd(Hook):
+        def trigger_checkpoint(self, checkpoint_id, timestamp):
+            return Unpicklable()
+
+    run, answers = Run(Hooked(CollectionSource("abc"), Odd())).begin(), []
+    run.scheduler.trigger_checkpoint(on_answer=answers.append)
+    run.runner.run_all()
+    assert "the master hook 'outside' failed: CodecError" in answers[0].detail
+    assert "not this one" in answers[0].detail
+    assert run.scheduler.state is JobState.RUNNING

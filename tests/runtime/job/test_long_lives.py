@@ -5,6 +5,7 @@ from collections.abc import Collection
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import pytest
+from prompt_runner import PromptRunner
 
 from penstock.runtime.checkpoint.coordinator.failure_manager import CheckpointFailureManager
 from penstock.runtime.checkpoint.coordinator.files import REMEMBERED_ENDS
@@ -27,7 +28,7 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import write_state_file
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.paths import SnapshotPaths
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 
 GRAPH = read_and_count(reads=1)
@@ -51,7 +52,7 @@ class LongLife:
 
     def __init__(self):
         self.cluster, self.storage = Cluster(), MemoryStorage()
-        self.runner, clock = ManualAsyncRunner(), ManualClock()
+        self.runner, clock = PromptRunner(), ManualClock()
         self.timers = ManualTimers(clock)
         config = JobConfig(
             checkpointing=Checkpointing(every=1e9, timeout=1e8, tolerable_failures=None),
@@ -129,7 +130,7 @@ class LongLife:
         docstring says why).
         """
         seen, waiting, elements = {id(GRAPH)}, [self.scheduler], 0
-        world = (ManualAsyncRunner, ManualTimers, ManualClock, MemoryStorage, Cluster, DecisionLog)
+        world = (PromptRunner, ManualTimers, ManualClock, MemoryStorage, Cluster, DecisionLog)
         while waiting:
             one = waiting.pop()
             if id(one) in seen or isinstance(one, (type, ModuleType, BuiltinFunctionType, *world)):

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from prompt_runner import PromptRunner
 from scheduler_setup import ALL, COUNT, READ, READS, Cluster, Run
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
@@ -18,7 +19,7 @@ from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
-from penstock.runtime.testing.manual_time import ManualAsyncRunner, ManualClock, ManualTimers
+from penstock.runtime.testing.manual_time import ManualClock, ManualTimers
 from penstock.runtime.testing.small_graphs import read_and_count
 
 
@@ -172,7 +173,7 @@ def test_checkpoints_need_a_storage():
             None,
             ManualClock(),
             ManualTimers(ManualClock()),
-            ManualAsyncRunner(),
+            PromptRunner(),
         )
 
 

@@ -37,6 +37,23 @@ def test_files_that_a_dead_job_master_left_behind_are_swept():
     ]
 
 
+def test_an_id_is_never_given_twice_whatever_became_of_its_checkpoint():
+    first = Run().start()
+    first.checkpoint()
+    first.scheduler.trigger_checkpoint()
+    second = Run(storage=first.storage, restart=FixedDelay(5, 0)).start()
+    second.scheduler.trigger_checkpoint()
+    assert [barrier.checkpoint_id for barrier in first.cluster.barriers] == [1, 2]
+    assert [barrier.checkpoint_id for barrier in second.cluster.barriers] == [3], "2 was being taken"
+    third = Run(storage=first.storage, restart=FixedDelay(5, 0)).start()
+    third.checkpoint()
+    assert [barrier.checkpoint_id for barrier in third.cluster.barriers] == [4], "3 was not completed, either"
+    assert third.storage.list("job/ids/") == ["job/ids/4"]
+    third.scheduler.cancel()
+    third.stopped()
+    assert third.storage.list("job/ids/") == [], "nothing of them stays after the end"
+
+
 @pytest.mark.parametrize("end", ["cancelled", "finished", "failed"])
 def test_a_job_that_has_ended_does_not_begin_again(end):
     first = Run(restart=NoRestart()).start()

@@ -12,7 +12,7 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointSucceeded,
 )
 from penstock.runtime.checkpoint.store.opened_snapshot import open_snapshot
-from penstock.runtime.errors import RestoreError
+from penstock.runtime.errors import RestoreError, StorageError
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.record.elements import SnapshotKind
@@ -205,3 +205,29 @@ def test_the_newest_checkpoint_is_found_also_when_the_job_takes_another_one_mean
 
     storage.meanwhile = another
     assert open_snapshot("/data/job", places).checkpoint.checkpoint_id == 2
+
+
+@pytest.mark.parametrize("request_of", ["stop", "savepoint"])
+def test_a_place_that_can_not_be_written_is_refused_before_any_barrier_and_the_job_goes_on(
+    request_of: str,
+) -> None:
+    class NoPlaces(MemoryPlaces):
+        def __call__(self, url: str, *, create: bool = False) -> MemoryStorage:
+            msg = f"{url} can't be opened: it is read-only. Name a folder that may be written"
+            raise StorageError(msg)
+
+    run = Run(places=NoPlaces()).start()
+    files = run.storage.list("")
+    if request_of == "stop":
+        run.stop(target="/saved")
+    else:
+        run.scheduler.take_savepoint("/saved", run.answers.append)
+    [answer] = run.answers
+    assert isinstance(answer, CheckpointFailed)
+    assert (answer.reason, answer.checkpoint_id) == (Reason.TRIGGER_CHECKPOINT_FAILURE, None)
+    assert "/saved/savepoint-job-1-1 can't be opened: it is read-only" in answer.detail
+    assert len(run.cluster.barriers) == 0
+    assert run.storage.list("") == files, "nothing of it stays"
+    assert run.state is JobState.RUNNING
+    run.timers.advance(10)
+    assert len(run.cluster.barriers) == 1, "periodic checkpoints go on"

@@ -7,7 +7,7 @@ import pytest
 from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoordinatorHolder
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.collection_source import CollectionSource
-from penstock.runtime.operators.on_request import OnRequest
+from penstock.runtime.operators.on_request import OnRequest, OnRequestEnumerator
 from penstock.runtime.operators.requested_splits import RequestedSplits
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
@@ -34,7 +34,7 @@ class Folder:
 class Run:
     """One source coordinator and what its readers are sent."""
 
-    def __init__(self, source=None):
+    def __init__(self, source=None, kind=OnRequest):
         self.source = source or Folder()
         self.sent, self.failures = [], []
         self.runner = ManualAsyncRunner()
@@ -42,7 +42,7 @@ class Run:
         self.holder = OperatorCoordinatorHolder(
             "read",
             2,
-            lambda context: SourceCoordinator(OnRequest(self.source), context, ValueCodec(), location),
+            lambda context: SourceCoordinator(kind(self.source), context, ValueCodec(), location),
             self,
             self.runner,
             self.failures.append,
@@ -191,6 +191,34 @@ def test_a_source_that_can_not_be_listed_fails_the_job_and_is_named():
     assert isinstance(error, OperatorError)
     assert "operator 'read'" in str(error)
     assert "no such folder" in str(error)
+
+
+class Retrying(OnRequest):
+    """A source whose enumerator asks a catalogue in the background, and has a bug in its error handler."""
+
+    def enumerator(self, context, state):
+        return RetryingEnumerator(self._source, context, state)
+
+
+class RetryingEnumerator(OnRequestEnumerator):
+    def start(self):
+        self._context.run_in_background(self.ask_catalogue, print, self.catalogue_failed)
+
+    def ask_catalogue(self):
+        raise TimeoutError("no catalogue")
+
+    def catalogue_failed(self, error):
+        raise KeyError("retries left")
+
+
+def test_an_on_error_that_raises_fails_the_job_and_its_source_is_named():
+    run = Run(kind=Retrying).begin()
+    run.runner.run_all()
+    [error] = run.failures
+    assert isinstance(error, OperatorError)
+    assert "operator 'read': source Retrying: on_error of background work failed" in str(error)
+    assert "KeyError: 'retries left', at " in str(error)
+    assert "in catalogue_failed" in str(error)
 
 
 def test_a_checkpoint_of_the_time_when_splits_were_given_out_at_the_start_is_refused():

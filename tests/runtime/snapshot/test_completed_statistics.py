@@ -68,6 +68,18 @@ def test_statistics_are_a_part_of_the_metadata() -> None:
     assert decoded.statistics.in_flight_bytes == sum(m.in_flight_bytes for m in measured(10).values())
 
 
+def test_bytes_that_alignments_stored_come_back_and_take_no_room_where_none_were() -> None:
+    storing = {
+        SubtaskId("join", 0): CheckpointMetrics(alignment_duration=2.0, stored_bytes=900, spilled_bytes=700),
+        SubtaskId("join", 1): CheckpointMetrics(),
+        SubtaskId("sink", 0): CheckpointMetrics(written_bytes=1),
+    }
+    statistics = CompletedCheckpointStatistics.of(1, 1, 0, 0.25, storing)
+    assert statistics.metrics() == storing
+    columns = {vertex: len(columns) for vertex, _, *columns in msgpack.unpackb(statistics.packed)}
+    assert columns == {"join": 9, "sink": 7}
+
+
 def test_metadata_of_before_there_were_statistics_is_still_read() -> None:
     body = msgpack.unpackb(encode_metadata(checkpoint(None))[26:])
     del body["statistics"]

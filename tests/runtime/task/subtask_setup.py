@@ -11,6 +11,7 @@ from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import OutputChannelSpec, build_execution_graph
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.protocols import ConnectorContext, Polled
+from penstock.runtime.ports import SpillFileOpener
 from penstock.runtime.record.batch_codec import BatchCodec
 from penstock.runtime.record.element_codec import decode_element, encode_element
 from penstock.runtime.record.elements import (
@@ -141,6 +142,7 @@ class SubtaskSetup:
         splits: Sequence[Any] = (0,),
         clock: ManualClock | None = None,
         storage: MemoryStorage | None = None,
+        open_spill_file: SpillFileOpener | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
         self._rest = config.buffer_timeout / 10
@@ -163,7 +165,9 @@ class SubtaskSetup:
         descriptor = TaskDescriptor(
             "job", env.name, 1, self.spec, config, restore, tuple(splits) if has_source else ()
         )
-        self.subtask = build_subtask(descriptor, self, self.runner, self.clock, self.storage)
+        self.subtask = build_subtask(
+            descriptor, self, self.runner, self.clock, self.storage, open_spill_file=open_spill_file
+        )
 
     # -- what the subtask says ------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ tolerates every failure: the scenario places the failures.
 
 from __future__ import annotations
 
-from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.testing.simulation.world.agenda import Happening
@@ -37,20 +37,30 @@ def pressing_weather(parallelism: int, *, tick: float, slow_channels: float, slo
     )
 
 
-def pressing_config(*, every: float, unaligned: bool, aligned_timeout: float | None = None) -> JobConfig:
+def pressing_config(
+    *,
+    every: float,
+    unaligned: bool,
+    aligned_timeout: float | None = None,
+    stored_in_memory: int | None = None,
+) -> JobConfig:
     """Settings with which little fits into a channel.
 
     Args:
         every: Seconds between two checkpoints.
         unaligned: Whether barriers overtake records.
         aligned_timeout: Seconds after which they begin to, if not at once.
+        stored_in_memory: Bytes of a stored alignment that stay in memory; `None` for alignments that hold.
     """
+    stores = stored_in_memory is not None
     return JobConfig(
         checkpointing=Checkpointing(
             every=every,
             storage="memory:",
             unaligned=unaligned,
             aligned_timeout=aligned_timeout,
+            alignment=Alignment.STORE if stores else Alignment.HOLD,
+            alignment_memory=ALIGNMENT_MEMORY if stored_in_memory is None else stored_in_memory,
             keep_after=KeepAfter.ALWAYS,
             tolerable_failures=None,
         ),

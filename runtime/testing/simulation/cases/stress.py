@@ -28,16 +28,17 @@ def stress_scenario(seed: int, parallelism: int, mode: HandlerMode = HandlerMode
     Args:
         seed: Decides the order of what happens.
         parallelism: Of every vertex.
-        mode: How barriers are dealt with; unaligned, or aligned with a timeout.
+        mode: How barriers are dealt with; unaligned, aligned with a timeout, or aligned and stored.
     """
     every = 0.02
     config = pressing_config(
         every=every,
-        unaligned=True,
+        unaligned=mode is not HandlerMode.STORED,
         aligned_timeout=every / 10 if mode is HandlerMode.ALIGNED_TIMEOUT else None,
+        stored_in_memory=1_000 if mode is HandlerMode.STORED else None,
     )
     weather = pressing_weather(parallelism, tick=0.0001, slow_channels=0.1, slowness=0.003)
-    return Scenario(seed, mode, _shape(parallelism), config, weather, _faults(parallelism))
+    return Scenario(seed, mode, stress_shape(parallelism), config, weather, _faults(parallelism))
 
 
 def happened_failures(result: SimulationResult) -> int:
@@ -59,7 +60,12 @@ def _faults(parallelism: int) -> tuple[PlannedFault, ...]:
     )
 
 
-def _shape(parallelism: int) -> Shape:
+def stress_shape(parallelism: int) -> Shape:
+    """A source, three exchanges from all to all, and a sink.
+
+    Args:
+        parallelism: Of every vertex.
+    """
     source = OperatorShape(0, OperatorKind.SOURCE)
     step = OperatorShape(1, OperatorKind.STEP)
     keyed = OperatorShape(2, OperatorKind.KEYED, keys=3 * parallelism)

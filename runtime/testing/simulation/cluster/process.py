@@ -118,6 +118,7 @@ class SimulatedProcess:
         self._world.trace.note("!!", self, "dies:", kind.value)
         self._world.counts.happened(kind)
         self._world.valves.somebody_dies()
+        self._world.counts.happened(FaultKind.CRASH_WHILE_STORED, int(bool(self._world.storing)))
         scheduler = self._masters.last.scheduler
         is_restart = scheduler.attempt > 1 and scheduler.state is not JobState.RUNNING
         self._world.counts.happened(FaultKind.CRASH_IN_RESTART, int(is_restart))

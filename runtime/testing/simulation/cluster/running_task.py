@@ -97,7 +97,13 @@ class RunningTask:
         world = self._world
         try:
             self._subtask = build_subtask(
-                self._descriptor, self, self._runner, world.clock, self._storage, world.places(self._storage)
+                self._descriptor,
+                self,
+                self._runner,
+                world.clock,
+                self._storage,
+                world.places(self._storage),
+                world.spill_disk,
             )
         except Exception as error:
             if _is_death(error):
@@ -139,6 +145,7 @@ class RunningTask:
 
     def die(self) -> None:
         """Its process is gone."""
+        self._world.storing.discard(self.id)
         self.state = TaskState.DEAD
         self._runner.die()
 
@@ -186,6 +193,8 @@ class RunningTask:
         self._supervisor.before_effect()
         self._supervisor.acknowledge(checkpoint_id, snapshot, metrics)
         self._world.captured += metrics.in_flight_bytes > 0
+        self._world.stored += metrics.stored_bytes > 0
+        self._world.spilled += metrics.spilled_bytes > 0
         self._world.on_moment(Moment.ACKNOWLEDGED)
 
     def decline(self, checkpoint_id: int, reason: CheckpointFailureReason, detail: str) -> None:
@@ -233,13 +242,24 @@ class RunningTask:
 
     def _step(self) -> None:
         self._result = self.subtask.step()
+        self._look_at_alignment()
         if self._result.finished:
             self.state = TaskState.FINISHED
             self._world.on_moment(Moment.FINISHED)
             self._close(DeliveryAnswer.CONSUMED)
             self._supervisor.ended(SubtaskFinished(None))
 
+    def _look_at_alignment(self) -> None:
+        """Let the world know whether the subtask stores for an alignment."""
+        storing, stores = self._world.storing, self.subtask.stored_bytes > 0
+        if stores and self.id not in storing:
+            storing.add(self.id)
+            self._world.on_moment(Moment.STORING)
+        elif not stores:
+            storing.discard(self.id)
+
     def _close(self, answer: DeliveryAnswer) -> None:
+        self._world.storing.discard(self.id)
         self._deliveries.close(answer)
         self._runner.close()
         try:

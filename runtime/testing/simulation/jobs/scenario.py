@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.config.checkpointing import ALIGNMENT_MEMORY, Alignment, Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import EndOfPartitionMode, JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.testing.simulation.injection.draw_faults import MOMENTS, draw_faults
@@ -30,11 +30,15 @@ class HandlerMode(Enum):
     """How barriers are dealt with."""
 
     ALIGNED = "aligned"
+    STORED = "stored"
     AT_LEAST_ONCE = "at_least_once"
     UNALIGNED = "unaligned"
     ALIGNED_TIMEOUT = "aligned_timeout"
     NO_CHECKPOINTS = "no_checkpoints"
 
+
+#: How many of the seeds with aligned checkpoints store what blocked channels bring.
+_STORING: Final = 0.5
 
 #: What seeds pick from, as often as it stands here.
 MODES: Final = (
@@ -96,6 +100,9 @@ class Scenario:
                 f"  a checkpoint every {checkpointing.every_seconds:g} s, "
                 f"timeout {checkpointing.timeout_seconds:g} s, {checkpointing.max_concurrent} at a time"
             )
+            if self.mode is HandlerMode.STORED:
+                limit = checkpointing.max_alignment_bytes
+                lines.append(f"  {checkpointing.alignment_memory} B of alignments in memory, limit {limit}")
         lines += [f"  planned: {fault}" for fault in self.faults]
         return lines if self.second is None else [*lines, f"  then {self.second}"]
 
@@ -108,8 +115,12 @@ def draw_scenario(seed: int) -> Scenario:
         True
     """
     draws = Draws(seed)
-    mode = draws.stream(0).pick(MODES)
+    mode, alignment = draws.stream(0).pick(MODES), draws.stream(8)
+    if mode is HandlerMode.ALIGNED and alignment.chance(_STORING):
+        mode = HandlerMode.STORED
     weather, config = draw_weather(draws.stream(3)), _config(draws.stream(2), mode)
+    if mode is HandlerMode.STORED:
+        config = _storing(config, alignment)
     axes, checkpoints = draws.stream(6), mode is not HandlerMode.NO_CHECKPOINTS
     shape = draw_sources(axes, draw_shape(draws.stream(1)), hooks=checkpoints)
     if not checkpoints:
@@ -157,6 +168,18 @@ def _config(draws: Draws, mode: HandlerMode) -> JobConfig:
         failover="full" if draws.chance(0.3) else "region",
         end_of_partition=policy,
     )
+
+
+def _storing(config: JobConfig, draws: Draws) -> JobConfig:
+    """Alignments store: in memory, or in a little memory and then on disk, or all of it on disk."""
+    assert config.checkpointing is not None, "only a job with checkpoints aligns"
+    storing = replace(
+        config.checkpointing,
+        alignment=Alignment.STORE,
+        alignment_memory=draws.pick((0, 0, 600, 2_000, ALIGNMENT_MEMORY)),
+        max_alignment_bytes=draws.pick((None, None, None, 0, 50, 200)),
+    )
+    return replace(config, checkpointing=storing)
 
 
 def _keeping_more(config: JobConfig) -> JobConfig:

@@ -311,6 +311,20 @@ class ScriptedJob:
         """JobMaster and subtasks die for good; another job may go on over the same storage."""
         self._control.abandon()
 
+    def kill_master(self) -> None:
+        """The process of the JobMaster dies; `until_it_runs` waits for its successor.
+
+        May be called at any moment, also by users' code that runs in the JobMaster.
+        """
+        self._control.crash_master()
+
+    def delay_answer(self, seconds: float) -> None:
+        """Let the answer of the background work that is being done come late.
+
+        To be called by users' code that runs in the background, such as a master hook.
+        """
+        self._world.answer_is_late_by(seconds)
+
     def crash(self, graph: ExecutionGraph | None = None, *, killed: SubtaskId | None = None) -> None:
         """Lose what is in memory, and move until the subtasks run again from the newest checkpoint.
 
@@ -339,7 +353,7 @@ class ScriptedJob:
         cause = FailureCause("its process died", victim)
         scheduler.on_subtask_failed(scheduler.attempt_of(victim), victim, cause)
         self.until(lambda: scheduler.attempt > before or self._control.end is not None, "a restart")
-        self._until_it_runs()
+        self.until_it_runs()
 
     # -- how it is done -----------------------------------------------------------------------------------
 
@@ -354,15 +368,18 @@ class ScriptedJob:
 
     def _begin(self) -> None:
         self._control.begin()
-        self._until_it_runs()
+        self.until_it_runs()
 
-    def _until_it_runs(self) -> None:
+    def until_it_runs(self) -> None:
+        """Move until a JobMaster is there and all subtasks run; nothing is processed on the way."""
+
         def runs() -> bool:
-            is_running = self.scheduler.state is JobState.RUNNING
+            has_master = self._control.masters.newest is not None
+            is_running = has_master and self.scheduler.state is JobState.RUNNING
             return is_running and not any(task.state.is_on_its_way for task in self.tasks.values())
 
         agenda = self._world.agenda
-        agenda.set_weights({**_WEATHER.weights, Happening.STEP: 0})  # nothing is processed on the way
+        agenda.set_weights({**_WEATHER.weights, Happening.STEP: 0})
         self.until(lambda: self._control.end is not None or runs(), "a job that runs")
         agenda.set_weights(_WEATHER.weights)
         self._require(JobState.FINISHED)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
+from penstock.runtime.config.checkpointing import Alignment, Checkpointing, KeepAfter
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.config.restart import FixedDelay
 from penstock.runtime.errors import ConfigurationError, GraphError
@@ -141,6 +141,9 @@ def short_run_config(config: JobConfig, draws: Draws) -> JobConfig:
 
 
 def _short_checkpointing(given: Checkpointing, draws: Draws) -> Checkpointing:
+    if given.alignment is Alignment.STORE:
+        limit = None if given.max_alignment_bytes is None else draws.pick((50, 200))
+        given = replace(given, alignment_memory=draws.pick((0, 600, 2_000)), max_alignment_bytes=limit)
     return replace(
         given,
         every=draws.pick((0.003, 0.01, 0.03, 0.1)),

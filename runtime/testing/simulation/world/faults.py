@@ -47,6 +47,9 @@ class FaultKind(Enum):
     STARTED_RESCALED = "started at another parallelism"
     LEASE_OVER = "process gave up waiting for a JobMaster"
     WARM_PROCESS_USELESS = "warm process dead, silent or refusing"
+    NO_ROOM = "no room for a stored alignment"
+    ALIGNMENT_LIMIT = "stored alignment over its limit"
+    CRASH_WHILE_STORED = "crash during a stored alignment"
     IN_FLIGHT_RESCALED = "data in flight at another parallelism"
 
 
@@ -99,6 +102,7 @@ class Moment(Enum):
     COMMITTED = "a sink has committed"
     END_OF_DATA = "a subtask reached the end of its data"
     FINISHED = "a subtask has finished"
+    STORING = "an alignment begins to store"
     COORDINATED = "an operator coordinator gave its snapshot"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
+from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.simulation.world.agenda import Agenda, Happening
 from penstock.runtime.testing.simulation.world.draws import Draws
@@ -13,12 +14,17 @@ from penstock.runtime.testing.simulation.world.faults import FaultCounts, FaultK
 from penstock.runtime.testing.simulation.world.faulty_storage import FaultyStorage
 from penstock.runtime.testing.simulation.world.places import Places
 from penstock.runtime.testing.simulation.world.restores import Restores
+from penstock.runtime.testing.simulation.world.spill_disk import SpillDisk
 from penstock.runtime.testing.simulation.world.trace import Trace
 from penstock.runtime.testing.simulation.world.valve_watch import ValveWatch
 from penstock.runtime.testing.simulation.world.weather import CALM, Weather
 
 #: Most seconds that a straggler is on its way.
 _STRAGGLE: Final = 1.0
+
+
+#: How often there is no room for a stored element.
+_NO_ROOM: Final = 0.02
 
 
 class SimulatedUserError(Exception):
@@ -44,7 +50,11 @@ class World:
         agenda: What may happen next.
         storage: The checkpoint storage.
         is_calm: Whether nothing goes wrong any more.
+        spill_disk: Where alignments store what does not fit into memory.
         captured: Parts of checkpoints that were acknowledged with data in flight.
+        storing: Subtasks in an alignment that has stored elements.
+        stored: Parts of checkpoints whose alignment stored elements.
+        spilled: Those of them whose alignment needed the disk.
         restored: Subtasks that began with data in flight.
         restores: What is different because a job came up at another parallelism.
         valves: Counts what happens around the valves of operator coordinators.
@@ -70,7 +80,9 @@ class World:
         self.storage = FaultyStorage(self.clock, self.counts, storage)
         self._open_location = open_location
         self.is_calm = False
-        self.captured = self.restored = 0
+        self.spill_disk = SpillDisk(self._has_room)
+        self.storing: set[SubtaskId] = set()
+        self.captured = self.restored = self.stored = self.spilled = 0
         self.on_moment: Callable[[Moment], None] = lambda moment: None
         self.restores = Restores(self.counts)
         self.valves = ValveWatch(self.counts, lambda moment: self.on_moment(moment))
@@ -135,6 +147,13 @@ class World:
         """When the answer of background work may come that was just done; `None` for at once."""
         seconds, self._lateness = self._lateness, None
         return None if seconds is None else self.clock.monotonic() + seconds
+
+    def _has_room(self) -> bool:
+        """Whether the disk of a node takes what an alignment stores."""
+        if self.is_calm or not self.draws.chance(_NO_ROOM):
+            return True
+        self.counts.happened(FaultKind.NO_ROOM)
+        return False
 
     def fail_user_code(self, after: int) -> None:
         """Let users' code fail when it takes the record after this many."""

@@ -45,7 +45,7 @@ def test_request_before_the_first_attempt_is_refused():
 
 
 def test_request_whose_place_is_being_prepared_when_the_job_restarts_is_refused():
-    run = Run(initialize_location=lambda request, checkpoint_id: None)
+    run = Run(initialize_location=lambda *_: None)
     run.trigger()
     assert run.coordinator.is_triggering
     run.coordinator.end_attempt()

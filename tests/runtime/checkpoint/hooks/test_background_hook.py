@@ -89,3 +89,33 @@ def test_it_is_told_when_a_restore_is_over_and_what_it_failed_with():
     run.runner.run_all()
     run.hook.when_restored(told.append)
     assert told[2:] == [None]
+
+
+def test_a_close_that_fails_is_told_to_whoever_waits_and_raises_nothing():
+    class Broken(Hook):
+        def close(self):
+            raise OSError("the connection is gone")
+
+    runner, told = ManualAsyncRunner(), []
+    hook = BackgroundHook(Broken(), runner)
+    hook.when_closed(told.append)
+    hook.close()
+    assert not hook.is_closed
+    runner.run_all()
+    [error] = told
+    assert (str(error), hook.is_closed) == ("the connection is gone", True)
+
+
+def test_a_hook_without_a_method_fails_over_the_call_of_it():
+    class Nameless:
+        identifier = "half a hook"
+
+    runner, told = ManualAsyncRunner(), []
+    hook = BackgroundHook(Nameless(), runner)
+    hook.reset()
+    hook.when_restored(told.append)
+    runner.run_all()
+    hook.close()
+    hook.when_closed(told.append)
+    runner.run_all()
+    assert [type(error) for error in told] == [AttributeError, AttributeError]

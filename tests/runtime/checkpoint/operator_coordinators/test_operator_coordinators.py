@@ -159,3 +159,31 @@ def test_a_coordinator_that_fails_over_an_event_fails_the_job_and_is_named():
 def test_there_is_no_subtask_beyond_the_parallelism():
     with pytest.raises(ValueError, match="has 2 subtasks, none is number 2"):
         Run().holder.send_event(2, "a")
+
+
+@pytest.mark.parametrize("outcome", ["result", "error"])
+def test_a_callback_of_background_work_that_raises_fails_the_job_by_the_coordinators_name(outcome):
+    def work():
+        if outcome == "error":
+            raise OSError("no answer")
+
+    def callback(_):
+        raise RuntimeError("a bug in the callback")
+
+    run = Run()
+    run.holder.run_in_background(work, callback, callback)
+    run.runner.run_all()
+    assert run.failures == ["the coordinator of operator 'read': RuntimeError: a bug in the callback"]
+
+
+def test_a_coordinator_whose_close_raises_fails_the_job_by_its_name():
+    class Unclosable(Coordinator):
+        def close(self):
+            raise OSError("still open")
+
+    failures = []
+    holder = OperatorCoordinatorHolder(
+        "read", 1, Unclosable, SlowSender(), ManualAsyncRunner(), failures.append
+    )
+    holder.close()
+    assert failures == ["the coordinator of operator 'read': OSError: still open"]

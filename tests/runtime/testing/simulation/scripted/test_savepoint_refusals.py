@@ -7,11 +7,14 @@ from collections import Counter
 import pytest
 from savepoint_jobs import CONFIG, counting, expected, found_at, start, stop_with_savepoint
 
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import JobFailedError, OperatorError, RestoreError, StorageError
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.io.connectors.collect_sink import CollectSink, InMemoryCollector
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.job.stop_request import StopRequest
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.testing.memory_places import MemoryPlaces
@@ -106,3 +109,50 @@ def test_a_savepoint_that_is_not_whole_is_refused(
 def test_a_place_that_is_not_there_is_named(places: MemoryPlaces) -> None:
     with pytest.raises(StorageError, match="/nowhere is no folder"):
         found_at(places, "/nowhere")
+
+
+class ReadOnlyPlaces(MemoryPlaces):
+    """Places in which nothing can be made any more, from a moment on."""
+
+    is_read_only = False
+
+    def __call__(self, url: str, *, create: bool = False) -> MemoryStorage:
+        if create and self.is_read_only:
+            msg = f"{url} can't be opened: it is read-only"
+            raise StorageError(msg)
+        return super().__call__(url, create=create)
+
+
+def barriers_of(job: ScriptedJob) -> int:
+    """Barriers that the subtasks have met since they were built: each is taken or declined."""
+    seen = [task.subtask.statistics().checkpoints for task in job.tasks.values()]
+    return sum(each.taken + each.declined for each in seen)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_savepoint_whose_place_can_not_be_written_sends_no_barrier(
+    target: InMemoryCollector, seed: int, stops: bool
+) -> None:
+    places = ReadOnlyPlaces()
+    job = ScriptedJob(counting(target), CONFIG, MemoryStorage(), seed, open_location=places)
+    job.run(60)
+    places.is_read_only = True
+    answers: list[CheckpointAnswer] = []
+    if stops:
+        job.scheduler.stop_with_savepoint(StopRequest(False, "/saved"), answers.append)
+    else:
+        job.scheduler.take_savepoint("/saved", answers.append)
+    job.until(lambda: bool(answers), "the answer")
+    [answer] = answers
+    assert isinstance(answer, CheckpointFailed)
+    assert "/saved/savepoint-scripted-1-1 can't be opened: it is read-only" in answer.detail
+    job.run(60)
+    assert barriers_of(job) == 0
+    assert places.storages == {}
+    assert job.scheduler.state is JobState.RUNNING
+    places.is_read_only = False
+    job.complete_checkpoint()
+    assert barriers_of(job) > 0, "they are counted"
+    job.finish()
+    assert Counter(target.rows()) == expected()

@@ -83,8 +83,14 @@ def counting(function: Callable[[], KeyedProcessFunction[Any, Any, Any]] = Count
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"unaligned": True}, {"unaligned": True, "aligned_timeout": 1.0}, {"max_concurrent": 3}],
-    ids=["aligned", "unaligned", "aligned with a timeout", "several at a time"],
+    [
+        {},
+        {"unaligned": True},
+        {"unaligned": True, "aligned_timeout": 1.0},
+        {"max_concurrent": 3},
+        {"alignment": "store", "max_alignment_bytes": 1_000_000},
+    ],
+    ids=["aligned", "unaligned", "aligned with a timeout", "several at a time", "aligned and stored"],
 )
 def test_a_correct_job_passes_and_the_report_counts_what_really_happened(settings: dict[str, Any]) -> None:
     report = simulate(lambda: counting(**settings), output=rows, seeds=range(60), interleavings=5)

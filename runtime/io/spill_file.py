@@ -1,0 +1,126 @@
+"""`TemporarySpillFile`: bytes of one subtask in a file without a name.
+
+The file is in the temporary folder of the node (`TMPDIR`). It never has a name that another process could
+open, so it is gone with the process, however that ends.
+
+A write goes to the operating system at once and at a known position. So a write that fails takes nothing with
+it: what was written before is still there, and the room that the failed write took is given back.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import IO, Final
+
+from penstock.runtime.errors import StorageError
+
+#: Bytes that are read at a time.
+_READ_AHEAD: Final = 1024 * 1024
+
+
+def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
+    """Make a new file without a name.
+
+    Args:
+        folder: Where; `None` for the temporary folder of the node.
+
+    Raises:
+        StorageError: It could not be made.
+
+    Example:
+        >>> file = open_spill_file()
+        >>> file.append(b"first")
+        >>> file.append(b"second")
+        >>> file.read(5), file.read(100)
+        (b'first', b'second')
+        >>> file.close()
+    """
+    place = Path(tempfile.gettempdir()) if folder is None else folder
+    try:
+        file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115
+    except OSError as error:
+        raise StorageError(_message("made", place, error)) from error
+    return TemporarySpillFile(file, place)
+
+
+class TemporarySpillFile:
+    """A `SpillFile` on a local disk; see the module's text.
+
+    Args:
+        file: Open for reading and writing, without a buffer; belongs to this object.
+        place: The folder of the file, for messages.
+    """
+
+    def __init__(self, file: IO[bytes], place: Path) -> None:
+        self._file = file
+        self._place = place
+        self._end = 0
+        self._position = 0
+        self._ahead = b""
+        self._ahead_from = 0
+
+    def append(self, data: bytes) -> None:
+        """Write behind what was written before; all or nothing.
+
+        Raises:
+            StorageError: There is no room, or the disk fails.
+        """
+        end, left = self._end, memoryview(data)
+        try:
+            while left:
+                written = os.pwrite(self._file.fileno(), left, end)
+                end += written
+                left = left[written:]
+        except OSError as error:
+            self._give_room_back()
+            raise StorageError(_message("written", self._place, error)) from error
+        self._end = end
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; fewer than `size` at the end.
+
+        Raises:
+            StorageError: They could not be read.
+        """
+        size = min(size, self._end - self._position)
+        first = self._position - self._ahead_from
+        if first + size > len(self._ahead):
+            self._read_ahead(size)
+            first = 0
+        self._position += size
+        return self._ahead[first : first + size]
+
+    def close(self) -> None:
+        """Give the room back."""
+        self._ahead = b""
+        self._file.close()
+
+    def _read_ahead(self, size: int) -> None:
+        wanted = min(max(size, _READ_AHEAD), self._end - self._position)
+        parts, at = [], self._position
+        try:
+            while at < self._position + wanted:
+                part = os.pread(self._file.fileno(), self._position + wanted - at, at)
+                if not part:
+                    raise OSError(f"it ends after {at} of {self._end} bytes")  # noqa: EM102
+                parts.append(part)
+                at += len(part)
+        except OSError as error:
+            raise StorageError(_message("read", self._place, error)) from error
+        self._ahead, self._ahead_from = b"".join(parts), self._position
+
+    def _give_room_back(self) -> None:
+        """What a failed write has left is overwritten by the next one, so a failure here changes nothing."""
+        try:
+            os.ftruncate(self._file.fileno(), self._end)
+        except OSError:
+            return
+
+
+def _message(what: str, place: Path, error: OSError) -> str:
+    return (
+        f"elements of blocked channels could not be {what} in {place}: {error}. Let TMPDIR of the nodes name "
+        "a folder with more room, or set a larger alignment_memory or a smaller max_alignment_bytes"
+    )

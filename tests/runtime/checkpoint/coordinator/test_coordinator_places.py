@@ -1,0 +1,153 @@
+"""The first step of a trigger: without a place that can be written no barrier is sent."""
+
+import pytest
+from coordinator_setup import COUNT, READS, Run
+
+from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
+from penstock.runtime.errors import StorageError
+from penstock.runtime.record.elements import SnapshotKind
+from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
+
+
+class Places:
+    """Prepares places, or refuses."""
+
+    def __init__(self):
+        self.refuses, self.asked = False, []
+
+    def __call__(self, request, checkpoint_id, attempt):
+        self.asked.append((request.kind, request.target, checkpoint_id, attempt))
+        if self.refuses:
+            raise StorageError("can't write /saved: it is read-only")
+
+
+def running(**settings):
+    places = Places()
+    return Run(initialize_location=places, **settings), places
+
+
+def test_a_checkpoint_starts_when_its_place_is_prepared():
+    run, places = running()
+    run.trigger()
+    assert run.coordinator.is_triggering
+    assert run.gateway.take() == []
+    run.runner.run_all()
+    assert places.asked == [(SnapshotKind.CHECKPOINT, None, 1, 1)]
+    assert run.gateway.take() == [("trigger", 1, READS)]
+    assert not run.coordinator.is_triggering
+
+
+@pytest.mark.parametrize("kind", list(SnapshotKind))
+def test_without_a_place_no_barrier_is_sent_and_nobody_hears_of_it(kind):
+    run, places = running(tolerable_failures=5)
+    places.refuses = True
+    run.trigger(kind)
+    run.runner.run_all()
+    [answer] = run.answers
+    assert (answer.reason, answer.checkpoint_id) == (Reason.TRIGGER_CHECKPOINT_FAILURE, None)
+    assert answer.detail == "its place can't be written: can't write /saved: it is read-only"
+    assert run.gateway.said == []
+    assert run.gateway.barriers == []
+    assert run.coordinator.pending_ids == ()
+    places.refuses = False
+    run.trigger()
+    run.runner.run_all()
+    assert run.gateway.take() == [("trigger", 1, READS)], "the next one gets the id"
+
+
+def test_it_is_in_the_history_and_counts_as_a_failed_checkpoint():
+    run, places = running()
+    places.refuses = True
+    run.trigger()
+    run.runner.run_all()
+    places.refuses = False
+    run.trigger()
+    run.runner.run_all()
+    run.complete(1)
+    refused, completed = run.coordinator.history()
+    assert (refused.checkpoint_id, refused.status) == (1, CheckpointStatus.FAILED)
+    assert (refused.failure, refused.attempt) == (Reason.TRIGGER_CHECKPOINT_FAILURE, 1)
+    assert "it is read-only" in refused.detail
+    assert (completed.checkpoint_id, completed.status) == (1, CheckpointStatus.COMPLETED)
+    seen = run.coordinator.statistics()
+    assert (seen.triggered, seen.completed, seen.failed, seen.refused) == (2, 1, 1, 1)
+
+
+def test_a_storage_that_stays_away_fails_the_job_as_other_failed_checkpoints_do():
+    run, places = running(tolerable_failures=1)
+    places.refuses = True
+    run.trigger()
+    run.runner.run_all()
+    assert run.gateway.take() == []
+    run.trigger()
+    run.runner.run_all()
+    assert run.gateway.take() == [("fail_job",)]
+    assert "it is read-only" in run.gateway.causes[0]
+
+
+def test_savepoints_without_a_place_never_fail_the_job():
+    run, places = running(tolerable_failures=0)
+    places.refuses = True
+    for kind in (SnapshotKind.SAVEPOINT, SnapshotKind.SYNC_SAVEPOINT):
+        run.trigger(kind)
+        run.runner.run_all()
+    assert len(run.answers) == 2
+    assert run.gateway.take() == []
+
+
+def test_a_storage_that_does_not_answer_costs_the_timeout_and_no_more_threads():
+    run, places = running(timeout=60, tolerable_failures=9)
+    run.trigger()
+    run.timers.advance(60)
+    assert "TimeoutError: the storage did not answer within 60 s" in run.answers[0].detail
+    run.trigger()
+    assert "has not answered the check of the last place yet" in run.answers[1].detail
+    assert run.runner.waiting == 1
+    run.runner.run_all()
+    assert run.gateway.take() == [], "the place is ready too late"
+    run.trigger()
+    run.runner.run_all()
+    assert len(places.asked) == 2
+    assert run.gateway.take() == [("trigger", 1, READS)]
+
+
+def test_a_prepared_place_ends_its_timeout():
+    run, _ = running(timeout=60)
+    run.trigger()
+    run.runner.run_all()
+    run.complete(1)
+    run.timers.advance(120)
+    [answer] = run.answers
+    assert answer.checkpoint.checkpoint_id == 1
+
+
+def test_a_request_whose_place_fails_after_the_end_of_the_attempt_is_answered():
+    run, places = running()
+    places.refuses = True
+    run.trigger()
+    run.coordinator.end_attempt(Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "the job has ended")
+    run.runner.run_all()
+    [answer] = run.answers
+    assert (answer.reason, answer.detail) == (Reason.CHECKPOINT_COORDINATOR_SHUTDOWN, "the job has ended")
+    assert run.coordinator.history() == ()
+    assert not run.coordinator.is_triggering
+
+
+def test_a_part_of_the_job_that_restarts_meanwhile_has_another_place():
+    run, places = running()
+    run.trigger()
+    run.log.begin_attempt(run.clock.now())
+    store = CompletedCheckpointStore(1, may_delete=run.paths.may_delete)
+    run.coordinator.begin_region(2, store, 40)
+    run.runner.run_all()
+    assert [(checkpoint_id, attempt) for *_, checkpoint_id, attempt in places.asked] == [(1, 1), (41, 2)]
+    assert run.gateway.take() == [("trigger", 41, READS)]
+
+
+def test_a_subtask_that_fails_meanwhile_does_not_hold_the_start_up():
+    run, _ = running()
+    run.trigger()
+    run.coordinator.subtask_failed(COUNT, "killed")
+    run.runner.run_all()
+    assert run.gateway.take() == [("trigger", 1, READS)], "the job decides what becomes of the attempt"
