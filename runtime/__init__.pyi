@@ -53,6 +53,14 @@ from .io.connectors.generator_source import GeneratorSource as GeneratorSource
 from .io.state_frames import read_state as read_state
 from .io.state_frames import write_state as write_state
 from .operators.on_request import OnRequest as OnRequest
+from .operators.operator import Operator as Operator
+from .operators.operator import OperatorContext as OperatorContext
+from .operators.operator_coordinator import CoordinatorAnswer as CoordinatorAnswer
+from .operators.operator_coordinator import HasCoordinator as HasCoordinator
+from .operators.operator_coordinator import OperatorCoordinator as OperatorCoordinator
+from .operators.operator_coordinator import OperatorCoordinatorContext as OperatorCoordinatorContext
+from .operators.operator_state import Counter as Counter
+from .operators.operator_state import OperatorListState as OperatorListState
 from .operators.process_function import KeyedProcessFunction as KeyedProcessFunction
 from .operators.process_function import RuntimeContext as RuntimeContext
 from .operators.protocols import ConnectorContext as ConnectorContext
@@ -65,6 +73,7 @@ from .operators.protocols import Sink as Sink
 from .operators.protocols import SinkWriter as SinkWriter
 from .operators.protocols import Source as Source
 from .operators.protocols import SourceReader as SourceReader
+from .operators.raw_state import RawState as RawState
 from .operators.split_enumerator import EnumeratesSplits as EnumeratesSplits
 from .operators.split_enumerator import SplitEnumerator as SplitEnumerator
 from .operators.split_enumerator import SplitEnumeratorContext as SplitEnumeratorContext
@@ -72,6 +81,7 @@ from .operators.window_contents import AggregateFunction as AggregateFunction
 from .record.elements import ArrowBatch as ArrowBatch
 from .record.elements import Batch as Batch
 from .record.elements import RowBatch as RowBatch
+from .record.elements import Watermark as Watermark
 from .snapshot.permit import CommitPermit as CommitPermit
 from .state.state_table import ValueState as ValueState
 from .time.watermark_strategy import WatermarkStrategy as WatermarkStrategy

@@ -79,6 +79,8 @@ class Checkpointing(metaclass=NearestNames):
             to a file in the temporary folder of the node.
         max_alignment_bytes: With `store`: a checkpoint is given up when a subtask has to store more than
             this; what was stored is processed. `None` for no limit but the disk's.
+        max_raw_state_bytes: Most bytes of raw state of one operator in one subtask (default 256 MiB). They
+            are in memory twice while they are written. A checkpoint that would hold more fails.
 
     Raises:
         ConfigurationError: A value is not allowed; the message says what is.
@@ -108,6 +110,7 @@ class Checkpointing(metaclass=NearestNames):
     alignment: Alignment | str = Alignment.HOLD
     alignment_memory: int = ALIGNMENT_MEMORY
     max_alignment_bytes: int | None = None
+    max_raw_state_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
         normal: dict[str, object] = {
@@ -133,6 +136,7 @@ class Checkpointing(metaclass=NearestNames):
         whole_number("alignment_memory", self.alignment_memory, at_least=0)
         if self.max_alignment_bytes is not None:
             whole_number("max_alignment_bytes", self.max_alignment_bytes, at_least=0)
+        whole_number("max_raw_state_bytes", self.max_raw_state_bytes, at_least=0)
         for name, value in normal.items():
             object.__setattr__(self, name, value)
         self._check_unaligned()

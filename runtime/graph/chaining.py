@@ -86,6 +86,7 @@ def build_job_graph(graph: StreamGraph, name: str, *, chaining: bool = True) -> 
                 node.stateful,
                 node.keyed,
                 node.is_sink,
+                node.coordinator,
             )
         )
     # Sources have no inputs, so moving them to the front keeps the order topological.

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from penstock.runtime.errors import OperatorLocation, UserLocation
 from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
 
 #: Tag of the side output of a source that takes the records it could not read, as `DeadLetter`s.
@@ -59,6 +60,8 @@ class OperatorSpec:
         stateful: Whether it puts anything into snapshots.
         keyed: Whether it has keyed state.
         is_sink: Whether it writes records to an external system.
+        coordinator: Makes its coordinator in the JobMaster; `None` for none. A source's is made of its
+            enumerator.
     """
 
     id: str
@@ -69,6 +72,7 @@ class OperatorSpec:
     stateful: bool = False
     keyed: bool = False
     is_sink: bool = False
+    coordinator: HasCoordinator | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from penstock.runtime.errors import GraphError, UserLocation
 from penstock.runtime.graph.job_graph import Partitioner
 from penstock.runtime.graph.operator_ids import fill_in_ids
 from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
 
 
@@ -47,6 +48,7 @@ class StreamNode:
         keyed: Whether it has keyed state.
         is_sink: Whether it ends a stream.
         makes_watermarks: Whether event time begins with it, whatever came before.
+        coordinator: Makes its coordinator in the JobMaster; `None` for none.
         num_cpus: What the user asked for; `None` takes what the chain has.
         num_gpus: Likewise.
         start_new_chain: Never chain it to its producer.
@@ -65,6 +67,7 @@ class StreamNode:
     keyed: bool = False
     is_sink: bool = False
     makes_watermarks: bool = False
+    coordinator: HasCoordinator | None = None
     max_parallelism: int = 128
     num_cpus: float | None = None
     num_gpus: float | None = None

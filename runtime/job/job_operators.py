@@ -1,12 +1,13 @@
 """`JobOperators`: the parts of operators that live in the JobMaster, and their connection to the subtasks.
 
 A source may have a master hook, which takes part in checkpoints. A source with an enumerator has a
-coordinator. Both are restored before the subtasks are deployed. The coordinator is told of failed subtasks.
-Its events go through an `EventLink`, which knows the present subtasks. At the end of the job both are closed.
+coordinator, and an operator of a user's may have one. All are restored before the subtasks are deployed. A
+coordinator is told of failed subtasks. Its events go through an `EventLink`, which knows the present
+subtasks. At the end of the job all are closed.
 
-Hooks and enumerators are users' code. None of their errors may be raised here: the scheduler would be in an
-unknown state. An error while the job runs fails the attempt, one at the end of the job is reported with it.
-Both name the operator.
+Hooks, enumerators and coordinators are users' code. None of their errors may be raised here: the scheduler
+would be in an unknown state. An error while the job runs fails the attempt, one at the end of the job is
+reported with it. Each names the operator.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from penstock.runtime.checkpoint.operator_coordinators.holder import OperatorCoo
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.errors import ConfigurationError, OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
-from penstock.runtime.graph.job_graph import JobVertex
+from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
 from penstock.runtime.job.closing_operators import ClosingOperators
 from penstock.runtime.job.event_link import EventLink
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
+from penstock.runtime.operators.coordinator_events import EventOfCoordinator
 from penstock.runtime.operators.externally_induced import HasMasterHook
 from penstock.runtime.operators.failure import operator_error
-from penstock.runtime.operators.operator_coordinator import OperatorCoordinatorContext
+from penstock.runtime.operators.operator_coordinator import OperatorCoordinator, OperatorCoordinatorContext
 from penstock.runtime.operators.source_coordinator import SourceCoordinator
 from penstock.runtime.operators.source_events import NoMoreSplits
 from penstock.runtime.operators.split_enumerator import EnumeratesSplits
+from penstock.runtime.operators.user_coordinator import UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -80,10 +83,15 @@ class JobOperators:
         self._job = job
         self._allow_non_restored = allow_non_restored
         self._codec = codec
-        vertices = [v for v in graph.job.vertices if isinstance(v.operators[0].source, EnumeratesSplits)]
-        self._operator_of = {vertex.id: vertex.operators[0].id for vertex in vertices}
+        with_coordinator = {v.id: list(filter(_has_coordinator, v.operators)) for v in graph.job.vertices}
+        #: By vertex, the operators of its chain that have a coordinator.
+        self._specs = {vertex: specs for vertex, specs in with_coordinator.items() if specs}
         self._links: dict[str, EventLink] = {}
-        self.coordinators = OperatorCoordinators(map(self._holder, vertices))
+        self.coordinators = OperatorCoordinators(
+            self._holder(vertex, spec)
+            for vertex in graph.job.vertices
+            for spec in with_coordinator[vertex.id]
+        )
         self.hooks = MasterHooks(codec)
         self._job_hooks: dict[str, _JobHook] = {}
         self._closing: ClosingOperators | None = None
@@ -93,8 +101,8 @@ class JobOperators:
     def change_graph(self, graph: ExecutionGraph) -> None:
         """The job has another parallelism from now on; `restore` follows."""
         for vertex in graph.job.vertices:
-            if (operator_id := self._operator_of.get(vertex.id)) is not None:
-                self.coordinators.rescaled(operator_id, vertex.parallelism)
+            for spec in self._specs.get(vertex.id, ()):
+                self.coordinators.rescaled(spec.id, vertex.parallelism)
 
     def restore(
         self, checkpoint: CompletedCheckpoint | None, then: Callable[[FailureCause | None], None]
@@ -146,24 +154,38 @@ class JobOperators:
     def failed(self, subtasks: Iterable[SubtaskId], reason: str) -> None:
         """These subtasks have failed, while others go on."""
         for subtask in subtasks:
-            if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
-                self._links[subtask.vertex].vanish(subtask.index)
-                self.coordinators.subtask_failed(operator_id, subtask.index, reason)
+            for spec in self._specs.get(subtask.vertex, ()):
+                self._links[spec.id].vanish(subtask.index)
+                self.coordinators.subtask_failed(spec.id, subtask.index, reason)
 
     def come_back(self, subtasks: Iterable[SubtaskId], checkpoint: CompletedCheckpoint | None) -> None:
-        """These subtasks come back with the state of a checkpoint, or with none, while others go on."""
+        """These subtasks come back with the state of a checkpoint, or with none, while others go on.
+
+        All subtasks of an operator come back together. A source's coordinator goes on and takes back what its
+        readers forget. The coordinator of any other operator goes back to the checkpoint, too.
+
+        Raises:
+            PenstockError: The checkpoint does not fit.
+        """
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
+        go_back: dict[str, None] = {}
         for subtask in subtasks:
-            if (operator_id := self._operator_of.get(subtask.vertex)) is not None:
-                self._links[subtask.vertex].vanish(subtask.index)
-                self.coordinators.subtask_reset(operator_id, subtask.index, checkpoint_id)
+            for spec in self._specs.get(subtask.vertex, ()):
+                self._links[spec.id].vanish(subtask.index)
+                if spec.source is None:
+                    go_back[spec.id] = None
+                else:
+                    self.coordinators.subtask_reset(spec.id, subtask.index, checkpoint_id)
+        operators = {} if checkpoint is None else checkpoint.operators
+        for operator_id in go_back:
+            self.coordinators.reset_operator(operator_id, checkpoint_id, operators)
 
     def started(self, subtasks: Collection[SubtaskId]) -> None:
         """These subtasks were started: send them the waiting events, and later ones at once."""
         for act in (EventLink.appear, EventLink.flush):
             for subtask in subtasks:
-                if (link := self._links.get(subtask.vertex)) is not None:
-                    act(link, subtask.index)
+                for spec in self._specs.get(subtask.vertex, ()):
+                    act(self._links[spec.id], subtask.index)
 
     def attempt_ended(self) -> None:
         """Send no subtask of this attempt an event any more; `restore` follows, or the end of the job."""
@@ -208,25 +230,25 @@ class JobOperators:
             raise ConfigurationError(msg)
         self._job_hooks[hook.identifier] = _JobHook(hook, location)
 
-    def _holder(self, vertex: JobVertex) -> OperatorCoordinatorHolder:
-        operator_id = vertex.operators[0].id
-        link = self._links[vertex.id] = EventLink(self._job, vertex.id, operator_id, self._lost)
+    def _holder(self, vertex: JobVertex, spec: OperatorSpec) -> OperatorCoordinatorHolder:
+        link = self._links[spec.id] = EventLink(self._job, vertex.id, spec.id, self._lost)
         return OperatorCoordinatorHolder(
-            operator_id,
+            spec.id,
             vertex.parallelism,
-            partial(self._source_coordinator, vertex),
+            partial(self._coordinator, vertex, spec),
             link,
             self._job.user_runner,
             self._fail_job,
         )
 
-    def _source_coordinator(
-        self, vertex: JobVertex, context: OperatorCoordinatorContext
-    ) -> SourceCoordinator:
-        spec = vertex.operators[0]
-        assert isinstance(spec.source, EnumeratesSplits), f"{spec.id} has no enumerator"
+    def _coordinator(
+        self, vertex: JobVertex, spec: OperatorSpec, context: OperatorCoordinatorContext
+    ) -> OperatorCoordinator:
         location = OperatorLocation(spec.id, None, vertex.parallelism, spec.defined_at)
-        return SourceCoordinator(spec.source, context, self._codec, location)
+        if isinstance(spec.source, EnumeratesSplits):
+            return SourceCoordinator(spec.source, context, self._codec, location)
+        assert spec.coordinator is not None, f"{spec.id} has no coordinator"
+        return UserCoordinator(spec.coordinator, context, self._codec, location)
 
     def _fail_job(self, cause: str | PenstockError) -> None:
         """A coordinator can't go on. While nothing was achieved yet, no restart helps."""
@@ -242,13 +264,17 @@ class JobOperators:
     def _lost(self, subtask: SubtaskId, event: Any, error: BaseException) -> None:
         """Fail the subtask that an event did not reach: its splits would be lost otherwise.
 
-        A finished subtask misses nothing if the event is `NoMoreSplits`. Neither does it while the job stops
-        with a savepoint whose barrier it has passed.
+        A finished subtask misses nothing if the event is `NoMoreSplits`, or of a user's coordinator. Neither
+        does it while the job stops with a savepoint whose barrier it has passed.
         """
         job = self._job
         if job.planner.status[subtask] is SubtaskStatus.FINISHED and (
-            isinstance(event, NoMoreSplits) or job.state.name is JobState.STOPPING
+            isinstance(event, NoMoreSplits | EventOfCoordinator) or job.state.name is JobState.STOPPING
         ):
             return
         msg = f"an event of its operator's coordinator ({type(event).__name__}) did not reach it: {error}"
         job.state.failed(FailureCause(msg, subtask))
+
+
+def _has_coordinator(spec: OperatorSpec) -> bool:
+    return spec.coordinator is not None or isinstance(spec.source, EnumeratesSplits)

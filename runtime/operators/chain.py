@@ -151,6 +151,25 @@ class OperatorChain:
         for index in range(len(self._operators)):
             yield from self._drive(index, lambda operator: operator.end_of_data())
 
+    def prepare_snapshot_pre_barrier(self) -> Work:
+        """Let the operators in order emit what belongs in front of a barrier, each before the next is asked.
+
+        Raises:
+            OperatorError: An operator failed.
+        """
+        for index in range(len(self._operators)):
+            yield from self._drive(index, lambda operator: operator.prepare_snapshot_pre_barrier())
+
+    def handle_event(self, operator_id: str, event: Any) -> None:
+        """Hand an event of its coordinator to an operator; nothing may be in progress in the chain.
+
+        Raises:
+            OperatorError: The operator failed over it.
+            ValueError: There is no such operator here.
+        """
+        index = self.ids.index(operator_id)
+        self._guarded(index, self._operators[index].handle_event, event)
+
     def snapshot(self, checkpoint_id: int) -> dict[str, Mapping[str, ListState]]:
         """The list states of all operators, by operator id.
 
@@ -161,7 +180,7 @@ class OperatorChain:
         if self._busy:
             msg = f"checkpoint {checkpoint_id} was asked for in the middle of a batch"
             raise RuntimeError(msg)
-        return self._located.each(lambda operator: operator.snapshot(checkpoint_id))
+        return self._located.each(lambda operator: operator.snapshot(checkpoint_id) or {})
 
     def snapshot_raw(self, checkpoint_id: int) -> dict[str, RawState]:
         """The raw state of the operators that have any, by operator id; after `snapshot`.

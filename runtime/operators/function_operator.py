@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from penstock.runtime.errors import ConfigurationError
-from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.operator import BatchFormats, Operator, OperatorContext
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch
@@ -23,6 +23,8 @@ class FunctionOperator(Operator):
     Args:
         function: The user's function.
     """
+
+    takes: ClassVar[BatchFormats] = "both"
 
     #: How messages call the operator.
     kind: ClassVar[str] = "user"

@@ -84,7 +84,7 @@ class MapBatchesOperator(FunctionOperator):
 
     def _through_arrow(self, batch: Batch) -> Iterator[Batch]:
         stamps = batch.timestamps if isinstance(batch, RowBatch) else None
-        result = self._function(_as_arrow(batch))
+        result = self._function(as_arrow(batch))
         whole = isinstance(result, pa.RecordBatch | pa.Table)
         keeps = stamps is not None and whole and result.num_rows == len(batch)
         if keeps:
@@ -94,15 +94,26 @@ class MapBatchesOperator(FunctionOperator):
             yield from _arrow_batches(part)
 
 
-def _as_arrow(batch: Batch) -> pa.RecordBatch:
+def as_arrow(
+    batch: Batch, wanted: str = 'batch_format="arrow"', instead: str = 'batch_format="rows"'
+) -> pa.RecordBatch:
+    """A batch as Arrow; rows must be dicts and lose their timestamps.
+
+    Args:
+        wanted: What asks for Arrow, for the message.
+        instead: The setting that takes rows as they are, for the message.
+
+    Raises:
+        PenstockError: A row is no dict.
+    """
     if isinstance(batch, ArrowBatch):
         return batch.batch
     rows: Sequence[Any] = batch.rows
     for row in rows:
         if not isinstance(row, dict):
             msg = (
-                f'batch_format="arrow" needs Arrow batches or rows that are dicts, and got {short_repr(row)} '
-                f'of type {type(row).__name__}; put a map before it, or use batch_format="rows"'
+                f"{wanted} needs Arrow batches or rows that are dicts, and got {short_repr(row)} "
+                f"of type {type(row).__name__}; put a map before it, or use {instead}"
             )
             raise PenstockError(msg)
     # All keys of all rows: pyarrow's own conversion looks at the first row only and drops the others' keys.

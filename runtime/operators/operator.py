@@ -1,17 +1,27 @@
-"""`Operator`: one step of a chain, working on batches.
+"""`Operator`: one step of a chain, working on batches; users write their own for `stream.transform`.
 
 An operator is a generator of output batches. That gives slicing for free. The chain may stop after any output
 (no credit, a slice is over) and go on later. Unfinished work stays in the generator's frame. Checkpoints
 happen between batches only, never inside one call of `process`.
+
+A user's operator reaches everything outside of itself through its `OperatorContext`: state, counters, its
+coordinator. So a new ability of the runtime is a new method there and changes no operator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from penstock.runtime.errors import OperatorLocation
+from penstock.runtime.errors import OperatorLocation, PenstockError
+from penstock.runtime.operators.operator_state import (
+    Counter,
+    ListStateMode,
+    ListStates,
+    OperatorListState,
+    ValueStates,
+)
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
@@ -19,6 +29,8 @@ from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.snapshot.permit import CommitPermit
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.key_groups import key_group_of
+from penstock.runtime.state.state_table import ValueState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,9 @@ class Tagged:
 
 Output: TypeAlias = Batch | Tagged | Watermark
 
+#: Batches that an operator takes.
+BatchFormats: TypeAlias = Literal["rows", "arrow", "both"]
+
 
 @dataclass(frozen=True, slots=True)
 class ListState:
@@ -52,7 +67,9 @@ class ListState:
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """The context that an operator gets when it opens.
+    """The context that an operator gets when it opens: where it runs, its state, its coordinator.
+
+    Users' operators use the properties and methods. The attributes are for the operators of Penstock itself.
 
     Attributes:
         location: For errors.
@@ -63,6 +80,11 @@ class OperatorContext:
         transactional: Whether checkpoints are taken, so that sinks commit with them.
         restored_permit: Permit of the completed checkpoint that was restored; `None` on a fresh start.
         raw: Raw state that this subtask got from the snapshot; empty on a fresh start.
+        keyed_rows: Goes through a batch key by key; `None` when not keyed.
+        send: Carries an event to the operator's coordinator; `None` when it has none.
+        lists: The list states that were asked for.
+        values: The keyed states that were asked for.
+        counters: The counters that were asked for.
     """
 
     location: OperatorLocation
@@ -73,10 +95,156 @@ class OperatorContext:
     transactional: bool = True
     restored_permit: CommitPermit | None = None
     raw: RawState = field(default_factory=RawState)
+    keyed_rows: Callable[[Batch], Iterator[tuple[Any, Any]]] | None = None
+    send: Callable[[Any], None] | None = None
+    lists: ListStates = field(default_factory=ListStates)
+    values: ValueStates = field(default_factory=ValueStates)
+    counters: dict[str, Counter] = field(default_factory=dict)
+
+    @property
+    def operator_id(self) -> str:
+        """The operator's id."""
+        return self.connector.operator_id
+
+    @property
+    def subtask(self) -> int:
+        """Index of this subtask, from 0."""
+        return self.connector.subtask
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks of this operator."""
+        return self.connector.parallelism
+
+    @property
+    def key_groups(self) -> range:
+        """The key groups of this subtask, for raw keyed state.
+
+        Raises:
+            PenstockError: The stream is not keyed.
+        """
+        own = self._backend("key_groups").key_groups
+        return range(own.first, own.last + 1)
+
+    def list_state(self, name: str, mode: ListStateMode = "split_distribute") -> OperatorListState:
+        """The list state of this name, with what was restored; the same object whenever it is asked for.
+
+        Ask for it in `open`: a list that nobody asks for is in no later checkpoint.
+
+        Args:
+            name: Unique in the operator.
+            mode: How a restore shares the values out. `"split_distribute"` gives each value to one subtask.
+                `"union"` gives all values of all subtasks to each. `"broadcast"` gives each a copy of one
+                subtask's list.
+
+        Raises:
+            ConfigurationError: There is no such mode, or the list has another one.
+        """
+        return self.lists.ask(name, mode, self.restored)
+
+    def value_state(self, name: str, default: Any = None, *, of_type: type | None = None) -> ValueState:
+        """State with one value a key, for the key that `by_key` or `set_current_key` has set.
+
+        Args:
+            name: Unique in the operator; the value is found again under it.
+            default: Value of a key that has none; can't be changed in place, because all keys share it.
+            of_type: The type of the values; `update` takes nothing else. By default anything goes.
+
+        Raises:
+            ConfigurationError: The default is mutable, or default or type are not those given first.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds values of another type.
+        """
+        return self.values.ask(self.keyed_state, name, default, of_type)
+
+    def by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
+        """Each row of a batch with its key, which is the current key until the next row.
+
+        Raises:
+            PenstockError: The stream is not keyed.
+        """
+        self._backend("by_key")
+        assert self.keyed_rows is not None, "a keyed operator of a user is given its rows by key"
+        return self.keyed_rows(batch)
+
+    def set_current_key(self, key: Any) -> None:
+        """Make a key current where no row is processed, such as in `process_watermark`.
+
+        Raises:
+            PenstockError: The stream is not keyed, or the key belongs to another subtask.
+        """
+        backend = self._backend("set_current_key")
+        if key_group_of(key, backend.max_parallelism) not in backend.key_groups:
+            msg = f"key {key!r:.100} belongs to another subtask, where its state would not be found"
+            raise PenstockError(msg)
+        backend.current_key = key
+
+    def send_event(self, event: Any) -> None:
+        """Send an event to the operator's coordinator, any value that the codec carries.
+
+        Events of one subtask are handled in the order in which they were sent, each exactly once relative to
+        checkpoints. One that is sent after the end of the data may be lost with a failure.
+
+        Raises:
+            CodecError: The event can't be encoded.
+            PenstockError: The operator has no coordinator.
+        """
+        if self.send is None:
+            msg = f"operator {self.operator_id!r} has no coordinator: give its class a method `coordinator`"
+            raise PenstockError(msg)
+        self.send(event)
+
+    def counter(self, name: str) -> Counter:
+        """A counter of this subtask, from 0 in each attempt; it shows in the operator's statistics."""
+        return self.counters.setdefault(name, Counter())
+
+    def _backend(self, what: str) -> HeapKeyedStateBackend:
+        if self.keyed_state is None:
+            msg = f"{what} needs a keyed stream: call key_by(function) before transform"
+            raise PenstockError(msg)
+        return self.keyed_state
 
 
 class Operator:
-    """Base of all operators. Every method runs in the task thread of its subtask."""
+    """Base of all operators: those of Penstock and those of users (`stream.transform`).
+
+    Every method runs in the task thread of its subtask and may block for a short while. Each subtask has an
+    object of its own. A method that returns an iterator of batches is best written with `yield`; the runtime
+    may pause it after each batch.
+
+    Example:
+        >>> from penstock.runtime import Operator, RowBatch
+        >>> from penstock.runtime.testing import OperatorHarness
+        >>> class Sums(Operator):
+        ...     '''Adds numbers up and emits the sum in front of each checkpoint.'''
+        ...
+        ...     def open(self, context):
+        ...         self.total = context.list_state("total")
+        ...         self.sum = sum(self.total.get())
+        ...
+        ...     def process(self, batch):
+        ...         self.sum += sum(batch.rows)
+        ...
+        ...     def prepare_snapshot_pre_barrier(self):
+        ...         yield RowBatch([self.sum])
+        ...
+        ...     def snapshot(self, checkpoint_id):
+        ...         self.total.update([self.sum])
+        >>> with OperatorHarness.of(lambda numbers: numbers.transform("sums", Sums())) as harness:
+        ...     pushed = harness.push([1, 2]), harness.push([3])
+        ...     snapshot = harness.snapshot()
+        ...     pushed, harness.outputs
+        (([], []), [6])
+        >>> with OperatorHarness.of(lambda n: n.transform("sums", Sums()), restored=[snapshot]) as harness:
+        ...     harness.push([10])
+        ...     again = harness.snapshot()
+        ...     harness.outputs
+        []
+        [16]
+    """
+
+    #: The batches that `process` of a user's operator gets: `"rows"`, `"arrow"`, or `"both"` as they come.
+    takes: ClassVar[BatchFormats] = "rows"
 
     #: Whether the operator needs a keyed state backend.
     keyed = False
@@ -87,7 +255,7 @@ class Operator:
     def open(self, context: OperatorContext) -> None:
         """Get ready; called once per attempt before anything else."""
 
-    def process(self, batch: Batch) -> Iterator[Output]:
+    def process(self, batch: Any) -> Iterator[Output]:
         """Process one batch and yield what comes of it, in order."""
         raise NotImplementedError
 
@@ -99,9 +267,31 @@ class Operator:
         """No more input will come; yield what is left."""
         return iter(())
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
-        """The operator's list states for this checkpoint (keyed state is taken by the backend)."""
-        return {}
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        """A checkpoint begins: yield what must go out in front of its barrier, such as local sums.
+
+        Also called when the job stops with a savepoint, in front of the end of the data. It is not called
+        after `end_of_data`. What it yields is sent whatever credits say, so keep it small.
+        """
+        return iter(())
+
+    def handle_event(self, event: Any) -> None:
+        """The operator's coordinator has sent something (`HasCoordinator`); nothing can be emitted here.
+
+        Called between two batches. An event that was sent behind a checkpoint is handled behind it.
+
+        Raises:
+            PenstockError: The operator takes no events.
+        """
+        msg = f"{type(self).__name__} was sent {event!r:.80} but has no handle_event"
+        raise PenstockError(msg)
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
+        """State is taken now: bring the list states of the context up to date.
+
+        Operators of Penstock return list states here instead. Keyed state is taken by its backend.
+        """
+        return None
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
         """State that the operator has encoded itself; called right after `snapshot`."""

@@ -6,36 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.errors import PenstockError
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.operator import OperatorContext
+from penstock.runtime.operators.operator_state import Counter, ValueStates
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.state_table import ValueState
 
 K = TypeVar("K")
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Counter:
-    """A number that shows up in the operator's statistics.
-
-    Example:
-        >>> counter = Counter()
-        >>> counter.increment()
-        >>> counter.increment(2)
-        >>> counter.value
-        3
-    """
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def increment(self, by: int = 1) -> None:
-        """Add to it."""
-        self.value += by
 
 
 class RuntimeContext:
@@ -59,7 +39,7 @@ class RuntimeContext:
     def __init__(self, context: OperatorContext, backend: HeapKeyedStateBackend) -> None:
         self._connector = context.connector
         self._backend = backend
-        self._states: dict[str, tuple[ValueState, Any, type | None]] = {}
+        self._states = ValueStates()
         self._counters: dict[str, Counter] = {}
         self.timestamp = None
 
@@ -103,22 +83,7 @@ class RuntimeContext:
             ConfigurationError: The default is mutable, or default or type are not those given first.
             StateMismatchError: The job starts from a snapshot that holds values of another type.
         """
-        known = self._states.get(name)
-        if known is None:
-            if isinstance(default, list | dict | set | bytearray):
-                msg = (
-                    f"value_state({name!r}): a default of type {type(default).__name__} would be shared by "
-                    "all keys; leave it out and use `state.value() or ...`"
-                )
-                raise ConfigurationError(msg)
-            known = self._states[name] = self._backend.value_state(name, default, of_type), default, of_type
-        elif default is not known[1] and default != known[1]:
-            msg = f"value_state({name!r}) already has the default {known[1]!r} and can't have {default!r}"
-            raise ConfigurationError(msg)
-        elif of_type is not known[2]:
-            msg = f"value_state({name!r}) already has of_type={known[2]!r} and can't have {of_type!r}"
-            raise ConfigurationError(msg)
-        return known[0]
+        return self._states.ask(self._backend, name, default, of_type)
 
     def counter(self, name: str) -> Counter:
         """A counter of this subtask, from 0 in each attempt."""

@@ -22,10 +22,10 @@ A job that takes no checkpoints commits once, at the end of its input.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
+from penstock.runtime.operators.operator import BatchFormats, ListState, Operator, OperatorContext, Output
 from penstock.runtime.operators.protocols import OperatorStatistics, RemovesLeftovers, Sink, SinkWriter
 from penstock.runtime.record.elements import Batch
 from penstock.runtime.snapshot.handles import RedistributionMode
@@ -44,6 +44,8 @@ class SinkOperator(Operator):
     Attributes:
         sink: The user's sink.
     """
+
+    takes: ClassVar[BatchFormats] = "both"
 
     def __init__(self, sink: Sink[Any]) -> None:
         self.sink = sink

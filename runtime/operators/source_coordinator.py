@@ -17,7 +17,11 @@ from typing import Any, TypeVar
 
 from penstock.runtime.errors import OperatorError, OperatorLocation, PenstockError
 from penstock.runtime.operators.failure import operator_error
-from penstock.runtime.operators.operator_coordinator import CoordinatorAnswer, OperatorCoordinatorContext
+from penstock.runtime.operators.operator_coordinator import (
+    CoordinatorAnswer,
+    OperatorCoordinator,
+    OperatorCoordinatorContext,
+)
 from penstock.runtime.operators.source_events import NoMoreSplits, SplitRequest, SplitsAssigned
 from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.operators.split_enumerator import (
@@ -30,7 +34,7 @@ from penstock.runtime.record.value_codec import ValueCodec
 T = TypeVar("T")
 
 
-class SourceCoordinator:
+class SourceCoordinator(OperatorCoordinator):
     """Hands out the splits of one source; it is the enumerator's context.
 
     Args:

@@ -191,10 +191,12 @@ class SubtaskSnapshot:
     Attributes:
         operators: State by operator id.
         ended: All that its operators will ever emit is in front of the barrier.
+        events: How many events its operators had sent to their coordinators, for those that have one.
     """
 
     operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
     ended: bool = False
+    events: Mapping[str, int] = field(default_factory=dict)
 
     def with_channels(self, channels: ChannelStateHandle | None) -> SubtaskSnapshot:
         """The same with in-flight data, which goes to the first operator.

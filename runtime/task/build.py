@@ -43,6 +43,7 @@ from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_range
 from penstock.runtime.task.channel_restore import restore_channels
 from penstock.runtime.task.closing import close_after
+from penstock.runtime.task.coordinator_mail import SentEvents
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.gateway import SubtaskGateway
 from penstock.runtime.task.network_input import NetworkInput
@@ -106,6 +107,7 @@ class _Builder:
         self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state, descriptor.classes)
         self._batches = BatchCodec(descriptor.config.allow_pickle, descriptor.classes)
         self._locations = self._vertex.locations(descriptor.id.index)
+        self._sent_events = SentEvents(gateway.operator_event, self._values)
 
     def build(self, runner: AsyncRunner) -> Subtask:
         operators = self._vertex.operators
@@ -138,6 +140,7 @@ class _Builder:
             self._batches,
             self._files.written,
             timers,
+            self._sent_events,
             writer,
         )
         self._restore_channels(parts)
@@ -231,6 +234,7 @@ class _Builder:
             if task is None
             else permit_of_completed_checkpoint(task.checkpoint_id, task.attempt),
             raw=self._raw(restore),
+            send=None if spec.coordinator is None else self._sent_events.sender_of(spec.id),
         )
 
     def _restored(self, operator: str) -> OperatorRestore | None:

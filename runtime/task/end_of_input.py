@@ -95,6 +95,9 @@ class EndOfInput:
         if drain:
             yield from self._event_time.advance(Watermark(END_OF_TIME))
             yield from self._chain.end_of_data()
+        else:
+            # The savepoint's barrier follows the end of the data, behind which nothing may be emitted.
+            yield from self._chain.prepare_snapshot_pre_barrier()
         self._outputs.broadcast_event(EndOfData(drain))
         self.phase = Phase.ENDED
         self._drained = drain

@@ -21,10 +21,12 @@ from typing import Any, Final
 
 from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import SubtaskCheckpointCoordinator
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
+from penstock.runtime.operators.coordinator_events import EventOfCoordinator
 from penstock.runtime.ports import AsyncRunner, Clock
 from penstock.runtime.record.elements import CheckpointBarrier
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.task.closing import close_all
+from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.task.end_of_input import EndOfInput, Phase
 from penstock.runtime.task.event_time import EventTime
 from penstock.runtime.task.gateway import SubtaskGateway
@@ -92,7 +94,10 @@ class Subtask:
         self._end = EndOfInput(
             parts.chain, self._event_time, parts.outputs, gateway, takes_checkpoints=parts.takes_checkpoints
         )
-        self._state = SubtaskState(parts, self._work, self._end)
+        self._coordinator_mail = CoordinatorMail(
+            self._handle_event, parts.values, self._is_past, lambda: self._work.is_between_calls
+        )
+        self._state = SubtaskState(parts, self._work, self._end, self._coordinator_mail)
         coordinator = SubtaskCheckpointCoordinator(
             self._state, parts.outputs, gateway, runner, clock, parts.make_in_flight()
         )
@@ -151,12 +156,15 @@ class Subtask:
         self._requests.add(barrier)
 
     def operator_event(self, operator_id: str, event: Any) -> None:
-        """The coordinator of an operator has sent something; only sources have one.
+        """The coordinator of an operator has sent something.
 
         Raises:
             OperatorError: The operator failed over it.
-            ValueError: The operator is not here, or is no source with a coordinator.
+            ValueError: The operator is not here, or has no coordinator.
         """
+        if isinstance(event, EventOfCoordinator):
+            self._coordinator_mail.receive(operator_id, event)
+            return
         if self._mail is None or operator_id != self._parts.head_operator:
             msg = f"{self._parts.location} was sent an event for {operator_id!r}, which has no coordinator"
             raise ValueError(msg)
@@ -208,6 +216,7 @@ class Subtask:
         now = self._clock.monotonic()
         flush_at = self._outputs.flush_due(now)
         self._checkpoints.outputs_progressed()
+        more = self._coordinator_mail.deliver_due() or more
         self._time.step(begun=begun, now=now, worked=more, available=self._outputs.are_available)
         if self._end.try_to_finish(exhausted=self._input.is_exhausted):
             return _FINISHED
@@ -230,6 +239,14 @@ class Subtask:
         if not self._outputs.are_available:
             return False
         return self._take(self._input.poll(self._work.slice_rows), begun)
+
+    def _handle_event(self, operator_id: str, event: Any) -> None:
+        """Hand an event over; the operators of a subtask that had finished before do not run again."""
+        if not self._parts.finished_before:
+            self._chain.handle_event(operator_id, event)
+
+    def _is_past(self, checkpoint_id: int) -> bool:
+        return self._checkpoints.is_past(checkpoint_id)
 
     def _take_awaited(self) -> bool:
         """Let the input trigger a checkpoint that waited for the work to end; whether it has ended."""

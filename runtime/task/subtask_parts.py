@@ -19,6 +19,7 @@ from penstock.runtime.snapshot.permit import CommitPermit, permit_of_completed_c
 from penstock.runtime.snapshot.state_files import StateFiles
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.task.closing import close_all
+from penstock.runtime.task.coordinator_mail import SentEvents
 from penstock.runtime.task.descriptor import TaskDescriptor
 from penstock.runtime.task.ends_only_input import EndsOnlyInput
 from penstock.runtime.task.network_input import NetworkInput
@@ -42,6 +43,7 @@ class SubtaskParts:
         batches: Encodes and decodes buffers.
         files: Makes the place for one operator's files of one checkpoint.
         timers: Fired by `Subtask.step`.
+        sent_events: Numbers the events that operators send to their coordinators.
         channel_state: Takes in-flight data; `None` when no checkpoint of the job is unaligned.
     """
 
@@ -55,6 +57,7 @@ class SubtaskParts:
     batches: BatchCodec
     files: Callable[[int, CheckpointOptions, str], StateFiles]
     timers: TaskTimers
+    sent_events: SentEvents
     channel_state: AsyncChannelStateWriter | None = None
 
     def make_input(self) -> TaskInput:
@@ -102,6 +105,12 @@ class SubtaskParts:
     def takes_checkpoints(self) -> bool:
         """Whether the job takes checkpoints."""
         return self.descriptor.config.checkpointing is not None
+
+    @property
+    def max_raw_bytes(self) -> int | None:
+        """Most bytes of raw state of one operator."""
+        checkpointing = self.descriptor.config.checkpointing
+        return None if checkpointing is None else checkpointing.max_raw_state_bytes
 
     @property
     def slice_duration(self) -> float:

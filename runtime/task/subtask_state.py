@@ -20,6 +20,7 @@ from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import ListState
 from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
+from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.task.end_of_input import EndOfInput
 from penstock.runtime.task.subtask_parts import SubtaskParts
 from penstock.runtime.task.work_in_progress import WorkInProgress
@@ -32,10 +33,14 @@ class SubtaskState:
         parts: Operators, keyed state and codecs.
         work: What the subtask is in the middle of.
         end: Says whether the operators will emit anything more.
+        mail: Events of operators' coordinators that wait for their turn.
     """
 
-    def __init__(self, parts: SubtaskParts, work: WorkInProgress, end: EndOfInput) -> None:
+    def __init__(
+        self, parts: SubtaskParts, work: WorkInProgress, end: EndOfInput, mail: CoordinatorMail
+    ) -> None:
         self._parts = parts
+        self._mail = mail
         self._work = work
         self._end = end
         self._is_closed = False
@@ -46,13 +51,21 @@ class SubtaskState:
         return self._is_closed
 
     def prepare_barrier(self, checkpoint_id: int) -> None:
-        """Make sure that no operator is in the middle of a call; `WorkInProgress.settle` was asked before.
+        """Let operators handle and emit what belongs in front of the barrier.
+
+        None of them is in the middle of a call.
+
+        `WorkInProgress.settle` was asked before. After the end of the data nothing is emitted any more.
 
         Raises:
             OperatorError: An operator failed.
         """
         is_settled = self._work.settle()
         assert is_settled, f"checkpoint {checkpoint_id} is taken in the middle of a call"
+        self._mail.deliver_before(checkpoint_id)
+        if self._end.is_running and not self._is_closed:
+            for _ in self._parts.chain.prepare_snapshot_pre_barrier():
+                pass  # credits are not asked: the barrier must not wait, and it goes out behind this
 
     def capture_rest(self, checkpoint_id: int) -> None:
         """The rows of a batch that were not begun are in flight, in front of what waits in their channel.
@@ -95,6 +108,8 @@ class SubtaskState:
             parts.backends,
             lambda operator: parts.files(checkpoint_id, barrier.options, operator),
             ended=self._end.has_emitted_all and not stops,
+            events=parts.sent_events.counts,
+            max_raw_bytes=parts.max_raw_bytes,
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -134,6 +149,7 @@ class SubtaskState:
             OperatorError: An operator could not be closed; all others were.
         """
         self._is_closed = True
+        self._mail.close()
         self._parts.close()
 
     def _snapshot_of(

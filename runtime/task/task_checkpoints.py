@@ -81,6 +81,10 @@ class TaskCheckpoints:
         """Whether this checkpoint was taken, refused or aborted here."""
         return self._coordinator.has_dealt_with(checkpoint_id)
 
+    def is_past(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint was taken here, or never will be."""
+        return self._coordinator.is_past(checkpoint_id)
+
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: commit what it covers, and leave if it covers the end.
 

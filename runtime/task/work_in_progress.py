@@ -70,6 +70,11 @@ class WorkInProgress:
         return self._work is None and self._remainder is None and self._following is None
 
     @property
+    def is_between_calls(self) -> bool:
+        """Whether no operator is in the middle of a call."""
+        return self._work is None
+
+    @property
     def slice_rows(self) -> int:
         """Rows that a source is asked for: those of one slice."""
         return min(self._sizer.rows, MOST_ROWS)

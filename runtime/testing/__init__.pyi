@@ -1,3 +1,4 @@
+from .coordinator_harness import CoordinatorHarness as CoordinatorHarness
 from .harness import OperatorHarness as OperatorHarness
 from .harness_snapshot import HarnessSnapshot as HarnessSnapshot
 from .manual_time import ManualClock as ManualClock

@@ -18,8 +18,11 @@ from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
+from penstock.runtime.operators.raw_state import RawState
+from penstock.runtime.operators.user_operator import UserOperator
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.list_state import RAW
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
@@ -96,6 +99,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         self._main: list[Batch] = []
         self._side: dict[str, list[Any]] = {}
         self._watermarks: list[Watermark] = []
+        self._has_ended = False
+        self._events: list[Any] = []
         self._last_id = max((s.checkpoint_id for s in restored), default=0)
         self._completed_id = self._last_id if restored else -1
         self._backend = self._restored_backend(restored) if operator.keyed else None
@@ -173,6 +178,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         Raises:
             OperatorError: The operator failed.
         """
+        self._has_ended = True
         return self._drain(self._chain.end_of_data())
 
     @property
@@ -190,6 +196,20 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         """Timestamps of all watermarks that the operator passed on or made, in microseconds."""
         return tuple(watermark.timestamp for watermark in self._watermarks)
 
+    def handle_event(self, event: Any) -> None:
+        """Hand an event of its coordinator to the operator.
+
+        Raises:
+            OperatorError: The operator failed.
+            CodecError: The event can't be encoded.
+        """
+        self._chain.handle_event(self._chain.ids[0], self._codec.loads(self._codec.dumps(event)))
+
+    @property
+    def events(self) -> list[Any]:
+        """All events that the operator has sent to its coordinator so far."""
+        return list(self._events)
+
     def side_output(self, tag: str) -> list[Any]:
         """All rows of a side output so far."""
         return list(self._side.get(tag, ()))
@@ -205,6 +225,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
     def snapshot(self, checkpoint_id: int | None = None) -> HarnessSnapshot:
         """Take a checkpoint's snapshot; it is not complete before `complete_checkpoint`.
 
+        What the operator emits in front of the barrier is in `outputs`.
+
         Args:
             checkpoint_id: Greater than all before; the next one by default.
 
@@ -213,6 +235,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             CodecError: A value can't be kept.
         """
         self._last_id = self._last_id + 1 if checkpoint_id is None else checkpoint_id
+        if not self._has_ended:
+            self._drain(self._chain.prepare_snapshot_pre_barrier())
         (states,) = self._chain.snapshot(self._last_id).values()
         lists = {
             name: (state.mode, tuple(map(self._codec.dumps, state.values))) for name, state in states.items()
@@ -221,7 +245,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         if self._backend is not None:
             keyed = self._backend.snapshot(self._last_id, self._completed_id).finish(self._files)
             self._backend.snapshot_finished(self._last_id, keyed)
-        return HarnessSnapshot(self._last_id, lists, keyed)
+        raw = self._chain.snapshot_raw(self._last_id)
+        return HarnessSnapshot(self._last_id, lists, keyed, next(iter(raw.values()), RawState()))
 
     def complete_checkpoint(self, snapshot: HarnessSnapshot) -> None:
         """Notify the operator that the checkpoint is complete: sinks commit.
@@ -291,7 +316,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             attempt=self._attempt,
             clock=self.clock,
         )
-        lists = redistribute([s.lists for s in restored], location.parallelism)[subtask]
+        lists = redistribute([s.old_states for s in restored], location.parallelism)[subtask]
+        raw = RawState(lists.pop(RAW, ()), self._restored_raw_keyed(restored))
         return OperatorContext(
             location=location,
             connector=connector,
@@ -302,7 +328,16 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             restored_permit=permit_of_completed_checkpoint(self._last_id, self._attempt - 1)
             if restored
             else None,
+            raw=raw,
+            send=self._send if _may_send(self._operator) else None,
         )
+
+    def _send(self, event: Any) -> None:
+        self._events.append(self._codec.loads(self._codec.dumps(event)))
+
+    def _restored_raw_keyed(self, restored: Sequence[HarnessSnapshot]) -> dict[int, bytes]:
+        every = [pair for snapshot in restored for pair in snapshot.raw.keyed.items()]
+        return {group: data for group, data in every if group in self._key_groups}
 
     def _restored_backend(self, restored: Sequence[HarnessSnapshot]) -> HeapKeyedStateBackend:
         backend = HeapKeyedStateBackend(self._max_parallelism, self._key_groups, self._codec)
@@ -311,3 +346,8 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
         if restored:
             backend.restore(handles, self._files, restored_checkpoint_id=self._last_id)
         return backend
+
+
+def _may_send(operator: Operator) -> bool:
+    """Whether a job would carry events of this operator to a coordinator."""
+    return not isinstance(operator, UserOperator) or operator.has_coordinator

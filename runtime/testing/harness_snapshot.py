@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.snapshot.handles import (
     InlineHandle,
     KeyedStateHandle,
     RedistributionMode,
     StateHandle,
 )
+from penstock.runtime.snapshot.list_state import RAW
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +22,18 @@ class HarnessSnapshot:
     Attributes:
         lists: Each list state's mode and encoded values.
         keyed: Keyed state, when the operator has it.
+        raw: State that the operator has encoded itself.
     """
 
     checkpoint_id: int
     lists: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] = field(default_factory=dict)
     keyed: KeyedStateHandle | None = None
+    raw: RawState = field(default_factory=RawState)
+
+    @property
+    def old_states(self) -> dict[str, tuple[RedistributionMode, Sequence[bytes]]]:
+        """List states and raw operator state, as they are redistributed."""
+        return {**self.lists, RAW: (RedistributionMode.SPLIT_DISTRIBUTE, self.raw.operator)}
 
 
 class FilesInHandles:

@@ -144,6 +144,7 @@ class CheckpointCoordinator:
         self._coordinators = coordinators or OperatorCoordinators()
         self._initialize_location = initialize_location
         self._end_starts = end_starts
+        self._coordinators.when_event_came(self._event_came)
         self._masters = MasterSnapshots(self._coordinators, self._hooks)
         self._history = CheckpointHistory()
         self._finalizer = CheckpointFinalizer(finalize, runner)
@@ -486,6 +487,8 @@ class CheckpointCoordinator:
             return self._ended_or_unknown(checkpoint_id)
         outcome = pending.acknowledge(subtask, snapshot, metrics)
         if outcome is MessageOutcome.ACCEPTED:
+            events = {} if snapshot is None else snapshot.events
+            self._coordinators.subtask_acknowledged(checkpoint_id, subtask.index, events)
             if pending.is_a_step_further:
                 self._history.progress(pending)
             self._finalize_if_complete(pending)
@@ -498,8 +501,16 @@ class CheckpointCoordinator:
         return MessageOutcome.ENDED_CHECKPOINT if was_started else MessageOutcome.UNKNOWN_CHECKPOINT
 
     def _finalize_if_complete(self, pending: PendingCheckpoint) -> None:
-        if pending.is_fully_acknowledged and pending.state is PendingState.COLLECTING:
+        """Finalize unless something is missing, such as an event of a subtask for its coordinator."""
+        if not pending.is_fully_acknowledged or pending.state is not PendingState.COLLECTING:
+            return
+        checkpoint_id = pending.checkpoint_id
+        if not self._finalizer.waits(checkpoint_id) and self._coordinators.have_all_events(checkpoint_id):
             self._finalize(pending)
+
+    def _event_came(self) -> None:
+        for pending in self._running():
+            self._finalize_if_complete(pending)
 
     def _finalize(self, pending: PendingCheckpoint) -> None:
         """All have acknowledged: write the record when its turn comes."""
@@ -511,7 +522,7 @@ class CheckpointCoordinator:
         )
 
     def _begin_finalizing(self, pending: PendingCheckpoint) -> CompletedCheckpoint:
-        pending.begin_finalizing()
+        pending.begin_finalizing(self._coordinators.recorded_states(pending.checkpoint_id))
         self._history.finalizing(pending.checkpoint_id)
         return completed_checkpoint(
             pending,

@@ -76,6 +76,10 @@ class CheckpointFinalizer:
         """Whether no record is being written and none waits."""
         return not self._is_writing and not self._waiting
 
+    def waits(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint waits for its turn."""
+        return any(each.checkpoint_id == checkpoint_id for each in self._waiting)
+
     def submit(
         self,
         checkpoint_id: int,

@@ -303,13 +303,18 @@ class PendingCheckpoint:
         self._timeout = timeout
         return True
 
-    def begin_finalizing(self) -> None:
+    def begin_finalizing(self, coordinators: Mapping[str, StateHandle] | None = None) -> None:
         """All have acknowledged and the record is being written: the timeout is over.
+
+        Args:
+            coordinators: State of operator coordinators that has changed since they acknowledged: it holds
+                the events that were on their way.
 
         Raises:
             RuntimeError: An acknowledgement is missing, or the checkpoint has ended.
         """
         self._check_complete()
+        self._coordinator_states.update(coordinators or {})
         self.state = PendingState.FINALIZING
         self._cancel_timeout()
 

@@ -24,6 +24,7 @@ from penstock.runtime.operators.operator_coordinator import (
     EventAnswer,
     OperatorCoordinator,
     OperatorCoordinatorContext,
+    RecordsEvents,
 )
 from penstock.runtime.ports import AsyncRunner
 
@@ -193,6 +194,21 @@ class OperatorCoordinatorHolder:
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was aborted."""
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
+
+    def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
+        """A subtask has taken its part of a checkpoint after it had sent this many events."""
+        if isinstance(self._coordinator, RecordsEvents):
+            self._coordinator.subtask_acknowledged(checkpoint_id, subtask, events)
+
+    def has_all_events(self, checkpoint_id: int) -> bool:
+        """Whether no event is on its way that belongs to this checkpoint."""
+        coordinator = self._coordinator
+        return not isinstance(coordinator, RecordsEvents) or coordinator.has_all_events(checkpoint_id)
+
+    def recorded_state(self, checkpoint_id: int) -> bytes | None:
+        """The state with the events that were on their way; `None` when the first answer is all."""
+        coordinator = self._coordinator
+        return coordinator.recorded_state(checkpoint_id) if isinstance(coordinator, RecordsEvents) else None
 
     def statistics(self) -> ValveStatistics:
         """Counters of the valve."""

@@ -23,6 +23,7 @@ class OperatorCoordinators:
 
     def __init__(self, holders: Iterable[OperatorCoordinatorHolder] = ()) -> None:
         self._holders = {holder.operator_id: holder for holder in holders}
+        self._on_event: Callable[[], None] | None = None
 
     @property
     def operator_ids(self) -> tuple[str, ...]:
@@ -89,15 +90,7 @@ class OperatorCoordinators:
             )
             raise UnmatchedCoordinatorStateError(msg)
         for operator_id, holder in self._holders.items():
-            state = known.get(operator_id)
-            if state is None:
-                holder.reset_to_checkpoint(None, None)
-                continue
-            handle = state.coordinator
-            if handle is not None and not isinstance(handle, InlineHandle):
-                msg = f"the state of the coordinator of {operator_id!r} is not in the checkpoint's metadata"
-                raise StorageError(msg)
-            holder.reset_to_checkpoint(checkpoint_id, None if handle is None else handle.data)
+            _reset(holder, checkpoint_id, known.get(operator_id))
 
     def start(self) -> None:
         """The attempt begins."""
@@ -110,7 +103,44 @@ class OperatorCoordinators:
         if holder is None:
             return False
         holder.handle_event(subtask, event)
+        if self._on_event is not None:
+            self._on_event()
         return True
+
+    def when_event_came(self, callback: Callable[[], None]) -> None:
+        """Call back after every event of a subtask: a checkpoint may have waited for it."""
+        self._on_event = callback
+
+    def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: Mapping[str, int]) -> None:
+        """A subtask has taken its part of a checkpoint.
+
+        Args:
+            events: How many events it had sent, by operator id.
+        """
+        for operator_id, number in events.items():
+            if (holder := self._holders.get(operator_id)) is not None:
+                holder.subtask_acknowledged(checkpoint_id, subtask, number)
+
+    def have_all_events(self, checkpoint_id: int) -> bool:
+        """Whether no event is on its way that belongs to this checkpoint."""
+        return all(holder.has_all_events(checkpoint_id) for holder in self._holders.values())
+
+    def recorded_states(self, checkpoint_id: int) -> dict[str, StateHandle]:
+        """The states that hold events which were on their way, by operator id."""
+        found = {id: holder.recorded_state(checkpoint_id) for id, holder in self._holders.items()}
+        return {id: InlineHandle(data) for id, data in found.items() if data is not None}
+
+    def reset_operator(
+        self, operator_id: str, checkpoint_id: int | None, operators: Mapping[str, OperatorState]
+    ) -> None:
+        """An operator starts from a checkpoint, or from nothing, while others go on; it is started, too.
+
+        Raises:
+            StorageError: The coordinator's state is not in the metadata.
+        """
+        holder = self._holders[operator_id]
+        _reset(holder, checkpoint_id, operators.get(operator_id))
+        holder.start()
 
     def subtask_failed(self, operator_id: str, subtask: int, reason: str) -> None:
         """A subtask is gone."""
@@ -137,3 +167,14 @@ class OperatorCoordinators:
         holders, self._holders = self._holders, {}
         for holder in holders.values():
             holder.close()
+
+
+def _reset(holder: OperatorCoordinatorHolder, checkpoint_id: int | None, state: OperatorState | None) -> None:
+    if state is None:
+        holder.reset_to_checkpoint(None, None)
+        return
+    handle = state.coordinator
+    if handle is not None and not isinstance(handle, InlineHandle):
+        msg = f"the state of the coordinator of {holder.operator_id!r} is not in the checkpoint's metadata"
+        raise StorageError(msg)
+    holder.reset_to_checkpoint(checkpoint_id, None if handle is None else handle.data)

@@ -75,6 +75,8 @@ class SubtaskSnapshotTask:
         backends: Keyed state by operator id, told in `apply` what was written.
         files: Makes the place for the files of one operator.
         ended: The operators will emit nothing any more.
+        events: How many events each operator with a coordinator has sent to it.
+        max_raw_bytes: Most bytes of raw state of one operator; `None` for no limit.
     """
 
     def __init__(
@@ -85,12 +87,16 @@ class SubtaskSnapshotTask:
         files: Callable[[str], StateFiles],
         *,
         ended: bool = False,
+        events: Mapping[str, int] | None = None,
+        max_raw_bytes: int | None = None,
     ) -> None:
         self.checkpoint_id = checkpoint_id
         self._operators = operators
         self._backends = backends
         self._files = {operator: files(operator) for operator in operators}
         self._ended = ended
+        self._events = dict(events or {})
+        self._max_raw_bytes = max_raw_bytes
         self._abandoned = False
         self._is_written = False
 
@@ -98,12 +104,15 @@ class SubtaskSnapshotTask:
         """Write everything; blocks.
 
         Raises:
-            StorageError: A file could not be written; nothing of this snapshot is left.
+            StorageError: A file could not be written, or raw state is over its limit; nothing of this
+                snapshot is left.
             KeyTypeError: An operator has state of something that can't be a key; names the operator.
         """
         try:
             snapshot = SubtaskSnapshot(
-                {operator: self._write(operator, s) for operator, s in self._operators.items()}, self._ended
+                {operator: self._write(operator, s) for operator, s in self._operators.items()},
+                self._ended,
+                self._events,
             )
         except BaseException:
             self.remove()
@@ -153,12 +162,23 @@ class SubtaskSnapshotTask:
             for name, s in snapshot.lists.items()
         )
         raw = snapshot.raw
+        self._check_size(operator, raw)
         raw_keyed = write_raw_keyed(raw.keyed, files)
         raw_operator: tuple[OperatorStateHandle, ...] = ()
         if raw.operator:
             pieces = files.write(encode_atoms(raw.operator))
             raw_operator = (OperatorStateHandle(RAW, SPLIT, pieces, len(raw.operator)),)
         return OperatorSubtaskState(keyed, lists, raw_keyed=raw_keyed, raw_operator=raw_operator)
+
+    def _check_size(self, operator: str, raw: RawState) -> None:
+        size = sum(map(len, raw.operator)) + sum(map(len, raw.keyed.values()))
+        if self._max_raw_bytes is not None and size > self._max_raw_bytes:
+            msg = (
+                f"the raw state of operator {operator!r} has {size:,} bytes, more than the "
+                f"{self._max_raw_bytes:,} of Checkpointing(max_raw_state_bytes=...). Raise the limit, spread "
+                "the operator over more subtasks, or keep the state as list state or keyed state"
+            )
+            raise StorageError(msg)
 
     def _written(self) -> list[FileHandle]:
         return [handle for files in self._files.values() for handle in files.written]

@@ -151,6 +151,10 @@ class SubtaskCheckpointCoordinator:
         """Whether this checkpoint was taken, refused or aborted here."""
         return checkpoint_id in self._dealt_with
 
+    def is_past(self, checkpoint_id: int) -> bool:
+        """Whether this checkpoint was taken here, or never will be."""
+        return checkpoint_id <= self._last_id or checkpoint_id in self._aborted
+
     def outputs_progressed(self) -> None:
         """Something may have left the outputs: aligned barriers that waited there, perhaps."""
         if self._in_flight is not None and self._in_flight.sender.is_waiting:

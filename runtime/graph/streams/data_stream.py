@@ -14,12 +14,13 @@ from penstock.runtime.graph.stream_graph import Upstream
 from penstock.runtime.graph.streams.checked_call import WrongStreamError, checked_call, need_function, refuse
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.filter import FilterOperator
 from penstock.runtime.operators.flat_map import FlatMapOperator
 from penstock.runtime.operators.map import MapOperator
 from penstock.runtime.operators.map_batches import MapBatchesOperator
-from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.operator import Operator, OperatorFactory
 from penstock.runtime.operators.protocols import DeadLetter, Sink
 from penstock.runtime.operators.sink import SinkOperator
 from penstock.runtime.operators.timestamps_and_watermarks import TimestampsAndWatermarksOperator
@@ -136,6 +137,17 @@ class DataStream(Generic[T_co]):
             refuse(f"map_batches: batch_format must be 'rows' or 'arrow', not {batch_format!r}")
         factory = partial(MapBatchesOperator, function, batch_format)
         return self._apply("map_batches", function, factory, id, options)
+
+    @_options
+    def transform(self, id: str, operator: Operator, **options: Unpack[OperatorOptions]) -> DataStream[Any]:
+        """Run an operator of your own; see `Operator`.
+
+        Args:
+            id: The operator's id; its state is found again under it.
+            operator: An object of a subclass of `Operator`; each subtask works with a copy of it.
+            **options: See `OperatorOptions`.
+        """
+        return DataStream(self._builder, (add_transform(self._builder, self._inputs, id, operator, options),))
 
     @_options
     def assign_timestamps_and_watermarks(

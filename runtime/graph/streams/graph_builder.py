@@ -8,6 +8,7 @@ from penstock.runtime.graph.stream_graph import StreamGraph, StreamNode, Upstrea
 from penstock.runtime.graph.streams.checked_call import refuse
 from penstock.runtime.graph.streams.operator_options import OperatorOptions, check_options
 from penstock.runtime.operators.operator import OperatorFactory
+from penstock.runtime.operators.operator_coordinator import HasCoordinator
 from penstock.runtime.operators.protocols import Source
 from penstock.runtime.state.key_groups import default_max_parallelism
 from penstock.runtime.user_location import user_location
@@ -45,6 +46,7 @@ class GraphBuilder:
         keyed: bool = False,
         is_sink: bool = False,
         makes_watermarks: bool = False,
+        coordinator: HasCoordinator | None = None,
     ) -> Upstream:
         """Add an operator; its main output comes back.
 
@@ -79,6 +81,7 @@ class GraphBuilder:
             keyed=keyed,
             is_sink=is_sink,
             makes_watermarks=makes_watermarks,
+            coordinator=coordinator,
             max_parallelism=self._key_groups_for(kind, parallelism),
             num_cpus=options.get("num_cpus"),
             num_gpus=options.get("num_gpus"),

@@ -19,10 +19,12 @@ from penstock.runtime.graph.streams.checked_call import (
 from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.graph_builder import GraphBuilder
 from penstock.runtime.graph.streams.operator_options import OPTION_NAMES, OperatorOptions
+from penstock.runtime.graph.streams.transform import add_transform
 from penstock.runtime.graph.streams.windowed_stream import WindowedStream
 from penstock.runtime.misspelt_names import unknown_attribute
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
 from penstock.runtime.operators.keyed_reduce import KeyedReduceOperator
+from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.process_function import KeyedProcessFunction
 from penstock.runtime.time.windows import WindowAssigner
 from penstock.runtime.user_location import function_name
@@ -39,7 +41,7 @@ class KeyedStream(Generic[T, K]):
     """Records of type `T` grouped by keys of type `K`; made by `DataStream.key_by`.
 
     It offers what keeps state for each key. Everything without state (`map`, `filter`, ...) goes before
-    `key_by` or after `reduce` and `process`: its result could not stay grouped.
+    `key_by` or after `reduce`, `process` and `transform`: its result could not stay grouped.
     """
 
     def __init__(
@@ -87,6 +89,18 @@ class KeyedStream(Generic[T, K]):
         added = self._builder.add(
             "process", what, factory, self._inputs, id, options, stateful=True, keyed=True
         )
+        return DataStream(self._builder, (added,))
+
+    @_options
+    def transform(self, id: str, operator: Operator, **options: Unpack[OperatorOptions]) -> DataStream[Any]:
+        """Run an operator of your own with state for each key; see `Operator`.
+
+        Args:
+            id: The operator's id; its state is found again under it.
+            operator: An object of a subclass of `Operator`; each subtask works with a copy of it.
+            **options: See `OperatorOptions`.
+        """
+        added = add_transform(self._builder, self._inputs, id, operator, options, self._key_selector)
         return DataStream(self._builder, (added,))
 
     @_plain

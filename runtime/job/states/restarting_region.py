@@ -169,6 +169,8 @@ class RestartingRegion(State):
         if self._instead is not None:
             self._instead()
             return
+        if job.state is not self:
+            return  # a coordinator could not go back, which fails the job
         self._deploying = True
         job.gateway.deploy_region(outcome.attempt, self._region, outcome.restore)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from checkpoint_graphs import barrier
 from subtask_setup import SubtaskSetup, rows
 
 from penstock.runtime.checkpoint.subtask.operator_snapshot import OperatorSnapshot, SubtaskSnapshotTask
+from penstock.runtime.config.checkpointing import Checkpointing
+from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import CorruptSnapshotError, StateMismatchError
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
 from penstock.runtime.graph.job_graph import JobGraph, JobVertex, OperatorSpec
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.io.connectors.discard_sink import DiscardSink
+from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext, Output
 from penstock.runtime.operators.raw_state import RawState, read_raw_keyed
 from penstock.runtime.record.elements import Batch, CheckpointBarrier, SnapshotKind
@@ -20,6 +24,7 @@ from penstock.runtime.restore.state_assignment import assign_states
 from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
 from penstock.runtime.snapshot import state_files
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.handles import FileHandle, KeyedStateHandle, KeyGroupRange, OperatorState
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import decode_metadata, encode_metadata, read_state
@@ -105,6 +110,39 @@ def test_damage_is_told_with_its_place() -> None:
     )
     with pytest.raises(CorruptSnapshotError, match="job/x"):
         read_raw_keyed([handle], KeyGroupRange(0, 7), StateFiles(storage, lambda: "nowhere"))
+
+
+def test_raw_state_over_its_limit_declines_the_checkpoint_and_the_subtask_goes_on(make_subtask) -> None:  # type: ignore[no-untyped-def]
+    class Grows(Operator):
+        def open(self, context: OperatorContext) -> None:
+            self.pieces: list[bytes] = []
+
+        def process(self, batch: Batch) -> Iterator[Output]:
+            self.pieces += [bytes(row) for row in rows_of(batch).rows]
+            yield batch
+
+        def snapshot_raw(self, checkpoint_id: int) -> RawState:
+            return RawState(self.pieces)
+
+        def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+            self.pieces = []
+
+    env = StreamEnvironment("job")
+    env.from_collection("source", [1]).rebalance().transform("grows", Grows()).sink("sink", DiscardSink())
+    config = JobConfig(checkpointing=Checkpointing(every=1, max_raw_state_bytes=100))
+    task = make_subtask(env, "grows", config=config)
+    task.deliver(rows(60, 40), barrier(1), rows(1), barrier(2))
+    task.run()
+    task.upload()
+    assert list(task.acknowledged) == [1]
+    ((checkpoint_id, reason, detail),) = task.declined
+    assert (checkpoint_id, reason) == (2, CheckpointFailureReason.CHECKPOINT_DECLINED)
+    assert "the raw state of operator 'grows' has 101 bytes, more than the 100" in detail
+    task.subtask.notify_checkpoint_aborted(2)
+    task.deliver(barrier(3))
+    task.run()
+    task.upload()
+    assert list(task.acknowledged) == [1, 3]
 
 
 class Remembers(Operator):

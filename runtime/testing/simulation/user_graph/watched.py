@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.runtime.operators.map_batches import MapBatchesOperator
 from penstock.runtime.operators.operator import ListState, Operator, OperatorContext, Output
@@ -70,7 +71,17 @@ class WatchedOperator(Operator):
         """Pass it on."""
         return self._operator.end_of_data()
 
-    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        """Pass it on."""
+        self._strikes.effect()
+        return self._operator.prepare_snapshot_pre_barrier()
+
+    def handle_event(self, event: Any) -> None:
+        """Pass it on."""
+        self._strikes.effect()
+        self._operator.handle_event(event)
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState] | None:
         """Take its state; a sink pre-commits."""
         self._strikes.effect()
         return self._operator.snapshot(checkpoint_id)

@@ -11,6 +11,7 @@ from penstock.runtime.graph.streams.data_stream import DataStream
 from penstock.runtime.graph.streams.keyed_stream import KeyedStream
 from penstock.runtime.graph.streams.stream_environment import StreamEnvironment
 from penstock.runtime.operators.keyed_process import KeyedProcessOperator
+from penstock.runtime.operators.operator import Operator
 from penstock.runtime.operators.process_function import KeyedProcessFunction, RuntimeContext
 
 
@@ -23,6 +24,14 @@ class Seen(KeyedProcessFunction[int, int, int]):
     def process(self, value: int, ctx: RuntimeContext) -> Iterable[int]:
         self.values.append(value)
         return self.values
+
+
+class Takes(Operator):
+    takes = "pandas"  # type: ignore[assignment] # as a user might
+
+
+class Keyed(Operator):
+    keyed = True
 
 
 @pytest.fixture
@@ -64,6 +73,24 @@ def test_each_subtask_works_with_a_process_function_of_its_own(
     assert isinstance(second, KeyedProcessOperator)
     functions: list[Any] = [first._user, second._user, function]
     assert len({id(own.values) for own in functions}) == 3
+
+
+def test_an_operator_of_ones_own_is_stateful_and_keyed_behind_key_by(
+    env: StreamEnvironment, source: DataStream[int], discard: Any
+) -> None:
+    plain = source.transform("plain", Operator(), parallelism=2)
+    plain.key_by(abs).transform("keyed", Keyed()).sink("out", discard)
+    specs = {spec.id: spec for vertex in env.build().vertices for spec in vertex.operators}
+    assert (specs["plain"].name, specs["plain"].stateful, specs["plain"].keyed) == (
+        "transform(Operator)",
+        True,
+        False,
+    )
+    assert (specs["keyed"].name, specs["keyed"].stateful, specs["keyed"].keyed) == (
+        "transform(Keyed)",
+        True,
+        True,
+    )
 
 
 def test_a_job_graph_of_importable_functions_can_be_pickled(
@@ -117,6 +144,14 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
         (lambda s, sink: s.filter(None), "filter needs a function, not None"),
         (lambda s, sink: s.flat_map("x"), "flat_map needs a function, not 'x'"),
         (lambda s, sink: s.map_batches(1), "map_batches needs a function"),
+        (lambda s, sink: s.transform("own", Operator), r"give an object, Operator\(...\), not"),
+        (lambda s, sink: s.transform("own", abs), "is no Operator; for a plain function use map"),
+        (lambda s, sink: s.transform(Operator()), "the id comes first"),
+        (
+            lambda s, sink: s.transform("own", Takes()),
+            "Takes.takes is 'pandas'; it is one of 'rows'",
+        ),
+        (lambda s, sink: s.transform("own", Keyed()), "Keyed.keyed is True, so it needs a keyed stream"),
         (lambda s, sink: s.map_batches(abs, "pandas"), "must be 'rows' or 'arrow', not 'pandas'"),
         (lambda s, sink: s.key_by("name"), "key_by needs a function, not 'name'"),
         (lambda s, sink: s.union(3), "argument 1 is no DataStream but 3$"),

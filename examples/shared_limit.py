@@ -1,0 +1,142 @@
+"""An operator with a coordinator: subtasks report counts, and all of them get a new limit together.
+
+Each subtask of `limited` passes orders on with the batch number that holds at the moment. It tells its
+coordinator, which lives in the JobMaster, how many orders it has seen. When all subtasks together have seen
+another `--every` orders, the coordinator begins the next batch and tells every subtask.
+
+Counts and limits are exactly once relative to checkpoints, whatever is killed. `--kill` kills a subtask in
+the middle. A batch number that a subtask missed, or got twice, would fail the job.
+
+    python examples/shared_limit.py --orders 4000 --every 500 --kill
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.actors import RayJobHandle, kill_process
+from penstock.runtime import (
+    Checkpointing,
+    CoordinatorAnswer,
+    FileSink,
+    FixedDelay,
+    GeneratorSource,
+    Operator,
+    OperatorContext,
+    OperatorCoordinator,
+    OperatorCoordinatorContext,
+    RowBatch,
+    StreamEnvironment,
+)
+
+
+class Limits(OperatorCoordinator):
+    """Adds up what the subtasks have seen, and begins a new batch after each `every` orders."""
+
+    def __init__(self, context: OperatorCoordinatorContext, every: int) -> None:
+        self.context = context
+        self.every = every
+        self.total = 0
+        self.batch = 0
+
+    def handle_event(self, subtask: int, event: int) -> None:
+        """A subtask has seen some more orders."""
+        self.total += event
+        while self.total >= (self.batch + 1) * self.every:
+            self.batch += 1
+            for each in range(self.context.parallelism):
+                self.context.send_event(each, (self.batch, self.total))
+
+    def checkpoint(self, checkpoint_id: int, answer: CoordinatorAnswer) -> None:
+        """Both numbers are its state."""
+        answer.complete((self.total, self.batch))
+
+    def reset_to_checkpoint(self, checkpoint_id: int | None, state: Any | None) -> None:
+        """Go on with the numbers of a checkpoint."""
+        self.total, self.batch = state or (0, 0)
+
+
+class Limited(Operator):
+    """Gives each order the number of its batch."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def coordinator(self, context: OperatorCoordinatorContext) -> OperatorCoordinator:
+        """The one for all subtasks."""
+        return Limits(context, self.every)
+
+    def open(self, context: OperatorContext) -> None:
+        """All subtasks are told the same, so after a rescale the newest number holds."""
+        self.context = context
+        self.saved = context.list_state("batch", "union")
+        self.batch = max(self.saved.get(), default=0)
+
+    def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+        """Report the orders, and pass them on."""
+        self.context.send_event(len(batch))
+        yield RowBatch([{"order": order, "batch": self.batch} for order in batch.rows])
+
+    def handle_event(self, event: tuple[int, int]) -> None:
+        """The next batch has begun; a number that is left out or comes twice would be an error."""
+        batch, total = event
+        if batch != self.batch + 1:
+            msg = f"batch {batch} (after {total} orders) came behind batch {self.batch}"
+            raise ValueError(msg)
+        self.batch = batch
+
+    def snapshot(self, checkpoint_id: int) -> None:
+        """The number is the state of every subtask."""
+        self.saved.update([self.batch])
+
+
+def build(folder: Path, orders: int, every: int, rate: float, parallelism: int = 2) -> StreamEnvironment:
+    """The whole job; it commits to the folder `out`."""
+    env = StreamEnvironment(
+        "shared-limit",
+        parallelism=parallelism,
+        checkpointing=Checkpointing(every=0.25, storage=str(folder / "checkpoints"), keep_after="always"),
+        restart=FixedDelay(attempts=5, delay=0.1),
+    )
+    numbers = env.from_source("orders", GeneratorSource(int, count=orders, rate=rate))
+    limited = numbers.rebalance().transform("limited", Limited(every))
+    limited.sink("out", FileSink.json(folder / "out"))
+    return env
+
+
+def main() -> None:
+    """Run it, and check what it has committed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--orders", type=int, default=4_000)
+    parser.add_argument("--every", type=int, default=500)
+    parser.add_argument("--rate", type=float, default=2_000.0)
+    parser.add_argument("--kill", action="store_true", help="kill a subtask after the second checkpoint")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        job = build(Path(name), arguments.orders, arguments.every, arguments.rate).submit()
+        assert isinstance(job, RayJobHandle)
+        if arguments.kill:
+            kill_after_checkpoints(job, "limited", 2)
+        result = job.wait(progress=False)
+        rows = [json.loads(line) for file in Path(name, "out").glob("part-*") for line in file.open()]
+        assert sorted(row["order"] for row in rows) == list(range(arguments.orders))
+        print(f"{len(rows)} orders, each once, in batches up to {max(row['batch'] for row in rows)}")
+        print(f"restarts: {result.statistics.restarts}")
+
+
+def kill_after_checkpoints(job: RayJobHandle, vertex: str, checkpoints: int) -> None:
+    """Kill the first subtask of a vertex when this many checkpoints are complete."""
+    import time
+
+    while job.statistics().completed_checkpoints < checkpoints:
+        time.sleep(0.05)
+    kill_process(next(p for p in job.processes() if p.subtask.vertex == vertex))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The state that an operator asks its context for: list state, and state with one value a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.misspelt_names import NearestMembers, nearest_name
+from penstock.runtime.snapshot.handles import RedistributionMode
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.state_table import ValueState
+
+#: How the values of a list state are redistributed when a job starts from a snapshot.
+ListStateMode: TypeAlias = Literal["split_distribute", "union", "broadcast"]
+
+
+class Counter:
+    """A number that shows up in the operator's statistics.
+
+    Example:
+        >>> counter = Counter()
+        >>> counter.increment()
+        >>> counter.increment(2)
+        >>> counter.value
+        3
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def increment(self, by: int = 1) -> None:
+        """Add to it."""
+        self.value += by
+
+
+class OperatorListState(NearestMembers):
+    """A list of values that an operator keeps in one subtask (Flink's `ListState` of operator state).
+
+    Every checkpoint holds the values that the list has when its barrier passes. Each value is encoded by
+    itself, because another subtask may get it after a rescale.
+
+    Args:
+        mode: How the values are redistributed.
+        values: What the list holds at first.
+
+    Example:
+        >>> seen = OperatorListState(RedistributionMode.UNION, [1])
+        >>> seen.add(2)
+        >>> seen.get()
+        [1, 2]
+    """
+
+    __slots__ = ("_values", "mode")
+
+    def __init__(self, mode: RedistributionMode, values: Iterable[Any] = ()) -> None:
+        self.mode = mode
+        self._values = list(values)
+
+    def get(self) -> list[Any]:
+        """A copy of the list."""
+        return list(self._values)
+
+    def add(self, value: Any) -> None:
+        """Append a value."""
+        self._values.append(value)
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace all values."""
+        self._values = list(values)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._values = []
+
+
+class ListStates:
+    """The list states of one operator in one subtask, by name."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, OperatorListState] = {}
+
+    def ask(self, name: str, mode: ListStateMode, restored: Mapping[str, Sequence[Any]]) -> OperatorListState:
+        """The list of this name, which begins with what was restored.
+
+        Raises:
+            ConfigurationError: There is no such mode, or the list has another one.
+        """
+        known = [each.value for each in RedistributionMode]
+        if mode not in known:
+            hint = nearest_name(str(mode), known)
+            msg = f"list_state({name!r}): mode is one of {', '.join(map(repr, known))}, not {mode!r}{hint}"
+            raise ConfigurationError(msg)
+        wanted = RedistributionMode(mode)
+        state = self._states.get(name)
+        if state is None:
+            state = self._states[name] = OperatorListState(wanted, restored.get(name, ()))
+        elif state.mode is not wanted:
+            msg = f"list_state({name!r}) already has the mode {state.mode.value!r} and can't have {mode!r}"
+            raise ConfigurationError(msg)
+        return state
+
+    @property
+    def all(self) -> Mapping[str, OperatorListState]:
+        """Every list that was asked for."""
+        return self._states
+
+
+class ValueStates:
+    """The keyed states of one operator in one subtask, by name."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, tuple[ValueState, Any, type | None]] = {}
+
+    def ask(
+        self, backend: HeapKeyedStateBackend | None, name: str, default: Any, of_type: type | None
+    ) -> ValueState:
+        """The state of this name; always the same object.
+
+        Raises:
+            ConfigurationError: The default is mutable, or default or type are not those given first.
+            PenstockError: The stream is not keyed.
+            StateMismatchError: The job starts from a snapshot that holds values of another type.
+        """
+        if backend is None:
+            msg = f"value_state({name!r}) needs a keyed stream: call key_by(function) before transform"
+            raise PenstockError(msg)
+        known = self._states.get(name)
+        if known is None:
+            if isinstance(default, list | dict | set | bytearray):
+                msg = (
+                    f"value_state({name!r}): a default of type {type(default).__name__} would be shared by "
+                    "all keys; leave it out and use `state.value() or ...`"
+                )
+                raise ConfigurationError(msg)
+            known = self._states[name] = backend.value_state(name, default, of_type), default, of_type
+        elif default is not known[1] and default != known[1]:
+            msg = f"value_state({name!r}) already has the default {known[1]!r} and can't have {default!r}"
+            raise ConfigurationError(msg)
+        elif of_type is not known[2]:
+            msg = f"value_state({name!r}) already has of_type={known[2]!r} and can't have {of_type!r}"
+            raise ConfigurationError(msg)
+        return known[0]

@@ -1,0 +1,260 @@
+"""`UserOperator`: runs an operator of a user's own, and checks what passes between it and the chain.
+
+The user's object and the chain stand on two sides of the same methods. In between, batches are brought into
+the format that the operator declares. What it yields is checked, so that an error names the user's line and
+not the next operator. List states and counters of its context go into snapshots and statistics.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.failure import short_repr
+from penstock.runtime.operators.function_operator import check_function, rows_of
+from penstock.runtime.operators.map_batches import as_arrow
+from penstock.runtime.operators.operator import (
+    BatchFormats,
+    ListState,
+    Operator,
+    OperatorContext,
+    Output,
+    Tagged,
+)
+from penstock.runtime.operators.operator_coordinator import HasCoordinator
+from penstock.runtime.operators.protocols import OperatorStatistics
+from penstock.runtime.operators.raw_state import RawState
+from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
+from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
+from penstock.runtime.snapshot.permit import CommitPermit
+from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.state_table import NO_KEY
+from penstock.runtime.user_location import function_location
+
+#: How many keys are remembered as checked.
+_MOST_CHECKED: Final = 1 << 16
+
+
+class UserOperator(Operator):
+    """Runs a copy of a user's operator in one subtask.
+
+    Args:
+        operator: The user's object; it is not changed.
+        key_selector: From a record to its key; `None` when the stream is not keyed.
+    """
+
+    takes: ClassVar[BatchFormats] = "both"
+
+    def __init__(self, operator: Operator, key_selector: Callable[[Any], Any] | None = None) -> None:
+        # Subtasks of a simulation live in one process. They share no object, as if it had been pickled.
+        self._user = copy.deepcopy(operator)
+        self._select = key_selector
+        self._cursor = RecordCursor()
+        self._context: OperatorContext | None = None
+        self._checked: set[Any] = set()
+        self._records_in = self._records_out = 0
+        self._at = "process"
+        self.keyed = key_selector is not None
+        self.makes_watermarks = operator.makes_watermarks
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the user's operator.
+
+        Raises:
+            ConfigurationError: The key selector can't work.
+        """
+        if self._select is not None:
+            check_function("key_by", self._select)
+            context = replace(context, keyed_rows=self._by_key)
+        self._context = context
+        self._at = "open"
+        self._user.open(context)
+
+    def process(self, batch: Batch) -> Iterator[Output]:
+        """Hand a batch over in the declared format."""
+        self._records_in += len(batch)
+        yield from self._checked_outputs("process", self._user.process, self._fitting(batch))
+
+    def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
+        """Event time has advanced."""
+        yield from self._checked_outputs("process_watermark", self._user.process_watermark, watermark)
+
+    def end_of_data(self) -> Iterator[Output]:
+        """No more input will come."""
+        yield from self._checked_outputs("end_of_data", self._user.end_of_data)
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[Output]:
+        """Emit what belongs in front of a barrier."""
+        name = "prepare_snapshot_pre_barrier"
+        yield from self._checked_outputs(name, self._user.prepare_snapshot_pre_barrier)
+
+    def handle_event(self, event: Any) -> None:
+        """The coordinator has sent something."""
+        self._at = "handle_event"
+        self._user.handle_event(event)
+
+    def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
+        """The list states of the context, brought up to date by the user.
+
+        Raises:
+            PenstockError: The user's operator returned something that is no list state.
+        """
+        self._at = "snapshot"
+        given = self._user.snapshot(checkpoint_id) or {}
+        if not isinstance(given, Mapping) or not all(isinstance(s, ListState) for s in given.values()):
+            msg = f"snapshot returned {short_repr(given)}; update the list states of the context instead"
+            raise PenstockError(msg)
+        lists = self._opened.lists.all
+        return {**{name: ListState(state.get(), state.mode) for name, state in lists.items()}, **given}
+
+    def snapshot_raw(self, checkpoint_id: int) -> RawState:
+        """Raw state of the user's own.
+
+        Raises:
+            PenstockError: It is no raw state, or it holds key groups of another subtask.
+        """
+        self._at = "snapshot_raw"
+        raw = self._user.snapshot_raw(checkpoint_id)
+        if not isinstance(raw, RawState):
+            msg = f"snapshot_raw returned {short_repr(raw)} of type {type(raw).__name__}; return a RawState"
+            raise PenstockError(msg)
+        pieces = [*raw.operator, *raw.keyed.values()]
+        wrong = next((piece for piece in pieces if not isinstance(piece, bytes)), None)
+        if wrong is not None:
+            msg = f"raw state is bytes, not {short_repr(wrong)} of type {type(wrong).__name__}"
+            raise PenstockError(msg)
+        if raw.keyed:
+            own = self._opened.key_groups
+            foreign = sorted(set(raw.keyed).difference(own))
+            if foreign:
+                msg = (
+                    f"raw keyed state of key group {foreign[0]} belongs to another subtask; this one owns "
+                    f"{own.start} to {own.stop - 1} (context.key_groups)"
+                )
+                raise PenstockError(msg)
+        # It is written beside the task, while the operator may change what it gave.
+        return RawState(tuple(raw.operator), dict(raw.keyed))
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """A checkpoint is complete."""
+        self._at = "notify_checkpoint_complete"
+        self._user.notify_checkpoint_complete(permit)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint was aborted."""
+        self._at = "notify_checkpoint_aborted"
+        self._user.notify_checkpoint_aborted(checkpoint_id)
+
+    @property
+    def doing(self) -> str:
+        """The method of the user's operator that runs, or the key selector."""
+        if self._at == "key_by" and self._select is not None:
+            return f"key_by function {function_location(self._select)}"
+        return f"operator {function_location(getattr(self._user, self._at))}"
+
+    @property
+    def current_record(self) -> CurrentRecord | None:
+        """The row that `by_key` gave last."""
+        return self._cursor.current
+
+    def statistics(self) -> OperatorStatistics:
+        """Records taken and emitted, and the user's counters."""
+        context = self._context
+        extra = {} if context is None else {name: c.value for name, c in context.counters.items()}
+        return OperatorStatistics(self._records_in, self._records_out, extra=extra)
+
+    def close(self) -> None:
+        """Close the user's operator, if it was opened."""
+        if self._context is not None:
+            self._at = "close"
+            self._user.close()
+
+    @property
+    def has_coordinator(self) -> bool:
+        """Whether the operator may send events."""
+        return isinstance(self._user, HasCoordinator)
+
+    @property
+    def _opened(self) -> OperatorContext:
+        assert self._context is not None, "open() comes first"
+        return self._context
+
+    def _fitting(self, batch: Batch) -> Batch:
+        takes = self._user.takes
+        if takes == "rows":
+            return rows_of(batch)
+        if takes == "arrow" and isinstance(batch, RowBatch):
+            return ArrowBatch(as_arrow(batch, 'takes = "arrow"', 'takes = "rows"'))
+        return batch
+
+    def _checked_outputs(self, name: str, method: Callable[..., Any], *arguments: Any) -> Iterator[Output]:
+        """What a method of the user yields; empty batches are left out."""
+        self._at = name
+        for output in _iterable(name, method(*arguments)):
+            if isinstance(output, Watermark) and self.makes_watermarks:
+                yield output
+                continue
+            if not isinstance(output, RowBatch | ArrowBatch):
+                raise PenstockError(_no_batch(name, output, makes_watermarks=self.makes_watermarks))
+            if len(output):
+                self._records_out += len(output)
+                yield output
+                self._at = name  # the chain may have asked for a snapshot meanwhile
+
+    def _by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
+        backend, select, at = self._opened.keyed_state, self._select, self._at
+        assert backend is not None, "a keyed operator is given keyed state"
+        assert select is not None, "a keyed operator has a key selector"
+        rows = rows_of(batch).rows
+        self._at = "key_by"
+        keys = [select(row) for row in self._cursor.over(rows)]
+        for key in keys:
+            self._check_key(key)
+        self._at = at
+        try:
+            for key, row in zip(keys, self._cursor.over(rows), strict=True):
+                backend.current_key = key
+                yield key, row
+            self._cursor.done()
+        finally:
+            backend.current_key = NO_KEY
+
+    def _check_key(self, key: Any) -> None:
+        """Refuse what can't be a key: then the key selector is to blame.
+
+        Raises:
+            KeyTypeError: It can't be one.
+        """
+        try:
+            if key in self._checked:
+                return
+        except TypeError:
+            stable_hash(key)
+            raise
+        stable_hash(key)
+        if len(self._checked) >= _MOST_CHECKED:
+            self._checked.clear()
+        self._checked.add(key)
+
+
+def _iterable(name: str, result: Any) -> Iterable[Any]:
+    """What a user's method returned, as something to iterate; `None` is nothing."""
+    if result is None:
+        return ()
+    if isinstance(result, RowBatch | ArrowBatch) or not hasattr(result, "__iter__"):
+        msg = f"{name} returned {short_repr(result)} of type {type(result).__name__}; yield batches instead"
+        raise PenstockError(msg)
+    outputs: Iterable[Any] = result
+    return outputs
+
+
+def _no_batch(name: str, output: Any, *, makes_watermarks: bool) -> str:
+    if isinstance(output, Watermark):
+        return f"{name} yielded a Watermark, but its class does not say makes_watermarks = True"
+    also = " or Watermark" if makes_watermarks else ""
+    what = f"{short_repr(output)} of type {type(output).__name__}"
+    hint = "" if isinstance(output, Tagged) else "; for records, yield RowBatch([record, ...])"
+    return f"{name} yielded {what}, which is no batch: yield RowBatch or ArrowBatch{also}{hint}"

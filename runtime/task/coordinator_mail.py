@@ -1,0 +1,113 @@
+"""Events between the operators of a subtask and their coordinators, in order with its checkpoints.
+
+A coordinator takes its part of a checkpoint before the barrier comes to the subtask. An event that it sends
+afterwards says behind which checkpoint it belongs. It waits here until the subtask has taken its part of that
+checkpoint, or will never take it. Right before it takes its part of a newer one, all older events are handed
+over: the coordinator had sent them in front of that.
+
+Events are handed over while no operator is in the middle of a call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.runtime.operators.coordinator_events import EventOfCoordinator, EventOfSubtask
+from penstock.runtime.record.value_codec import ValueCodec
+
+
+class SentEvents:
+    """Numbers the events that the operators of a subtask send to their coordinators.
+
+    Args:
+        send: Carries an event to an operator's coordinator.
+        codec: Encodes events.
+    """
+
+    def __init__(self, send: Callable[[str, Any], None], codec: ValueCodec) -> None:
+        self._send = send
+        self._codec = codec
+        self._sent: dict[str, int] = {}
+
+    def sender_of(self, operator_id: str) -> Callable[[Any], None]:
+        """The function that sends an operator's events; the operator has a coordinator."""
+        self._sent[operator_id] = 0
+
+        def send(event: Any) -> None:
+            data = self._codec.dumps(event)
+            self._sent[operator_id] += 1
+            self._send(operator_id, EventOfSubtask(self._sent[operator_id], data))
+
+        return send
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many events were sent, by operator id."""
+        return dict(self._sent)
+
+
+class CoordinatorMail:
+    """Holds events of coordinators until their turn has come; driven by the task thread alone.
+
+    Args:
+        deliver: Hands an event to an operator.
+        codec: Decodes events.
+        is_past: Whether a checkpoint was taken here or never will be.
+        can_deliver: Whether no operator is in the middle of a call.
+    """
+
+    def __init__(
+        self,
+        deliver: Callable[[str, Any], None],
+        codec: ValueCodec,
+        is_past: Callable[[int], bool],
+        can_deliver: Callable[[], bool],
+    ) -> None:
+        self._deliver = deliver
+        self._codec = codec
+        self._is_past = is_past
+        self._can_deliver = can_deliver
+        self._waiting: dict[str, deque[EventOfCoordinator]] = {}
+
+    def receive(self, operator_id: str, event: EventOfCoordinator) -> None:
+        """An event has come.
+
+        Raises:
+            OperatorError: The operator failed over it.
+        """
+        self._waiting.setdefault(operator_id, deque()).append(event)
+        self.deliver_due()
+
+    def deliver_due(self) -> bool:
+        """Hand over what waits for no checkpoint; whether there was anything.
+
+        Raises:
+            OperatorError: An operator failed over an event.
+        """
+        if not self._waiting or not self._can_deliver():
+            return False
+        return self._deliver_where(lambda event: event.after < 0 or self._is_past(event.after))
+
+    def deliver_before(self, checkpoint_id: int) -> None:
+        """This checkpoint is about to be taken: hand over what was sent in front of it.
+
+        Raises:
+            OperatorError: An operator failed over an event.
+        """
+        self._deliver_where(lambda event: event.after < checkpoint_id)
+
+    def close(self) -> None:
+        """Nothing is handed over any more."""
+        self._waiting.clear()
+
+    def _deliver_where(self, is_due: Callable[[EventOfCoordinator], bool]) -> bool:
+        found = False
+        for operator_id, events in list(self._waiting.items()):
+            while events and is_due(events[0]):
+                found = True
+                self._deliver(operator_id, self._codec.loads(events.popleft().data))
+            if not events:
+                self._waiting.pop(operator_id, None)
+        return found

@@ -1,0 +1,84 @@
+"""A word count of two operators of the test's own, with every kind of state that there is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jobs.words import environment
+
+from penstock.runtime import (
+    FileSink,
+    Operator,
+    OperatorContext,
+    RawState,
+    RowBatch,
+    Source,
+    StreamEnvironment,
+)
+
+
+class LocalCounts(Operator):
+    """Counts words before they are sent; the counts leave in front of each barrier."""
+
+    def open(self, context: OperatorContext) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+        for line in batch.rows:
+            self.counts.update(line.split())
+        yield from ()
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[RowBatch]:
+        counts, self.counts = self.counts, Counter()
+        yield RowBatch(list(counts.items()))
+
+    def end_of_data(self) -> Iterator[RowBatch]:
+        yield from self.prepare_snapshot_pre_barrier()
+
+
+class Totals(Operator):
+    """Adds local counts up; says at its end what its other kinds of state hold."""
+
+    def open(self, context: OperatorContext) -> None:
+        self.context = context
+        self.total = context.value_state("total", default=0, of_type=int)
+        self.rules = context.list_state("rules", "broadcast")
+        self.known = context.list_state("known", "union")
+        self.pieces = [*context.raw.operator]
+        self.groups = dict(context.raw.keyed)
+
+    def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+        updates = []
+        for word, (_, more) in self.context.by_key(batch):
+            self.total.update(self.total.value() + more)
+            self.pieces.append(b"%d" % more)
+            updates.append({"word": word, "more": more, "count": self.total.value()})
+        yield RowBatch(updates)
+
+    def snapshot_raw(self, checkpoint_id: int) -> RawState:
+        return RawState(self.pieces, dict.fromkeys(self.context.key_groups, b"%d" % checkpoint_id))
+
+    def end_of_data(self) -> Iterator[RowBatch]:
+        yield RowBatch(
+            [
+                {
+                    "subtask": self.context.subtask,
+                    "rules": self.rules.get(),
+                    "known": self.known.get(),
+                    "pieces": sum(map(int, self.pieces)),
+                    "groups": len(self.groups),
+                }
+            ]
+        )
+
+
+def own_count(tmp_path: Path, source: Source[str], **options: Any) -> StreamEnvironment:
+    """lines -> local counts -> totals -> the folder `out`."""
+    env = environment(tmp_path, **options)
+    local = env.from_source("lines", source).rebalance().transform("local", LocalCounts())
+    totals = local.key_by(lambda pair: pair[0]).transform("totals", Totals())
+    totals.sink("out", FileSink.json(tmp_path / "out"))
+    return env

@@ -1,0 +1,122 @@
+"""Operators of users' own in jobs on Ray: flushed in front of barriers, every kind of state, kills."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from jobs.driving import after_checkpoints, failure_of, finish, kill_subtask, submit
+from jobs.oracle import committed_rows, hidden_files
+from jobs.own_operators import own_count
+from jobs.words import environment, lines, paced_lines
+
+from penstock.actors import RayJobHandle
+from penstock.runtime import FileSink, NoRestart, Operator, OperatorContext, RowBatch, write_state
+
+pytestmark = pytest.mark.usefixtures("ray_cluster")
+
+COUNT, RATE = 3_000, 3_000.0
+
+
+def words(count: int) -> Counter[str]:
+    return Counter(word for line in lines(count) for word in line.split())
+
+
+def committed(folder: Path) -> tuple[Counter[str], list[dict[str, Any]]]:
+    """What was added to each word, and what the subtasks said at their end.
+
+    Each total must be the sum of what was added so far.
+    """
+    added: Counter[str] = Counter()
+    totals: dict[str, list[tuple[int, int]]] = {}
+    ends = []
+    for row in committed_rows(folder):
+        if "word" in row:
+            added[row["word"]] += row["more"]
+            totals.setdefault(row["word"], []).append((row["count"], row["more"]))
+        else:
+            ends.append(row)
+    for word, updates in totals.items():
+        so_far = 0
+        for count, more in sorted(updates):
+            so_far += more
+            assert count == so_far, f"{word}: {sorted(updates)}"
+    return added, sorted(ends, key=lambda end: end["subtask"])
+
+
+def test_local_counts_that_leave_in_front_of_barriers_are_exactly_once_when_processes_are_killed(
+    tmp_path: Path,
+) -> None:
+    victims = ["local", "totals"]
+    source = paced_lines(COUNT, RATE, attempt=len(victims) + 1)
+    job = submit(own_count(tmp_path, source, parallelism=2))
+    completed = 0
+    for index, vertex in enumerate(victims):
+        before = after_checkpoints(job, completed + 2)
+        completed = before.statistics.completed_checkpoints
+        kill_subtask(job, vertex, index)
+
+    result = finish(job)
+
+    print(f"killed: {len(victims)}, restarts: {result.statistics.restarts}")
+    added, ends = committed(tmp_path / "out")
+    assert added == words(COUNT)
+    assert hidden_files(tmp_path / "out") == []
+    assert sum(end["pieces"] for end in ends) == words(COUNT).total(), "raw operator state"
+    assert [end["groups"] for end in ends] == [64, 64], "raw keyed state was restored"
+    assert result.statistics.restarts == len(victims)
+
+
+def test_a_job_starts_from_written_union_and_broadcast_state(tmp_path: Path) -> None:
+    """The two states and keyed state are written one after the other, and reach every subtask."""
+    rules = pa.table({"value": ["first", "second"]})
+    known = pa.table({"value": [1, 2, 3, 4, 5]})
+    counts = pa.table({"key": ["the"], "value": [1_000]})
+    one = write_state(rules, tmp_path / "1", "totals", "rules", kind="broadcast", parallelism=2)
+    two = write_state(known, tmp_path / "2", "totals", "known", kind="union", base=one)
+    start = write_state(counts, tmp_path / "3", "totals", "total", base=two)
+
+    env = own_count(tmp_path, paced_lines(500, 1e9), parallelism=3)
+    job = env.submit(restore_from=start)
+    assert isinstance(job, RayJobHandle)
+    finish(job)
+
+    rows = committed_rows(tmp_path / "out")
+    assert max(row["count"] for row in rows if row.get("word") == "the") == 1_000 + 500
+    ends = [row for row in rows if "subtask" in row]
+    assert sorted(end["subtask"] for end in ends) == [0, 1, 2]
+    assert [end["rules"] for end in ends] == [["first", "second"]] * 3
+    assert [end["known"] for end in ends] == [[1, 2, 3, 4, 5]] * 3
+
+
+class YieldsRows(Operator):
+    """Emits a list, where a batch belongs, after some rows."""
+
+    def open(self, context: OperatorContext) -> None:
+        self.seen = 0
+
+    def process(self, batch: RowBatch) -> Any:
+        yield batch
+        self.seen += len(batch)
+        if self.seen > COUNT // 2:
+            yield list(batch.rows)
+
+
+def test_what_is_no_batch_fails_the_job_with_the_operators_line_and_loses_nothing_committed(
+    tmp_path: Path,
+) -> None:
+    env = environment(tmp_path, restart=NoRestart())
+    stream = env.from_source("lines", paced_lines(COUNT, RATE)).transform("own", YieldsRows())
+    stream.map(lambda line: {"line": line}).sink("out", FileSink.json(tmp_path / "out"))
+
+    message = failure_of(submit(env))
+
+    assert "operator 'own'" in message
+    assert re.search(r"YieldsRows.process \(.*test_own_operators.py:\d+\)", message)
+    assert "which is no batch: yield RowBatch or ArrowBatch" in message
+    rows = [row["line"] for row in committed_rows(tmp_path / "out")]
+    assert rows == lines(len(rows)), "what was committed is there once"

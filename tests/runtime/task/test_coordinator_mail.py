@@ -1,0 +1,142 @@
+"""Events of coordinators keep their place relative to a subtask's checkpoints, taken or aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from checkpoint_graphs import ENDLESS, MakeSubtask, barrier, listed
+from subtask_setup import SubtaskSetup, rows
+
+from penstock.runtime import Checkpointing, DiscardSink, JobConfig, Operator, RowBatch, StreamEnvironment
+from penstock.runtime.operators.coordinator_events import EventOfCoordinator, EventOfSubtask
+from penstock.runtime.operators.operator_coordinator import OperatorCoordinator
+from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, CheckpointOptions
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+
+CODEC = ValueCodec()
+UNALIGNED = JobConfig(checkpointing=Checkpointing(every=1, unaligned=True), credits=1)
+
+
+class Hears(Operator):
+    """Keeps what it heard; reports every row; tells of both in front of a barrier."""
+
+    def open(self, context: Any) -> None:
+        self.context, self.heard = context, context.list_state("heard")
+
+    def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+        for row in batch.rows:
+            self.context.send_event(row)
+            yield RowBatch([row])
+
+    def handle_event(self, event: Any) -> None:
+        self.heard.add(event)
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[RowBatch]:
+        yield RowBatch([tuple(self.heard.get())])
+
+    def coordinator(self, context: Any) -> OperatorCoordinator:
+        return OperatorCoordinator()
+
+
+def hearing() -> StreamEnvironment:
+    env = StreamEnvironment("job")
+    env.from_source("source", ENDLESS).rebalance().transform("hears", Hears()).rebalance().sink(
+        "sink", DiscardSink()
+    )
+    return env
+
+
+@pytest.fixture
+def task(make_subtask: MakeSubtask) -> SubtaskSetup:
+    return make_subtask(hearing(), "hears")
+
+
+def say(task: SubtaskSetup, event: Any, after: int = -1) -> None:
+    task.subtask.operator_event("hears", EventOfCoordinator(after, CODEC.dumps(event)))
+
+
+def heard_in(task: SubtaskSetup, checkpoint_id: int) -> list[Any]:
+    task.upload()
+    return listed(task.acknowledged[checkpoint_id].operators["hears"], "heard")
+
+
+def test_an_event_behind_a_checkpoint_waits_for_its_barrier_and_one_in_front_does_not(
+    task: SubtaskSetup,
+) -> None:
+    say(task, "in front")
+    say(task, "behind", after=1)
+    task.deliver(barrier(1))
+    task.run()
+    task.deliver(barrier(2))
+    task.run()
+    assert heard_in(task, 1) == ["in front"]
+    assert heard_in(task, 2) == ["in front", "behind"]
+    assert task.rows() == [("in front",), ("in front", "behind")]
+
+
+def test_an_event_behind_a_checkpoint_that_never_comes_is_in_front_of_the_next(task: SubtaskSetup) -> None:
+    say(task, "behind", after=1)
+    task.deliver(barrier(2))
+    task.run()
+    assert heard_in(task, 2) == ["behind"]
+
+
+@pytest.mark.parametrize("how", ["told", "marker", "told before"])
+def test_an_event_behind_an_aborted_checkpoint_waits_no_longer(task: SubtaskSetup, how: str) -> None:
+    if how == "told before":
+        task.subtask.notify_checkpoint_aborted(1)
+    say(task, "behind", after=1)
+    if how == "told":
+        task.subtask.notify_checkpoint_aborted(1)
+    if how == "marker":
+        task.deliver(CancelCheckpointMarker(1))
+    task.run()
+    task.deliver(rows(7), barrier(2))
+    task.run()
+    assert task.rows()[-1] == ("behind",)
+    assert heard_in(task, 2) == ["behind"]
+    declined = [(1, CheckpointFailureReason.CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER)]
+    assert [each[:2] for each in task.declined] == (declined if how == "marker" else [])
+
+
+def test_events_keep_their_order_behind_one_that_waits(task: SubtaskSetup) -> None:
+    for event, after in [("a", -1), ("b", 1), ("c", 1), ("d", 2)]:
+        say(task, event, after)
+    task.deliver(barrier(1), barrier(2), barrier(3))
+    task.run()
+    task.upload()
+    assert [heard_in(task, n) for n in (1, 2, 3)] == [["a"], ["a", "b", "c"], ["a", "b", "c", "d"]]
+
+
+def test_an_event_waits_while_an_operator_is_in_the_middle_of_a_call(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(hearing(), "hears", config=UNALIGNED)
+    task.deliver(rows(1, 2, 3, 4))
+    task.run()
+    say(task, "now")
+    task.deliver(CheckpointBarrier(1, 1_000_000.0, CheckpointOptions(unaligned=True)))
+    assert heard_in(task, 1) == ["now"]
+
+
+def test_an_acknowledgement_counts_the_events_in_front_of_it(task: SubtaskSetup) -> None:
+    task.deliver(rows("a", "b"), barrier(1), rows("c"), barrier(2))
+    task.run()
+    task.upload()
+    assert task.events_sent == [
+        ("hears", EventOfSubtask(number, CODEC.dumps(row))) for number, row in enumerate("abc", 1)
+    ]
+    assert [dict(task.acknowledged[n].events) for n in (1, 2)] == [{"hears": 2}, {"hears": 3}]
+
+
+def test_an_event_for_an_operator_that_is_not_here_is_refused(task: SubtaskSetup) -> None:
+    with pytest.raises(ValueError, match="not in"):
+        task.subtask.operator_event("other", EventOfCoordinator(-1, CODEC.dumps(1)))
+
+
+def test_a_closed_subtask_hands_nothing_over(task: SubtaskSetup) -> None:
+    say(task, "behind", after=1)
+    task.subtask.close()
+    task.subtask.notify_checkpoint_aborted(1)
+    assert task.acknowledged == {}
