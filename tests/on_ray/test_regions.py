@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from jobs.driving import after_checkpoints, finish, kill_master, kill_subtask, submit, wait_until
 from jobs.faults import RaisesOnce
-from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
+from jobs.oracle import assert_exactly_once, attempts_of_files, committed_rows, hidden_files
 from jobs.words import NEVER, counted, environment, line, lines, paced_lines
 
 from penstock.actors import JobReport, RayJobHandle
@@ -34,11 +34,6 @@ def two_pipelines(
 
 def pids(job: RayJobHandle) -> dict[str, int]:
     return {str(process.subtask): process.pid for process in job.processes()}
-
-
-def attempts_of_files(folder: Path) -> set[int]:
-    """The attempts that wrote the committed files of a folder, as their names tell."""
-    return {int(file.name.rsplit("-", 2)[1]) for file in folder.glob("part-*")}
 
 
 def assert_both_are_exact(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from penstock.runtime.task.statistics import SubtaskStatistics
 
 #: Seconds for anything that a test waits for; far more than it takes.
 PATIENCE = 90.0
+#: Seconds for a job that has much left to do, on a machine that is busy with something else.
+LONG_PATIENCE = 300.0
 #: Each look is a call that its job answers, in time that it lacks elsewhere.
 _POLL = 0.1
 

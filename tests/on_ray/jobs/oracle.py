@@ -43,6 +43,11 @@ def hidden_files(folder: Path) -> list[Path]:
     return [f for f in sorted(folder.glob("**/*")) if f.is_file() and hidden(f.relative_to(folder))]
 
 
+def attempts_of_files(folder: Path) -> set[int]:
+    """The attempts that wrote the committed files of a folder, as their names tell."""
+    return {int(file.name.rsplit("-", 2)[1]) for file in folder.glob("part-*")}
+
+
 def assert_exactly_once(folder: Path, lines: Iterable[str]) -> None:
     """The committed updates are the expected ones, as multisets."""
     expected, committed = expected_updates(lines), committed_updates(folder)

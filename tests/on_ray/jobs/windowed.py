@@ -12,6 +12,7 @@ from jobs.oracle import committed_rows
 from penstock.runtime import (
     FileSink,
     GeneratorSource,
+    Sink,
     StreamEnvironment,
     TimeWindow,
     TumblingEventTimeWindows,
@@ -44,15 +45,31 @@ def held(key: int, window: TimeWindow, numbers: list[int]) -> list[list[int]]:
 
 
 def add_windows(
-    env: StreamEnvironment, folder: Path, count: int, rate: float, *, attempt: int, release: Path
+    env: StreamEnvironment,
+    out: Path | Sink[Any],
+    count: int,
+    rate: float,
+    *,
+    attempt: int,
+    release: Path,
+    long: int = LONG,
 ) -> None:
-    """Add numbers and their windows to a job: two subtasks make the numbers, however many window them."""
+    """Add numbers and their windows to a job: two subtasks make the numbers, however many window them.
+
+    Args:
+        out: The folder of the windows, written where they fire; or a sink in a subtask of its own.
+        long: Numbers in one window.
+    """
     source = Lasting(GeneratorSource(number, count=count, rate=rate), attempt, str(release))
     numbers = env.from_source("numbers", source, parallelism=2)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(moment)
     timed = numbers.assign_timestamps_and_watermarks(strategy, parallelism=2)
-    windows = timed.key_by(key_of).window(TumblingEventTimeWindows(LONG / 1000))
-    windows.apply("windows", held).sink("windows-out", FileSink.json(folder))
+    windows = timed.key_by(key_of).window(TumblingEventTimeWindows(long / 1000))
+    results = windows.apply("windows", held)
+    if isinstance(out, Path):
+        results.sink("windows-out", FileSink.json(out))
+    else:
+        results.rebalance().sink("windows-out", out, parallelism=1)
 
 
 def committed_windows(folder: Path) -> list[Window]:
@@ -60,11 +77,11 @@ def committed_windows(folder: Path) -> list[Window]:
     return [tuple(row) for row in committed_rows(folder)]
 
 
-def expected_windows(count: int) -> list[Window]:
+def expected_windows(count: int, long: int = LONG) -> list[Window]:
     """Each key's windows, whole."""
     return sorted(
-        (key, start, *(i for i in range(start, min(start + LONG, count)) if i % KEYS == key))
-        for start in range(0, count, LONG)
+        (key, start, *(i for i in range(start, min(start + long, count)) if i % KEYS == key))
+        for start in range(0, count, long)
         for key in range(KEYS)
     )
 

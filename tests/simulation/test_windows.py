@@ -1,0 +1,74 @@
+"""Every kind of window, with late records at the side, under the failures of many seeds.
+
+The job is that of `tests/on_ray/test_windows.py`, and so is the computation that it is compared with. Its
+parallelism stays: a straggler may get a window of its own when keys of several subtasks meet in one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from jobs.all_windows import FUNCTIONS, Numbers, add_all_windows, expected_rows
+
+from penstock.runtime import Checkpointing, CollectSink, InMemoryCollector, StreamEnvironment
+from penstock.runtime.testing import simulate
+
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
+
+COUNT = 60
+SEEDS = 14
+
+
+class Results(dict[str, InMemoryCollector]):
+    """One collector for each sink."""
+
+    def sink_of(self, name: str) -> CollectSink:
+        self[name] = InMemoryCollector()
+        return CollectSink(self[name])
+
+
+def rows_of(results: Results) -> list[tuple[str, tuple[Any, ...]]]:
+    return [(name, tuple(row)) for name, collector in results.items() for row in collector.rows()]
+
+
+#: Without a limit for failures: a short deadline would let a run with many subtasks restart for ever.
+WAYS = {
+    "aligned": Checkpointing(every=1, tolerable_failures=None),
+    "unaligned": Checkpointing(every=1, tolerable_failures=None, unaligned=True),
+    "with timeout": Checkpointing(every=1, tolerable_failures=None, unaligned=True, aligned_timeout=0.01),
+}
+
+
+#: Each function and each way of taking checkpoints once; the other pairs are long.
+PAIRS = [
+    pytest.param(function, way, marks=[pytest.mark.long] * (n != m))
+    for n, function in enumerate(FUNCTIONS)
+    for m, way in enumerate(WAYS)
+]
+
+
+@pytest.mark.parametrize(("function", "way"), PAIRS)
+def test_windows_of_every_kind_and_what_is_late_are_exact_whatever_fails(
+    function: str, way: str, record_property: Callable[[str, object], None]
+) -> None:
+    def build() -> tuple[StreamEnvironment, Results]:
+        env, results = StreamEnvironment(checkpointing=WAYS[way]), Results()
+        add_all_windows(env, Numbers(COUNT), results.sink_of, 2, (function,))
+        return env, results
+
+    expected = expected_rows(COUNT, (function,))
+    right = Counter((name, row) for name, rows in expected.items() for row in rows)
+    report = simulate(
+        build,
+        output=rows_of,
+        equal=lambda calm, now: Counter(now) == right,
+        seeds=range(SEEDS),
+        interleavings=2,
+        rescale=False,
+    )
+    kills = {kind: count for kind, count in report.failures.items() if "crash" in kind}
+    record_property("shown", f"{way}: {sum(kills.values())} kills: {kills}")
+    assert sum(kills.values()) >= 8
