@@ -50,7 +50,8 @@ def stopped_session(folder: Path, spark: Any) -> None:
     stream = streamed(folder, spark)
     eventually("two micro-batches", (folder / "query" / "commits" / "1").exists)
     # So slow that it still reads when the two others have ended.
-    job = copied(whole, spark.range(0, COUNT, 1, 4), slow=Slowed(500, whole / "go"), window=1 << 30)
+    slow = Slowed(500, whole / "go")
+    job = copied(whole, spark.range(0, COUNT, 1, 4), slow=slow, parallelism=1, window=1 << 30)
     done = bridge.wait_for_transfer(job, PATIENCE)
     assert sum(buffer.rows for buffer in done) == COUNT
     wide = spark.range(0, 4_000_000, 1, 40)
