@@ -27,41 +27,6 @@ from jobs.words import lines  # noqa: E402
 
 pytestmark = pytest.mark.ray
 
-HELPER = '''
-"""A module of the user's own, beside the program."""
-
-
-def shouted(line: str) -> list[str]:
-    print("a line of", len(line), "characters")
-    return line.upper().split()
-'''
-
-PROGRAM = """
-import sys
-
-from shouting import shouted
-
-from penstock.runtime import Checkpointing, FileSink, FileSource, StreamEnvironment
-
-text, output, storage = sys.argv[1:]
-env = StreamEnvironment("shouting", checkpointing=Checkpointing(every=0.5, storage=storage))
-env.from_source("lines", FileSource.text(text)).flat_map(shouted).sink("out", FileSink.json(output))
-job = env.submit()
-print("submitted", job.job_id)
-"""
-
-WAITING = """
-import sys
-
-from penstock.actors import RayJobHandle
-from penstock.runtime import JobStatus
-
-import ray
-
-ray.init(log_to_driver=False)
-print("ended as", RayJobHandle(sys.argv[1], "shouting").wait(timeout=60).status.value)
-"""
-
 
 def rows(output: Path) -> list[object]:
     """All committed rows."""
@@ -100,25 +65,6 @@ def test_the_word_count_survives_a_kill_when_the_checkout_is_submitted(
     assert Counter((row["word"], row["count"]) for row in rows(tmp_path / "out")) == expected  # type: ignore[index]
 
 
-def test_a_job_with_a_helper_module_goes_on_without_its_driver(cluster: Cluster, tmp_path: Path) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "shouting.py").write_text(HELPER)
-    (project / "program.py").write_text(PROGRAM)
-    (project / "waiting.py").write_text(WAITING)
-    (tmp_path / "text").write_text("one two\nthree\n" * 100)
-
-    places = (tmp_path / "text", tmp_path / "out", tmp_path / "checkpoints")
-    submitted = cluster.submit(project, "python", "program.py", *places, outside=tmp_path)
-    assert submitted.returncode == 0, submitted.stdout
-    (job_id,) = (line.split()[-1] for line in submitted.stdout.splitlines() if line.startswith("submitted "))
-    waited = cluster.submit(project, "python", "waiting.py", job_id, outside=tmp_path)
-
-    assert waited.returncode == 0, waited.stdout
-    assert "ended as finished" in waited.stdout
-    assert Counter(rows(tmp_path / "out")) == Counter({"ONE": 100, "TWO": 100, "THREE": 100})
-
-
 # -- commands ------------------------------------------------------------------------------------------------
 
 COUNT, RATE = 3_000, 3_000.0
@@ -137,6 +83,14 @@ job = word_count(Path(folder), source).submit()
 print("submitted", job.job_id, flush=True)
 if wait:
     print("ended as", job.wait({_PATIENCE}).status.value)
+"""
+
+#: A user's script: commands as programs, and some in one program.
+SCRIPT = """
+set -e
+penstock savepoint "$1" "$2/saved"
+python -m jobs.commands "$(cat told.json)" > "$2/said"
+penstock stop "$1" "$2/stopped"
 """
 
 #: Runs commands one after the other on the node that has a resource; prints what each has said.
@@ -171,13 +125,11 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def job_id(cluster: Cluster, project: Path, tmp_path: Path) -> str:
-    """A job that runs on the first node, and has one subtask of each vertex."""
-    run = cluster.submit(project, "python", "program.py", tmp_path, outside=tmp_path)
+def started_by(run: subprocess.CompletedProcess[str]) -> str:
+    """The id of the job that a submitted program has started before it ended."""
     assert run.returncode == 0, run.stdout
-    (submitted,) = (line.split()[-1] for line in run.stdout.splitlines() if line.startswith("submitted "))
-    return submitted
+    (job_id,) = (line.split()[-1] for line in run.stdout.splitlines() if line.startswith("submitted "))
+    return job_id
 
 
 class SecondNode:
@@ -186,13 +138,6 @@ class SecondNode:
     def __init__(self, cluster: Cluster, project: Path) -> None:
         self._cluster = cluster
         self._project = project
-
-    def run(self, *commands: list[str]) -> list[str]:
-        """Run commands in one program; what each of them has printed. None may fail."""
-        (said,) = self.run_programs([sys.executable, "-m", "jobs.commands", json.dumps(commands)])
-        ended = json.loads(said)
-        assert [code for code, _, _ in ended] == [0] * len(commands), ended
-        return [out.strip() for _, out, _ in ended]
 
     def run_programs(self, *programs: list[str]) -> list[str]:
         """Run programs; what each of them has printed. None may fail."""
@@ -225,72 +170,74 @@ def parallelism_of(operator: str, status: str) -> int:
     return found[operator]
 
 
-def test_all_commands_work_from_another_machine_of_the_cluster(
-    cluster: Cluster, project: Path, job_id: str, tmp_path: Path
+def outputs(said: str) -> list[str]:
+    """What each command of `jobs.commands` has printed. None may have failed."""
+    ended = json.loads(said)
+    assert [code for code, _, _ in ended] == [0] * len(ended), ended
+    return [out.strip() for _, out, _ in ended]
+
+
+@pytest.mark.timeout(600)  # ten programs, one after the other
+def test_all_commands_work_from_another_machine_and_through_ray_job_submit(
+    cluster: Cluster, project: Path, tmp_path: Path
 ) -> None:
+    """Each job goes on without its driver, whose modules it needs. It is changed and stopped.
+
+    The first job has its commands from programs that are submitted, the second one from another machine.
+    Each of these starts for seconds, so that several commands share one, as in a user's script.
+    """
+    first_id = started_by(cluster.submit(project, "python", "program.py", tmp_path, outside=tmp_path))
+    (project / "told.json").write_text(json.dumps(told_of(first_id, tmp_path)))
+    (project / "commands.sh").write_text(SCRIPT)
+    several = cluster.submit(project, "sh", "commands.sh", first_id, tmp_path, outside=tmp_path)
+    assert several.returncode == 0, several.stdout
+    (stopped,) = (tmp_path / "stopped").iterdir()
+    restore = ["penstock", "restore", stopped, "python", "program.py", tmp_path]
+    second_id = started_by(cluster.submit(project, *restore, outside=tmp_path))
+
+    # Its agent would unpack what is submitted once more, into the same folder.
     with second_node(cluster, "second"):
         second = SecondNode(cluster, project)
-        status, saved, told, _, rescaled, seen = second.run(
-            ["status", job_id, "--json"],
-            ["savepoint", job_id, str(tmp_path / "saved")],
-            ["checkpoints", job_id, "--json"],
-            ["rescale", job_id, "count=2"],
-            ["status", job_id, "--json"],
-            ["inspect", str(tmp_path / "checkpoints" / job_id), "--json"],
+        commands = [
+            ["status", second_id, "--json"],
+            ["savepoint", second_id, str(tmp_path / "saved-2")],
+            *told_of(second_id, tmp_path),
+        ]
+        said, stopped_again = second.run_programs(
+            [sys.executable, "-m", "jobs.commands", json.dumps(commands)],
+            ["penstock", "stop", second_id, str(tmp_path / "stopped-2")],
         )
-        (stopped,) = second.run_programs(["penstock", "stop", job_id, str(tmp_path / "stopped")])
         (tmp_path / "go").touch()
-        (restored,) = second.run_programs(
-            ["penstock", "restore", stopped, sys.executable, "program.py", str(tmp_path), "wait"],
+        (ended,) = second.run_programs(
+            ["penstock", "restore", stopped_again, sys.executable, "program.py", str(tmp_path), "wait"]
         )
 
+    assert str(tmp_path / "saved") in several.stdout
+    assert str(stopped) in several.stdout
+    assert_told(outputs((tmp_path / "said").read_text()))
+    status, saved, *told = outputs(said)
     assert second.node_id not in nodes_of(status), "the job runs on the other node"
     assert Path(saved, "metadata").exists()
-    assert parallelism_of("count", rescaled) == 2
-    assert_told(told, seen)
-    assert restored.endswith("ended as finished")
+    assert_told(told)
+    assert ended.endswith("ended as finished")
     assert_exactly_once(tmp_path / "out", lines(COUNT))
     assert hidden_files(tmp_path / "out") == []
 
 
-def test_all_commands_work_through_ray_job_submit(
-    cluster: Cluster, project: Path, job_id: str, tmp_path: Path
-) -> None:
-    """Each submission takes seconds, so that some commands share one, as in a user's script."""
-    told = [
+def told_of(job_id: str, folder: Path) -> list[list[str]]:
+    """Commands after a savepoint: what they say is for `assert_told`."""
+    return [
+        ["checkpoints", job_id, "--json"],
         ["rescale", job_id, "count=2"],
         ["status", job_id, "--json"],
-        ["checkpoints", job_id, "--json"],
-        ["inspect", str(tmp_path / "checkpoints" / job_id), "--json"],
+        ["inspect", str(folder / "checkpoints" / job_id), "--json"],
     ]
-    (project / "told.json").write_text(json.dumps(told))
-    (project / "commands.sh").write_text(
-        'set -e\npenstock savepoint "$1" "$2/saved"\npython -m jobs.commands "$(cat told.json)" > "$2/said"\n'
-    )
 
-    several = cluster.submit(project, "sh", "commands.sh", job_id, tmp_path, outside=tmp_path)
-    stop = cluster.submit(None, "penstock", "stop", job_id, tmp_path / "stopped", outside=tmp_path)
-    (tmp_path / "go").touch()
-    (stopped,) = (tmp_path / "stopped").iterdir()
-    restore = ["penstock", "restore", stopped, "python", "program.py", tmp_path, "wait"]
-    restored = cluster.submit(project, *restore, outside=tmp_path)
 
-    for run in (several, stop, restored):
-        assert run.returncode == 0, run.stdout
-    assert str(tmp_path / "saved") in several.stdout
-    ended = json.loads((tmp_path / "said").read_text())
-    assert [code for code, _, _ in ended] == [0] * len(told), ended
-    _, rescaled, checkpoints, seen = (out for _, out, _ in ended)
+def assert_told(told: list[str]) -> None:
+    """A savepoint is among the checkpoints, the job is rescaled, the newest snapshot holds all state."""
+    checkpoints, _, rescaled, inspected = told
     assert parallelism_of("count", rescaled) == 2
-    assert str(stopped) in stop.stdout
-    assert_told(checkpoints, seen)
-    assert "ended as finished" in restored.stdout
-    assert_exactly_once(tmp_path / "out", lines(COUNT))
-    assert hidden_files(tmp_path / "out") == []
-
-
-def assert_told(checkpoints: str, inspected: str) -> None:
-    """The savepoint is among the checkpoints, and the newest snapshot holds all state."""
     assert "savepoint" in [each["kind"] for each in json.loads(checkpoints)]
     states = {operator["operator_id"]: operator["states"] for operator in json.loads(inspected)["operators"]}
     assert [state["name"] for state in states["lines"]] == ["splits"]
