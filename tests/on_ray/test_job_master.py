@@ -69,17 +69,6 @@ def test_a_killed_job_master_comes_back_and_finishes_the_job(tmp_path: Path) -> 
     assert after_it[-1] is JobState.FINISHED
 
 
-def test_a_job_master_killed_before_the_first_checkpoint_begins_again(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2), every=2.0))
-    wait_until(job, "the first attempt", lambda r: r.status is JobStatus.RUNNING)
-    kill_master(job)
-
-    result = finish(job)
-
-    assert_exactly_once(tmp_path / "out", lines(3_000))
-    assert result.statistics.restarts == 1
-
-
 def test_a_job_master_and_a_subtask_die_together_and_the_next_job_master_too(tmp_path: Path) -> None:
     job = submit(word_count(tmp_path, paced_lines(COUNT, RATE, attempt=4)))
     after_checkpoints(job, 2)
@@ -184,15 +173,6 @@ def test_a_job_goes_on_when_its_driver_exits(tmp_path: Path) -> None:
 
     assert_exactly_once(tmp_path / "out", lines(4_500))
     assert result.statistics.restarts == 1
-
-
-def test_nothing_of_a_finished_job_is_left(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(1_000, RATE)))
-    finish(job)
-    eventually("the JobMaster leaves", lambda: penstock_actors() == [], patience=60.0)
-    report = job.report()
-    assert (report.status, report.processes) == (JobStatus.FINISHED, ())
-    assert report.statistics.operators["updates"].records_in == 3_000
 
 
 def child_environment(**variables: str) -> dict[str, str]:

@@ -52,16 +52,20 @@ def test_killed_subtasks_cost_nothing(tmp_path: Path) -> None:
     assert [any(f"pid {pid}" in step.cause for step in transitions) for pid in killed] == [True] * 3
 
 
-def test_a_kill_before_the_first_checkpoint_starts_from_the_beginning(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2), every=4.0))
-    before = when_records_flow(job, "count", 100)
+def test_kills_before_the_first_checkpoint_start_from_the_beginning(tmp_path: Path) -> None:
+    """A subtask, and then the JobMaster."""
+    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=3), every=60.0))
+    when_records_flow(job, "count", 100)
     kill_subtask(job, "count")
+    wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2)
+    before = when_records_flow(job, "count", 100)
+    kill_master(job)
     assert before.statistics.completed_checkpoints == 0
 
     result = finish(job)
 
     assert_exactly_once(tmp_path / "out", lines(3_000))
-    assert result.statistics.restarts == 1
+    assert result.statistics.restarts == 2
     assert result.statistics.completed_checkpoints >= 1
 
 

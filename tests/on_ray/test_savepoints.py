@@ -167,7 +167,8 @@ def test_a_stopped_job_stays_stopped_when_everything_dies_before_the_commit(tmp_
 # -- what can't be ------------------------------------------------------------------------------------------
 
 
-def test_what_is_refused_leaves_the_job_as_it_is(tmp_path: Path) -> None:
+def test_what_is_refused_leaves_the_job_as_it_is_and_starts_no_other(tmp_path: Path) -> None:
+    """A job that can't start from a snapshot fails at once and says why."""
     (tmp_path / "file").touch()
     job = submit(held(tmp_path, parallelism=1))
     when_records_flow(job, "count", 100)
@@ -180,24 +181,6 @@ def test_what_is_refused_leaves_the_job_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(RescaleError, match="more than its max_parallelism 128"):
         job.rescale(count=200)
     assert (job.status(), job.statistics().attempt) == (JobStatus.RUNNING, 1)
-    job.cancel()
-
-
-def test_a_job_without_checkpoints_has_no_savepoints(tmp_path: Path) -> None:
-    job = submit(held(tmp_path, parallelism=1, every=None))
-    when_records_flow(job, "count", 100)
-    with pytest.raises(SavepointError, match="takes no checkpoints"):
-        job.savepoint()
-    with pytest.raises(SavepointError, match="takes no checkpoints"):
-        job.stop()
-    with pytest.raises(RescaleError, match="takes no checkpoints"):
-        job.rescale(count=2)
-    job.cancel()
-
-
-def test_a_job_that_can_not_start_from_a_snapshot_fails_at_once_and_says_why(tmp_path: Path) -> None:
-    job = submit(held(tmp_path, parallelism=1))
-    when_records_flow(job, "count", 100)
     path = job.stop(tmp_path / "saved")
     renamed = environment(tmp_path)
     counted(renamed.from_source("texts", paced_lines(10, RATE)), FileSink.json(tmp_path / "out"))

@@ -10,8 +10,10 @@ from jobs.backpressure import past_the_barrier
 from jobs.driving import (
     PATIENCE,
     assert_no_subtasks,
+    eventually,
     finish,
     kill_subtask,
+    penstock_actors,
     submit,
     when_records_flow,
 )
@@ -34,12 +36,13 @@ from penstock.runtime import (
     JobFailedError,
     JobStatus,
 )
+from penstock.runtime.errors import RescaleError, SavepointError
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-def test_every_word_is_counted_exactly_once(tmp_path: Path) -> None:
+def test_every_word_is_counted_exactly_once_and_nothing_of_the_finished_job_is_left(tmp_path: Path) -> None:
     text = lines(5_000)
     for part in range(3):
         file = tmp_path / "in" / f"{part}.txt"
@@ -47,7 +50,8 @@ def test_every_word_is_counted_exactly_once(tmp_path: Path) -> None:
         file.write_text("\n".join(text[part::3]) + "\n", encoding="utf-8")
     source = FileSource.text(str(tmp_path / "in" / "*.txt"), split_size=8 * 1024)
 
-    result = finish(submit(word_count(tmp_path, source, parallelism=3)))
+    job = submit(word_count(tmp_path, source, parallelism=3))
+    result = finish(job)
 
     assert_exactly_once(tmp_path / "out", text)
     assert hidden_files(tmp_path / "out") == []
@@ -55,9 +59,13 @@ def test_every_word_is_counted_exactly_once(tmp_path: Path) -> None:
     assert result.statistics.completed_checkpoints >= 1
     assert result.statistics.operators["lines"].records_out == 5_000
     assert result.statistics.operators["updates"].records_in == 15_000
+    eventually("the JobMaster leaves", lambda: penstock_actors() == [], patience=60.0)
+    report = job.report()
+    assert (report.status, report.processes) == (JobStatus.FINISHED, ())
+    assert report.statistics.operators["updates"].records_in == 15_000
 
 
-def test_a_job_without_checkpoints_commits_at_its_end_and_says_so(
+def test_a_job_without_checkpoints_has_no_savepoints_commits_at_its_end_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = paced_lines(3_000, 3_000.0, attempt=NEVER, release=tmp_path / "go")
@@ -65,6 +73,12 @@ def test_a_job_without_checkpoints_commits_at_its_end_and_says_so(
         job = submit(word_count(tmp_path, source, every=None, parallelism=2))
     assert "it takes no checkpoints" in caplog.text
     when_records_flow(job, "updates", 100)
+    with pytest.raises(SavepointError, match="takes no checkpoints"):
+        job.savepoint()
+    with pytest.raises(SavepointError, match="takes no checkpoints"):
+        job.stop()
+    with pytest.raises(RescaleError, match="takes no checkpoints"):
+        job.rescale(count=1)
     assert committed_rows(tmp_path / "out") == []
     (tmp_path / "go").touch()
 

@@ -1,23 +1,31 @@
-"""What every sink around a file sink has in common: all of the inner sink's methods are reached."""
+"""What every sink around a file sink has in common: all of the inner sink's methods are reached.
+
+Such a sink may be around another one of its kind.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime import Batch, CommitPermit, FileSink, SinkWriter
+from penstock.runtime import Batch, CommitPermit, ConnectorContext, FileSink, SinkWriter
 
 
 @dataclass(frozen=True)
-class WrappedSink:
+class WrappedSink(ABC):
     """A sink around a file sink.
 
     Attributes:
         inner: Does the work.
     """
 
-    inner: FileSink
+    inner: FileSink | WrappedSink
+
+    @abstractmethod
+    def writer(self, context: ConnectorContext) -> SinkWriter[Any]:
+        """One around the writer of the inner sink."""
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[Any]) -> None:
         self.inner.remove_uncovered(job_id, operator_id, covered)
