@@ -144,8 +144,13 @@ def test_a_function_that_always_raises_fails_the_job(tmp_path: Path, restarts: i
     assert "test_bad_input.py" in message
     assert "faults.py" in message, "the line that raised"
     assert "can't stand" in message
-    assert job.statistics().restarts == restarts
+    assert "operator 'picky'" in message.splitlines()[0], "the operator comes first"
+    report = job.report()
+    assert report.statistics.restarts == restarts
     assert (tmp_path / "raised").read_text() == "x" * (restarts + 1)
+    assert len(report.failures) == restarts + 1
+    if restarts:
+        assert report.transitions[-1].cause.endswith("it has used its 2 restarts")
     committed = committed_updates(tmp_path / "out")
     assert committed.total() > 0
     assert committed <= expected_updates(lines(100_000))

@@ -10,7 +10,6 @@ import pytest
 from jobs.driving import (
     PATIENCE,
     after_checkpoints,
-    assert_no_subtasks,
     eventually,
     finish,
     kill_master,
@@ -19,7 +18,7 @@ from jobs.driving import (
     wait_until,
     when_records_flow,
 )
-from jobs.faults import RaisesFrom, SlowToOpen, first_time
+from jobs.faults import SlowToOpen, first_time
 from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
 from jobs.words import NEVER, counted, environment, line, lines, paced_lines, word_count
 
@@ -65,32 +64,6 @@ def test_three_failures_in_a_row_cost_nothing(tmp_path: Path) -> None:
     failures = job.report().failures
     assert [f"failure number {n}" in str(failure.root) for n, failure in enumerate(failures, 1)] == [True] * 3
     assert job.report().failure is None
-
-
-def test_an_operator_that_always_fails_ends_the_job_with_its_cause_first(tmp_path: Path) -> None:
-    env = environment(tmp_path, restart=FixedDelay(attempts=2, delay=0.1))
-    bad = RaisesFrom(str(tmp_path / "armed"), str(tmp_path / "raised"))
-    counted(
-        env.from_source("lines", paced_lines(COUNT, RATE, attempt=NEVER)).map(bad),
-        FileSink.json(tmp_path / "out"),
-    )
-    job = submit(env)
-    after_checkpoints(job, 1)
-    (tmp_path / "armed").touch()
-
-    with pytest.raises(JobFailedError) as caught:
-        job.wait(PATIENCE)
-
-    first = str(caught.value).splitlines()[0]
-    assert "can't stand" in str(caught.value)
-    assert "map" in first, f"the operator comes first: {first}"
-    assert (tmp_path / "raised").read_text() == "xxx", "the first attempt and two restarts"
-    report = job.report()
-    assert (report.status, report.statistics.restarts) == (JobStatus.FAILED, 2)
-    assert report.failure is not None
-    assert len(report.failures) == 3
-    assert report.transitions[-1].cause.endswith("it has used its 2 restarts")
-    assert_no_subtasks(job)
 
 
 def test_a_job_that_fails_leaves_no_files_that_nobody_can_commit(tmp_path: Path) -> None:
@@ -174,32 +147,21 @@ def bring_back(tmp_path: Path) -> None:
     (tmp_path / "away").rename(tmp_path / "checkpoints")
 
 
-def test_a_job_goes_on_while_its_storage_is_away(tmp_path: Path) -> None:
+def test_a_job_a_restart_and_a_job_master_wait_for_a_storage_that_is_away(tmp_path: Path) -> None:
+    """First nobody dies, and the job goes on without checkpoints. Then a subtask dies, then the JobMaster."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
-    job = submit(word_count(tmp_path, source, tolerable_failures=None))
-    before = after_checkpoints(job, 2).statistics
+    restart = FixedDelay(attempts=1_000, delay=0.2)
+    job = submit(word_count(tmp_path, source, restart=restart, tolerable_failures=None))
+    after_checkpoints(job, 2)
+
     put_away(tmp_path)
     wait_until(job, "failed checkpoints", lambda r: r.statistics.failed_checkpoints >= 3)
     away = job.report()
     assert away.status is JobStatus.RUNNING
     bring_back(tmp_path)
-    after = after_checkpoints(job, away.statistics.completed_checkpoints + 2)
-    (tmp_path / "go").touch()
+    again = after_checkpoints(job, away.statistics.completed_checkpoints + 2)
+    assert again.statistics.restarts == 0
 
-    result = finish(job)
-
-    assert after.statistics.completed_checkpoints >= before.completed_checkpoints + 2
-    assert_exactly_once(tmp_path / "out", lines(COUNT))
-    assert hidden_files(tmp_path / "out") == []
-    assert result.statistics.restarts == 0
-    assert result.statistics.failed_checkpoints >= 3
-
-
-def test_a_restart_waits_for_a_storage_that_is_away(tmp_path: Path) -> None:
-    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
-    restart = FixedDelay(attempts=1_000, delay=0.2)
-    job = submit(word_count(tmp_path, source, restart=restart, tolerable_failures=None))
-    after_checkpoints(job, 2)
     put_away(tmp_path)
     kill_subtask(job, "count")
     wait_until(
@@ -208,30 +170,18 @@ def test_a_restart_waits_for_a_storage_that_is_away(tmp_path: Path) -> None:
         lambda r: sum("the attempt could not begin" in step.cause for step in r.transitions) >= 2,
     )
     bring_back(tmp_path)
-    when_records_flow(job, "count")
-    (tmp_path / "go").touch()
+    restarted = when_records_flow(job, "count")
 
-    result = finish(job)
-
-    assert_exactly_once(tmp_path / "out", lines(COUNT))
-    assert hidden_files(tmp_path / "out") == []
-    assert result.statistics.restarts >= 1
-
-
-def test_a_job_master_that_comes_back_waits_for_a_storage_that_is_away(tmp_path: Path) -> None:
-    source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
-    job = submit(word_count(tmp_path, source, tolerable_failures=None))
-    before = after_checkpoints(job, 2)
-    assert before.master is not None
     put_away(tmp_path)
     killed = kill_master(job)
     wait_until(job, "another process", lambda r: r.master is not None and r.master.pid != killed)
     bring_back(tmp_path)
-    wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2)
+    taken = wait_until(job, "the next attempt", lambda r: r.statistics.attempt > restarted.statistics.attempt)
     (tmp_path / "go").touch()
 
     result = finish(job)
 
     assert_exactly_once(tmp_path / "out", lines(COUNT))
-    assert result.statistics.restarts == 1
+    assert taken.statistics.restarts > restarted.statistics.restarts >= 1
+    assert result.statistics.failed_checkpoints >= 3
     eventually("the commit", lambda: hidden_files(tmp_path / "out") == [])
