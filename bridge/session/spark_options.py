@@ -47,6 +47,9 @@ JVM_SETTINGS: Final = (
 
 _QUIET_LOG: Final = Path(__file__).with_name("quiet-log4j2.properties")
 
+#: What forks the executors' Python workers.
+PYTHON_DAEMON: Final = "penstock.bridge.session.python_daemon"
+
 #: Rows of the Arrow batches that Spark gives to Python workers. Larger batches are hardly faster, and each
 #: batch is held in memory whole, however wide its rows are.
 ARROW_BATCH_ROWS: Final = 16_384
@@ -74,6 +77,7 @@ def spark_options(given: Mapping[str, object] | None = None) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log4j.config.file.name": str(_QUIET_LOG),
+        "spark.python.daemon.module": PYTHON_DAEMON,
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
         **users,

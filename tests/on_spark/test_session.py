@@ -45,6 +45,15 @@ def test_python_workers_run_this_interpreter_and_nothing_listens_on_all_interfac
     assert spark.sparkContext.uiWebUrl is None
 
 
+def test_python_workers_begin_with_pandas_arrow_and_ray(spark: SparkSession) -> None:
+    def loaded(numbers: object) -> object:
+        yield sorted({"pandas", "pyarrow", "ray"} & set(sys.modules))
+
+    assert spark.sparkContext.parallelize([1], 1).mapPartitions(loaded).collect() == [
+        ["pandas", "pyarrow", "ray"]
+    ]
+
+
 def test_arguments_of_a_transfer_that_can_not_be_meant_are_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:

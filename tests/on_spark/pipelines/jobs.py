@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 #: Seconds for anything that a test waits for; far more than it takes.
 PATIENCE = 200.0
 #: Each look is a call that its job answers, in time that it lacks elsewhere.
-_POLL = 0.05
+_POLL = 0.2
 
 
 def environment(
     folder: Path,
     *,
     parallelism: int = 2,
-    every: float = 0.25,
+    every: float = 0.5,
     restart: RestartConfig = FixedDelay(attempts=5, delay=0.1),  # noqa: B008 # frozen
     keep_after: str = "failure",
 ) -> StreamEnvironment:

@@ -1,0 +1,41 @@
+"""The daemon of an executor's Python workers: it loads what they all need, then forks them.
+
+Spark's own daemon forks its workers empty. Each of them then imports pandas, Arrow and Ray, about a second
+of processor time, for every row that `from_spark` or `mapInArrow` moves. Spark starts new workers after each
+failed or cancelled task, and after a minute without work.
+
+A forked worker shares this memory with the daemon. The imports start no thread that a fork would lose: Arrow
+and numpy start their pools anew in a child, and Ray starts threads only when it connects.
+
+Spark runs this file as a program (`spark.python.daemon.module`), with its port on the standard output.
+"""
+
+from __future__ import annotations
+
+import gc
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+#: A worker that does without one of them runs where it is not installed.
+PRELOADED: Final = ("pandas", "pyarrow", "pyarrow.compute", "pyspark.sql.pandas.serializers", "ray", "msgpack")
+
+
+def preload() -> None:
+    """Import what is installed, and keep the garbage collector from writing to the shared memory."""
+    for name in PRELOADED:
+        if find_spec(name.partition(".")[0]) is not None:
+            import_module(name)
+    gc.freeze()
+
+
+def main() -> None:
+    """Preload, then serve as Spark's own daemon does."""
+    from pyspark.daemon import manager
+
+    preload()
+    manager()
+
+
+if __name__ == "__main__":
+    main()
