@@ -170,7 +170,9 @@ def test_a_job_a_restart_and_a_job_master_wait_for_a_storage_that_is_away(tmp_pa
         lambda r: sum("the attempt could not begin" in step.cause for step in r.transitions) >= 2,
     )
     bring_back(tmp_path)
-    restarted = when_records_flow(job, "count")
+    restarted = wait_until(
+        job, "the restart", lambda r: r.status is JobStatus.RUNNING and r.statistics.restarts >= 1
+    )
 
     put_away(tmp_path)
     killed = kill_master(job)
