@@ -16,7 +16,6 @@ from jobs.driving import (
     kill_subtask,
     submit,
     wait_until,
-    when_records_flow,
 )
 from jobs.faults import SlowToOpen, first_time
 from jobs.oracle import assert_exactly_once, committed_rows, hidden_files
