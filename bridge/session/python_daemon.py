@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import Final
 
 #: A worker that does without one of them runs where it is not installed.
-PRELOADED: Final = ("pandas", "pyarrow", "pyarrow.compute", "pyspark.sql.pandas.serializers", "ray", "msgpack")
+PRELOADED: Final = ("pandas", "pyarrow.compute", "pyspark.sql.pandas.serializers", "ray", "msgpack")
 
 
 def preload() -> None:
