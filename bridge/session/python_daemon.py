@@ -34,7 +34,7 @@ def main() -> None:
     from pyspark.daemon import manager
 
     preload()
-    manager()
+    manager()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from penstock.bridge.session.spark_options import JVM_OPTIONS, JVM_SETTINGS, spark_options
@@ -24,6 +26,12 @@ def test_an_option_that_the_user_gives_too_is_there_once() -> None:
 def test_what_the_user_sets_wins_and_nothing_else_listens() -> None:
     assert spark_options()["spark.ui.enabled"] == "false"
     assert spark_options({"spark.ui.enabled": True, "spark.x": 1})["spark.ui.enabled"] == "true"
+
+
+def test_python_workers_are_forked_by_the_daemon_that_the_user_names_or_by_ours() -> None:
+    ours, users = spark_options(), spark_options({"spark.python.daemon.module": "pyspark.daemon"})
+    assert find_spec(ours["spark.python.daemon.module"]) is not None
+    assert users["spark.python.daemon.module"] == "pyspark.daemon"
 
 
 @pytest.mark.parametrize(
