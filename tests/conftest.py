@@ -169,9 +169,11 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 def _penstock_actors() -> list[str]:
     from ray.util import list_named_actors
 
-    from penstock.actors.shared.names import NAMESPACE, process_name
+    from penstock.actors.shared.master_registry import warm_masters
+    from penstock.actors.shared.names import NAMESPACE, master_name, process_name
     from penstock.actors.shared.process_registry import warm_processes
 
     warm = {process_name(process) for process in warm_processes()}
+    warm |= {master_name(process) for process in warm_masters()}
     found = [a["name"] for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE]
     return sorted(name for name in found if name not in warm)

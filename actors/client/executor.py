@@ -9,19 +9,16 @@ import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
-
-import ray
+from typing import Final
 
 from penstock.actors.client.cluster import connect
 from penstock.actors.client.job_handle import RayJobHandle
+from penstock.actors.client.own_masters import OwnMasters
 from penstock.actors.client.script_modules import ship_script_modules
-from penstock.actors.master.job_master import JobMaster
 from penstock.actors.master.job_reporter import NO_CHECKPOINTS
 from penstock.actors.shared.graph_shipping import pack_job
-from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.runtime.config.job_config import JobConfig
-from penstock.runtime.errors import DeploymentError
 from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.io.storage import absolute_location
 
@@ -31,9 +28,8 @@ logger = logging.getLogger(__name__)
 RESTORE_FROM: Final = "PENSTOCK_RESTORE_FROM"
 ALLOW_NON_RESTORED_STATE: Final = "PENSTOCK_ALLOW_NON_RESTORED_STATE"
 
-_START_TIMEOUT = 60.0
-#: Calls that a JobMaster holds at the same time: reports of subtasks, clients that wait, status.
-_MASTER_CALLS = 10_000
+#: The JobMasters that this program has started.
+_MASTERS: Final = OwnMasters()
 
 
 class RayExecutor:
@@ -48,28 +44,13 @@ class RayExecutor:
         """
         config = with_restore(with_storage(config))
         ship_script_modules()
-        chunks = pack_job(job, config)
+        chunks = tuple(pack_job(job, config))
         connect()
-        job_id = make_job_id(job.name)
-        actor: Any = ray.remote(JobMaster)
-        master = actor.options(
-            name=master_name(job_id),
-            namespace=NAMESPACE,
-            lifetime="detached",
-            num_cpus=0,
-            max_restarts=-1,
-            max_task_retries=0,
-            max_concurrency=_MASTER_CALLS,
-        ).remote(job_id, job.name, time.time(), *chunks)
-        try:
-            ray.get(master.ready.remote(), timeout=_START_TIMEOUT)
-        except ray.exceptions.GetTimeoutError as error:
-            ray.kill(master)
-            msg = (
-                f"the JobMaster of '{job.name}' did not start within {_START_TIMEOUT:g} s: "
-                "the cluster has no free worker process (look at `ray status`)"
-            )
-            raise DeploymentError(msg) from error
+
+        def submitted() -> SubmittedJob:
+            return SubmittedJob(make_job_id(job.name), job.name, time.time(), chunks)
+
+        job_id = _MASTERS.begin(submitted, may_reuse=config.reuse_processes)
         if config.checkpointing is None:
             logger.warning("job '%s': %s", job.name, NO_CHECKPOINTS)
         return RayJobHandle(job_id, job.name, graph=job)

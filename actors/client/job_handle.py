@@ -77,7 +77,7 @@ class RayJobHandle(NearestMembers):
 
     def report(self) -> JobReport:
         """Everything that is known of the job right now, or at its end."""
-        return self._master.quick("status", _status, _itself)
+        return self._master.quick("status", self._status, _itself)
 
     def status(self) -> JobStatus:
         """The job's state right now."""
@@ -97,7 +97,7 @@ class RayJobHandle(NearestMembers):
 
     def cancel(self) -> None:
         """End the job; does nothing when it has ended."""
-        self._master.quick("cancel", lambda master: master.cancel.remote(), lambda report: None)
+        self._master.quick("cancel", lambda master: master.cancel.remote(self._job_id), lambda report: None)
 
     @checked_keywords
     def savepoint(self, target: str | Path | None = None, *, timeout: Duration | None = None) -> str:
@@ -121,7 +121,9 @@ class RayJobHandle(NearestMembers):
         """
         place = None if target is None else absolute_location(target)
         deadline = savepoint_deadline(self._job_id, timeout)
-        answer = self._master.ask(lambda master: master.savepoint.remote(place), answer_of_report, deadline)
+        answer = self._master.ask(
+            lambda master: master.savepoint.remote(self._job_id, place), answer_of_report, deadline
+        )
         return path_of(answer, self._job_id)
 
     @checked_keywords
@@ -152,7 +154,9 @@ class RayJobHandle(NearestMembers):
         """
         place = None if savepoint is None else absolute_location(savepoint)
         deadline = stop_deadline(self._job_id, timeout)
-        answer = self._master.ask(lambda master: master.stop.remote(drain, place), answer_of_report, deadline)
+        answer = self._master.ask(
+            lambda master: master.stop.remote(self._job_id, drain, place), answer_of_report, deadline
+        )
         return path_of(answer, self._job_id)
 
     def rescale(
@@ -180,7 +184,7 @@ class RayJobHandle(NearestMembers):
         wanted = {**(parallelism or {}), **operators}
         deadline = rescale_deadline(self._job_id, timeout)
         answer: RescaleAnswer = self._master.ask(
-            lambda master: master.rescale.remote(wanted),
+            lambda master: master.rescale.remote(self._job_id, wanted),
             lambda report: RescaleRefused(f"the job has ended: {report.status.value}"),
             deadline,
         )
@@ -191,7 +195,7 @@ class RayJobHandle(NearestMembers):
 
     def _wait_for_attempt_behind(self, attempt: int, deadline: Deadline) -> None:
         while True:
-            report = self._master.quick("status", _status, _itself, within=deadline)
+            report = self._master.quick("status", self._status, _itself, within=deadline)
             if report.status.is_terminal:
                 _result(report)
                 return
@@ -210,7 +214,9 @@ class RayJobHandle(NearestMembers):
         only.
         """
         return tuple(
-            self._master.quick("checkpoints", lambda master: master.checkpoints.remote(), _ended_checkpoints)
+            self._master.quick(
+                "checkpoints", lambda master: master.checkpoints.remote(self._job_id), _ended_checkpoints
+            )
         )
 
     @checked_keywords
@@ -284,18 +290,17 @@ class RayJobHandle(NearestMembers):
                 late = f"job {self._job_id} is still {report.status.value}"
                 raise deadline.error(late)
 
+    def _status(self, master: Any) -> Any:
+        return master.status.remote(self._job_id)
+
     def _wait_once(self, deadline: Deadline) -> JobReport:
         seconds, left = deadline.left(at_most=_POLL), deadline.left()
         return self._master.quick(
             "wait",
-            lambda master: master.wait_end.remote(seconds),
+            lambda master: master.wait_end.remote(self._job_id, seconds),
             _itself,
             timeout=None if left is None else left + _SILENCE,
         )
-
-
-def _status(master: Any) -> Any:
-    return master.status.remote()
 
 
 def _ended_checkpoints(report: JobReport) -> tuple[CheckpointDetails, ...]:

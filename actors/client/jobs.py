@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import ray
-from ray.util import list_named_actors
 
 from penstock.actors.client.archived_jobs import archived_job, archived_jobs
 from penstock.actors.client.cluster import join_existing
 from penstock.actors.client.job_handle import RayJobHandle
 from penstock.actors.shared.archive import list_cluster, load_from_cluster
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.names import NAMESPACE, job_of_master, master_name
+from penstock.actors.shared.master_registry import find_master, has_master, jobs_with_master
 from penstock.runtime.errors import ConfigurationError, DeploymentError
 from penstock.runtime.io.storage import absolute_location
 from penstock.runtime.misspelt_names import checked_keywords, nearest_name
@@ -167,7 +166,7 @@ def _nobody_knows(storage: str | Path | None) -> str:
 def _by_id(text: str, storage: str | Path | None) -> KnownJob | None:
     """The job with exactly this id, without asking all others."""
     report = load_from_cluster(text) if ray.is_initialized() else None
-    if report is not None and (storage is None or report.status.is_terminal or text in _masters()):
+    if report is not None and (storage is None or report.status.is_terminal or has_master(text)):
         return KnownJob(report, has_master=True)
     if storage is None:
         return None
@@ -180,7 +179,7 @@ def _by_id(text: str, storage: str | Path | None) -> KnownJob | None:
 
 
 def _known_to_cluster() -> list[KnownJob]:
-    masters = _masters()
+    masters = jobs_with_master()
     reports = {report.job_id: report for report in list_cluster()}
     running = {
         job_id for job_id in masters if job_id not in reports or not reports[job_id].status.is_terminal
@@ -190,21 +189,12 @@ def _known_to_cluster() -> list[KnownJob]:
     return [KnownJob(report, report.job_id in masters) for report in reports.values()]
 
 
-def _masters() -> set[str]:
-    """Jobs that have a JobMaster."""
-    return {
-        job_id
-        for actor in list_named_actors(all_namespaces=True)
-        if actor["namespace"] == NAMESPACE and (job_id := job_of_master(actor["name"])) is not None
-    }
-
-
 def _ask(job_ids: Iterable[str]) -> list[JobReport]:
     """What the JobMasters say; one that is being restarted says nothing."""
     asked: list[Any] = []
     for job_id in job_ids:
         try:
-            asked.append(ray.get_actor(master_name(job_id), namespace=NAMESPACE).status.remote())
+            asked.append(find_master(job_id).status.remote(job_id))
         except ValueError:
             continue  # it has left since the names were listed
     answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_TIMEOUT) if asked else ([], [])
@@ -212,6 +202,6 @@ def _ask(job_ids: Iterable[str]) -> list[JobReport]:
     for answer in answered:
         try:
             reports.append(ray.get(answer))
-        except ray.exceptions.RayActorError:
+        except (ray.exceptions.RayActorError, ValueError):
             continue  # its last report in the cluster is shown instead
     return reports

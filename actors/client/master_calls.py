@@ -1,7 +1,7 @@
 """`MasterCalls`: questions to the JobMaster of one job, which may be away for a while, or have left for good.
 
 A JobMaster that has died is brought back by Ray under its old name, so a question is asked again until the
-next process answers. One that has left after the job's end has left a record, which answers in its place.
+next process answers. A job that has ended has left a record, which answers when no JobMaster does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import ray
 from penstock.actors.client.deadlines import Deadline, answer_deadline
 from penstock.actors.shared.archive import load_from_cluster
 from penstock.actors.shared.job_report import JobReport
-from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.master_registry import find_master
 from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.runtime.errors import DeploymentError
 from penstock.runtime.execution.absence import BETWEEN_CALLS, Absence
@@ -92,7 +92,7 @@ class MasterCalls:
             if report is not None and report.status.is_terminal:
                 ends.append(report)
                 return None
-            # Of a `ValueError`: Ray knows no such actor, not even one that comes back.
+            # Of a `ValueError`: the job has no JobMaster, not even one that comes back.
             return _NAME_TIMEOUT if isinstance(error, ValueError) else _RETURN_TIMEOUT
 
         absence = Absence(BETWEEN_CALLS, present_after=_NAME_TIMEOUT)
@@ -110,7 +110,7 @@ class MasterCalls:
         return repeated.result()
 
     def _find(self) -> Any:
-        return ray.get_actor(master_name(self._job_id), namespace=NAMESPACE)
+        return find_master(self._job_id)
 
 
 def _comes(deadline: Deadline) -> float:

@@ -1,6 +1,7 @@
-"""The process of one job's JobMaster, and everything that runs in it.
+"""The process of JobMasters, and everything that runs in it.
 
-- `job_master`: the Ray actor and its calls. `job_life` takes its job from start to end.
+- `job_master`: the Ray actor and its calls. `master_process` runs jobs one after the other.
+- `job_life`: one job from start to end.
 - `job_assembly`: makes the runtime's `JobScheduler`, `JobExecution` and `Fleet`, which decide.
 - `ray_processes`: starts, calls and ends processes of subtasks for them; turns Ray's errors into values.
 - `guarded_loop`, `loop_timers`, `user_threads`: where all of this runs.

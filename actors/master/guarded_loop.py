@@ -27,6 +27,7 @@ class GuardedLoop:
         self.loop = loop
         self._job_id = job_id
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_retired = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task; called on the loop. Its failure is logged."""
@@ -38,11 +39,18 @@ class GuardedLoop:
         """Run what touches the scheduler, soon; from any thread."""
         self.loop.call_soon_threadsafe(self.guard, callback)
 
+    def retire(self) -> None:
+        """The scheduler has ended, and the process may serve another one: no failure ends it from now on."""
+        self._is_retired = True
+
     def guard(self, callback: Callable[[], None]) -> None:
         """Run what touches the scheduler, now; its failure ends the process."""
         try:
             callback()
         except Exception:
+            if self._is_retired:
+                logger.exception("the ended scheduler of job %s failed", self._job_id)
+                return
             logger.critical("the scheduler of job %s failed: its JobMaster ends", self._job_id, exc_info=True)
             os._exit(1)
 

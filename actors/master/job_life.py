@@ -1,4 +1,4 @@
-"""`JobLife`: a job from its first attempt to its end, in the process of its JobMaster.
+"""`JobLife`: a job from its first attempt to its end, in the process of its JobMaster (`MasterProcess`).
 
 Ray restarts that process whenever it dies. The checkpoint storage holds everything that it must not forget.
 The new process reads the decision log there, begins a new attempt, which fences the old one, and takes over
@@ -16,8 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -41,6 +40,7 @@ from penstock.actors.shared.archive import (
 from penstock.actors.shared.cycle_collector import spare_long_lived_objects
 from penstock.actors.shared.graph_shipping import unpack_job
 from penstock.actors.shared.job_report import JobMasterProcess, JobReport
+from penstock.actors.shared.master_registry import SubmittedJob
 from penstock.actors.shared.output_capture import capture_job_master
 from penstock.actors.shared.savepoint_answers import SavepointAnswer, answer_of_report
 from penstock.runtime.errors import DeploymentError, StorageError
@@ -49,6 +49,7 @@ from penstock.runtime.execution.reports import hand_to_scheduler
 from penstock.runtime.execution.role import Role
 from penstock.runtime.execution.watch import Watch
 from penstock.runtime.graph.execution_graph import build_execution_graph
+from penstock.runtime.graph.job_handle import JobStatus
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleAnswer, RescaleRefused
 from penstock.runtime.job.scheduler import JobScheduler
@@ -58,8 +59,6 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that an ended job still answers, so that everybody who waits is told of its end.
-_FAREWELL = 5.0
 #: Seconds that a wait for the end of an ended job waits for its report to be kept.
 _KEEPING: Final = 10.0
 #: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes together.
@@ -70,31 +69,48 @@ class JobLife:
     """Runs one job from its first attempt to its end; to be made in the actor's event loop.
 
     Args:
-        job_id: Lower-case letters, digits and `-`.
-        name: The name that the user gave.
-        submitted_at: Seconds since the epoch.
-        chunks: The pickled job graph and settings (see `graph_shipping`).
+        job: The job.
+        came_back: Whether Ray has restarted the process that ran it.
+        on_over: Called when the job has ended and its report is kept. Told whether the process may run
+            another job as far as this one knows.
+        on_fenced: Called when another process is the job's JobMaster.
     """
 
-    def __init__(self, job_id: str, name: str, submitted_at: float, *chunks: bytes) -> None:
+    def __init__(
+        self,
+        job: SubmittedJob,
+        came_back: bool,
+        *,
+        on_over: Callable[[JobLife, bool], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        job_id = job.job_id
+        self._came_back = came_back
+        self._on_over = on_over
+        self._on_fenced = on_fenced
+        self._is_over = False
+        self._reuse_processes = False
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="job-master")
         self._ended = asyncio.Event()
         self._prepared = asyncio.Event()
         self._guarded = GuardedLoop(self._loop, job_id)
-        #: Tells this process from others of the same actor, which share its name and its calls.
-        self._incarnation = secrets.token_hex(8)
         process = JobMasterProcess(os.getpid(), ray.get_runtime_context().get_node_id())
-        self._reporter = JobReporter(job_id, name, submitted_at, process)
+        self._reporter = JobReporter(job_id, job.name, job.submitted_at, process)
         self._job_id = job_id
-        capture_job_master(job_id)
+        self._output = capture_job_master(job_id)
         self._processes: RayFleet | None = None
         self._watch: Watch | None = None
         self._scheduler: JobScheduler | None = None
         self._requests: JobRequests | None = None
         self._metrics = JobMetrics(job_id)
         self._storage: SnapshotStorage = MemoryStorage()
-        self._guarded.spawn(self._begin(chunks))
+        self._guarded.spawn(self._begin(job.chunks))
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self._job_id
 
     # -- calls of clients -----------------------------------------------------------------------------------
 
@@ -164,12 +180,6 @@ class JobLife:
         await self._prepared.wait()
         return () if self._scheduler is None else self._scheduler.checkpoints()
 
-    def leave(self, incarnation: str) -> bool:
-        """End this actor for good. A process calls itself; `False` says that another process got the call."""
-        if incarnation == self._incarnation:
-            ray.actor.exit_actor()  # type: ignore[no-untyped-call]
-        return False
-
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     def report(self, role: Role, report: SubtaskReport) -> None:
@@ -195,8 +205,7 @@ class JobLife:
 
     async def _prepare_patiently(self, chunks: tuple[bytes, ...]) -> None:
         """Start the scheduler; a restarted process waits for a storage that can't be reached for a while."""
-        returned = ray.get_runtime_context().was_current_actor_reconstructed
-        for delay in _STORAGE_RETRIES if returned else ():
+        for delay in _STORAGE_RETRIES if self._came_back else ():
             try:
                 await self._prepare(chunks)
             except StorageError as error:
@@ -213,6 +222,7 @@ class JobLife:
         job, config = await self._loop.run_in_executor(self._pool, unpack_job, chunks)
         graph = build_execution_graph(job)
         self._reporter.describe(job, config)
+        self._reuse_processes = config.reuse_processes
         checkpointing = config.checkpointing
         if checkpointing is not None and checkpointing.storage is not None:
             opened = partial(open_proven, checkpointing.storage, self._job_id)
@@ -220,7 +230,7 @@ class JobLife:
         self._processes = processes = assemble_fleet(self._job_id, graph, config, self._guarded)
         await happened(processes.fleet.adopt)
         cancelled, has_log = is_to_be_cancelled(self._job_id), self._reporter.has_storage
-        if not has_log and not cancelled and ray.get_runtime_context().was_current_actor_reconstructed:
+        if not has_log and not cancelled and self._came_back:
             await self._end_again()
             return
         self._scheduler = scheduler = assemble_scheduler(
@@ -233,7 +243,7 @@ class JobLife:
             self._pool,
             earlier=earlier if has_log else None,
             on_end=self._on_end,
-            on_fenced=self._leave_at_once,
+            on_fenced=self._on_fenced,
         )
         self._serve(scheduler, processes, config.lease_timeout)
         scheduler.start()
@@ -270,18 +280,19 @@ class JobLife:
             raise DeploymentError(msg)
         if self._processes is not None:
             await happened(self._processes.fleet.leave)
-        self._leave_at_once()
+        self._on_fenced()
 
     def _on_end(self, state: JobState, cause: str) -> None:
         self._reporter.ended(cause)
         self._guarded.spawn(self._end())
 
     async def _look(self) -> None:
-        if self._watch is not None:
+        if self._watch is not None and not self._is_over:
             await happened(self._watch.look)
 
     async def _end(self) -> None:
-        """End the subtasks, keep the report, and leave; calls that wait for the end return in any case."""
+        """End the subtasks and keep the report; calls that wait for the end return in any case."""
+        may_stay = False
         try:
             await self._look()
             if self._watch is not None:
@@ -289,9 +300,16 @@ class JobLife:
             if self._processes is not None:
                 await happened(self._processes.fleet.leave)
             await self._keep_report()
+            may_stay = self._reuse_processes and self._ended_well()
         finally:
-            self._ended.set()
-            self._guarded.spawn(self._leave_later())
+            self._is_over = True
+            try:
+                self._on_over(self, may_stay)
+            finally:
+                self._ended.set()
+
+    def _ended_well(self) -> bool:
+        return self._reporter.report().status in {JobStatus.FINISHED, JobStatus.CANCELLED}
 
     async def _keep_report(self) -> None:
         report = self._reporter.report()
@@ -302,18 +320,13 @@ class JobLife:
                 keep = partial(keep_beside_checkpoints, self._storage, report)
                 await self._loop.run_in_executor(self._pool, keep)
 
-    async def _leave_later(self) -> None:
-        await asyncio.sleep(_FAREWELL)
-        self._leave_at_once()
+    def end_threads(self) -> None:
+        """Let the threads of an ended job end when they have nothing to do any more."""
+        self._pool.shutdown(wait=False)
 
-    def _leave_at_once(self) -> None:
-        self._guarded.spawn(self._leave())
-
-    async def _leave(self) -> None:
-        try:
-            left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
-        except ray.exceptions.RayActorError:
-            return  # this process is the one that leaves
-        if left is False:
-            logger.error("another process is the JobMaster of %s: this one ends", self._job_id)
-            os._exit(1)
+    def close(self) -> None:
+        """Give the output free; what still comes for the ended job can't end the process any more."""
+        self._guarded.retire()
+        if self._output is not None:
+            self._output.release()
+            self._output = None

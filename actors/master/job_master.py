@@ -1,9 +1,12 @@
-"""`JobMaster`: the actor that runs one job, and its calls.
+"""`JobMaster`: the actor that runs one job at a time, and its calls.
 
 It is detached, so the job outlives the program that submitted it. Ray restarts it whenever it dies.
 
 Ray loads an actor's class in every process that gets a handle of it, and each subtask gets one. So this file
-has only the calls. `JobLife`, which the actor's own process alone imports, carries them out.
+has only the calls. `MasterProcess`, which the actor's own process alone imports, carries them out.
+
+The process serves several jobs, one after the other. So every call of a client names its job, and raises
+`ValueError` when the process does not run it (any more), as Ray does for an actor that has gone.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.actors.shared.job_report import JobReport
+    from penstock.actors.shared.master_registry import SubmittedJob
     from penstock.actors.shared.savepoint_answers import SavepointAnswer
     from penstock.runtime.execution.messages import SubtaskReport
     from penstock.runtime.execution.role import Role
@@ -24,61 +28,63 @@ class JobMaster:
     """Answers the calls of clients and subtasks.
 
     Args:
-        job_id: Lower-case letters, digits and `-`.
-        name: The name that the user gave.
-        submitted_at: Seconds since the epoch.
-        chunks: The pickled job graph and settings (see `graph_shipping`).
+        process: Its name in the registry of JobMasters.
+        job: The first job that it runs.
     """
 
-    def __init__(self, job_id: str, name: str, submitted_at: float, *chunks: bytes) -> None:
-        from penstock.actors.master.job_life import JobLife
+    def __init__(self, process: str, job: SubmittedJob) -> None:
+        from penstock.actors.master.master_process import MasterProcess
 
-        self._life = JobLife(job_id, name, submitted_at, *chunks)
+        self._process = MasterProcess(process, job)
+
+    async def take(self, job: SubmittedJob) -> bool:
+        """Run another job; `False` when this process must not. For the program that has claimed it."""
+        return self._process.take(job)
 
     # -- calls of clients -----------------------------------------------------------------------------------
 
-    async def ready(self) -> None:
+    async def ready(self, job_id: str) -> None:
         """Return when the job has been taken up."""
-        await self._life.ready()
+        await self._process.life(job_id).ready()
 
-    async def status(self) -> JobReport:
+    async def status(self, job_id: str) -> JobReport:
         """Everything that is known of the job right now, counters fresh."""
-        return await self._life.status()
+        return await self._process.life(job_id).status()
 
-    async def wait_end(self, seconds: float) -> JobReport:
+    async def wait_end(self, job_id: str, seconds: float) -> JobReport:
         """Wait for the job to end, at most so long; its report then."""
-        return await self._life.wait_end(seconds)
+        return await self._process.life(job_id).wait_end(seconds)
 
-    async def cancel(self) -> None:
+    async def cancel(self, job_id: str) -> None:
         """Cancel the job; does nothing when it has ended. Remembered should this process die meanwhile."""
-        await self._life.cancel()
+        await self._process.life(job_id).cancel()
 
-    async def checkpoint(self) -> str | None:
+    async def checkpoint(self, job_id: str) -> str | None:
         """Take a checkpoint now; returns `None` when it is complete, or why there is none."""
-        return await self._life.checkpoint()
+        return await self._process.life(job_id).checkpoint()
 
-    async def savepoint(self, target: str | None) -> SavepointAnswer:
+    async def savepoint(self, job_id: str, target: str | None) -> SavepointAnswer:
         """Take a savepoint; returns when it is complete, or why there is none."""
-        return await self._life.savepoint(target)
+        return await self._process.life(job_id).savepoint(target)
 
-    async def stop(self, drain: bool, target: str | None) -> SavepointAnswer:
+    async def stop(self, job_id: str, drain: bool, target: str | None) -> SavepointAnswer:
         """Stop the job with a savepoint; returns when the job has ended, or why it goes on."""
-        return await self._life.stop(drain, target)
+        return await self._process.life(job_id).stop(drain, target)
 
-    async def rescale(self, parallelism: Mapping[str, int]) -> RescaleAnswer:
+    async def rescale(self, job_id: str, parallelism: Mapping[str, int]) -> RescaleAnswer:
         """Change the parallelism of operators; returns when the subtasks are redeployed, or why not."""
-        return await self._life.rescale(parallelism)
+        return await self._process.life(job_id).rescale(parallelism)
 
-    async def checkpoints(self) -> tuple[CheckpointDetails, ...]:
+    async def checkpoints(self, job_id: str) -> tuple[CheckpointDetails, ...]:
         """The last checkpoints with what each subtask measured, oldest first."""
-        return await self._life.checkpoints()
+        return await self._process.life(job_id).checkpoints()
 
     async def leave(self, incarnation: str) -> bool:
         """End this actor for good; a process calls itself, and `False` says that another one got the call."""
-        return self._life.leave(incarnation)
+        return self._process.leave(incarnation)
 
     # -- calls of subtasks ----------------------------------------------------------------------------------
 
     async def report(self, role: Role, report: SubtaskReport) -> None:
         """Take what a subtask says; the scheduler ignores what belongs to an old attempt."""
-        self._life.report(role, report)
+        self._process.report(role, report)

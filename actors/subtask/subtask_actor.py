@@ -26,9 +26,9 @@ from ray.actor import ActorHandle
 from penstock.actors.shared import process_registry
 from penstock.actors.shared.cycle_collector import collect_ended_role, spare_long_lived_objects
 from penstock.actors.shared.output_capture import OutputCapture, capture_subtask
+from penstock.actors.shared.traces import Traces
 from penstock.actors.subtask.metrics import SubtaskMetrics
 from penstock.actors.subtask.remote_channels import RemotePeer
-from penstock.actors.subtask.traces import Traces
 from penstock.runtime.execution.deliveries import DeliveryAnswer
 from penstock.runtime.execution.lease import Lease
 from penstock.runtime.execution.messages import SubtaskControl, SubtaskFailed, SubtaskOutcome, SubtaskStopped

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow as pa
 import ray
 
-from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.receive_buffer.actor_names import buffer_name, rendezvous_name
 from penstock.bridge.receive_buffer.backlogs import BufferBacklogs
 from penstock.bridge.receive_buffer.errors import (
@@ -31,7 +31,7 @@ from penstock.bridge.receive_buffer.errors import (
     different_rows,
 )
 from penstock.bridge.receive_buffer.frame_store import FrameStore
-from penstock.bridge.receive_buffer.liveness import OtherReaders, is_there
+from penstock.bridge.receive_buffer.liveness import OtherReaders, has_job_master, is_there
 from penstock.bridge.receive_buffer.messages import Chunk, Frame, NoLongerHeldError, PushOutcome
 from penstock.bridge.receive_buffer.partition_assignment import PartitionAssignment
 from penstock.bridge.receive_buffer.receive_buffer import ReceiveBuffer
@@ -276,7 +276,7 @@ class ReceiveBufferActor:
         misses, others = 0, OtherReaders(self._transfer, self._job_id, self._of)
         while True:
             await asyncio.sleep(_WATCH)
-            misses = 0 if await is_there(master_name(self._job_id)) else misses + 1
+            misses = 0 if await has_job_master(self._job_id) else misses + 1
             if misses >= _MISSES:
                 logger.info("job %s has ended: leaving", self._job_id)
                 # An actor can only end itself inside a call.

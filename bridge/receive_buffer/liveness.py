@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import ray
 
+from penstock.actors.shared.master_registry import has_master
 from penstock.actors.shared.names import NAMESPACE
 from penstock.bridge.receive_buffer.actor_names import actor_exists, rendezvous_name
 
@@ -21,8 +23,17 @@ _PATIENCE: Final = 60.0
 
 async def is_there(name: str) -> bool:
     """Whether an actor of this name is alive; true when that can't be found out."""
+    return await _looked_up(actor_exists, name)
+
+
+async def has_job_master(job_id: str) -> bool:
+    """Whether a job has a JobMaster; true when that can't be found out."""
+    return await _looked_up(has_master, job_id)
+
+
+async def _looked_up(look: Callable[[str], bool], name: str) -> bool:
     try:
-        return await asyncio.to_thread(actor_exists, name)
+        return await asyncio.to_thread(look, name)
     except Exception as error:  # says nothing about that actor; the next look may
         logger.warning("can't look for %s: %s", name, error)
         return True

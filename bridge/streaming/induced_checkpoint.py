@@ -39,7 +39,7 @@ from typing import Any, Final
 import ray
 
 from penstock.actors.shared.answers import ANSWER
-from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.master_registry import find_master
 from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.transfer.job_buffers import JobBuffers
 
@@ -88,10 +88,10 @@ def _ask(buffers: JobBuffers, epoch: int) -> Any | None:
         while not _answer(partial(buffer.wait_until_emitted.remote, epoch, _LOOK), buffers, _LOOK):
             logger.debug("micro-batch %d is not read to its end by job %s yet", epoch, buffers.job_id)
     try:
-        master: Any = ray.get_actor(master_name(buffers.job_id), namespace=NAMESPACE)
+        master: Any = find_master(buffers.job_id)
     except ValueError:
         return None
-    return master.checkpoint.remote()
+    return master.checkpoint.remote(buffers.job_id)
 
 
 def _is_answered(request: Any, epoch: int) -> bool:
@@ -102,6 +102,8 @@ def _is_answered(request: Any, epoch: int) -> bool:
         refused: str | None = ray.get(request)
     except ray.exceptions.RayActorError as error:
         refused = f"its JobMaster died: {error}"
+    except ValueError as error:
+        refused = f"the job has ended: {error}"
     if refused is not None:
         logger.warning("no checkpoint for micro-batch %d yet, asking again: %s", epoch, refused)
     return True

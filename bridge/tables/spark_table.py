@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from penstock.actors.client.job_handle import RayJobHandle
-from penstock.actors.shared.names import master_name
+from penstock.actors.shared.master_registry import has_master
 from penstock.bridge.arrow.dataframe_schemas import spark_schema_of
 from penstock.bridge.arrow.readable_batches import ReadableBatches
 from penstock.bridge.arrow.readable_types import readable_schema
-from penstock.bridge.receive_buffer.actor_names import actor_exists
 from penstock.bridge.tables.table_columns import PRIVATE_FOLDER, TableColumns, columns_of
 from penstock.runtime.errors import (
     DeploymentError,
@@ -258,7 +257,7 @@ def claim_table(path: str, context: ConnectorContext) -> None:
 
 def job_lives(job_id: str) -> bool:
     """Whether a job of this cluster has not ended; its JobMaster is asked."""
-    if not actor_exists(master_name(job_id)):
+    if not has_master(job_id):
         return False
     try:
         return not RayJobHandle(job_id, job_id).status().is_terminal

@@ -23,6 +23,7 @@ from penstock.actors import RayJobHandle
 from penstock.actors import job as find_job
 from penstock.actors.client.logs import ask_node, read_files
 from penstock.actors.shared.log_names import log_file_pattern
+from penstock.actors.shared.master_registry import has_master
 from penstock.runtime import (
     DiscardSink,
     JobCancelledError,
@@ -99,7 +100,7 @@ def test_whoever_waits_may_watch(ended: Ended) -> None:
 
 def test_a_job_that_has_ended_still_answers_when_its_job_master_has_left(ended: Ended) -> None:
     job, result, _ = ended
-    eventually("the JobMaster has left", lambda: not master_lives(job))
+    eventually("the JobMaster has left", lambda: not has_master(job.job_id))
 
     again = find_job(job.job_id)
 
@@ -111,16 +112,6 @@ def test_a_job_that_has_ended_still_answers_when_its_job_master_has_left(ended: 
     again.cancel()
     assert again.status() is JobStatus.FINISHED
     assert any("printed 0" in line.text for line in again.logs())
-
-
-def master_lives(job: RayJobHandle) -> bool:
-    from penstock.actors.shared.names import NAMESPACE, master_name
-
-    try:
-        ray.get_actor(master_name(job.job_id), namespace=NAMESPACE)
-    except ValueError:
-        return False
-    return True
 
 
 def test_a_handle_waits_for_a_job_master_that_is_being_brought_back(tmp_path: Path) -> None:

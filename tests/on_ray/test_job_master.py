@@ -31,7 +31,7 @@ from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
 from penstock.actors.shared.job_report import Takeover
-from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.actors.shared.master_registry import find_master
 from penstock.runtime import JobConfig, JobStatus
 from penstock.runtime.job.job_state import JobState, Transition
 
@@ -134,7 +134,7 @@ def test_subtasks_without_a_job_master_end_themselves(tmp_path: Path) -> None:
     assert len(subtask_actors(job)) == 2
     assert job.statistics().restarts == 0
 
-    ray.kill(ray.get_actor(master_name(job.job_id), namespace=NAMESPACE), no_restart=True)
+    ray.kill(find_master(job.job_id), no_restart=True)
 
     assert_no_subtasks(job, patience=30.0)
 

@@ -16,6 +16,7 @@ import pytest
 import ray
 from jobs.driving import PATIENCE, eventually
 
+from penstock.actors.shared.master_registry import set_master
 from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.actors.shared.repeated_call import RepeatedCall
 from penstock.bridge.dataframes_in.spark_source import BufferSplit, SparkReader, SparkSource
@@ -87,6 +88,7 @@ def mastered() -> str:
     """The id of a job that lives as long as the test."""
     job_id = f"broken-{secrets.token_hex(4)}"
     Master.options(name=master_name(job_id), namespace=NAMESPACE, lifetime="detached").remote()
+    set_master(job_id, process=job_id)
     return job_id
 
 

@@ -11,7 +11,8 @@ from ray.util import list_named_actors
 
 from penstock.actors import JobReport, RayJobHandle, kill_process
 from penstock.actors.shared.failure_text import failure_text
-from penstock.actors.shared.names import NAMESPACE, process_name
+from penstock.actors.shared.master_registry import warm_masters
+from penstock.actors.shared.names import NAMESPACE, master_name, process_name
 from penstock.actors.shared.process_registry import processes_of_job, warm_processes
 from penstock.runtime import JobFailedError, JobResult, JobStatus, StreamEnvironment
 from penstock.runtime.execution.processes import Counters
@@ -123,6 +124,7 @@ def subtask_actors(job: RayJobHandle) -> list[str]:
 def penstock_actors() -> list[dict[str, str]]:
     """All living actors of Penstock's namespace but warm processes, which are of no job."""
     warm = {process_name(process) for process in warm_processes()}
+    warm |= {master_name(process) for process in warm_masters()}
     found = [a for a in list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE]
     return [a for a in found if a["name"] not in warm]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors.subtask.traces import Traces
+from penstock.actors.shared.traces import Traces
 
 LONG_AGO = 1_000_000_000
 

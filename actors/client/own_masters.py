@@ -1,0 +1,113 @@
+"""`OwnMasters`: the JobMasters that this program has started, some of which wait for another job.
+
+Only the program that has started a process gives it another job. So both jobs have the same runtime
+environment and the same modules.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import ray
+
+from penstock.actors.master.job_master import JobMaster
+from penstock.actors.shared import master_registry
+from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared.names import NAMESPACE, master_name
+from penstock.runtime.errors import DeploymentError
+
+logger = logging.getLogger(__name__)
+
+_START_TIMEOUT: Final = 60.0
+#: Seconds for a process that waits for a job to take one.
+_TAKE_TIMEOUT: Final = 5.0
+#: Calls that a JobMaster holds at the same time: reports of subtasks, clients that wait, status.
+_MASTER_CALLS: Final = 10_000
+
+
+class OwnMasters:
+    """Begins jobs, in a JobMaster that waits or in a new one. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: list[str] = []
+        self._cluster: object = None
+
+    def begin(self, submitted: Callable[[], SubmittedJob], may_reuse: bool) -> str:
+        """Begin a job and return its id when it has been taken up.
+
+        Args:
+            submitted: Makes the job, with a new id each time.
+            may_reuse: Whether a process that has run another job will do.
+
+        Raises:
+            DeploymentError: No JobMaster starts.
+        """
+        job = submitted()
+        master = self._reused(job) if may_reuse else None
+        if master is None:
+            # A process that has not answered may have taken the job: that one is not begun a second time.
+            job = submitted()
+            master = self._started(job)
+        try:
+            with suppress(ValueError):  # the job has ended already
+                ray.get(master.ready.remote(job.job_id), timeout=_START_TIMEOUT)
+        except ray.exceptions.GetTimeoutError as error:
+            ray.kill(master)
+            msg = (
+                f"the JobMaster of '{job.name}' did not start within {_START_TIMEOUT:g} s: "
+                "the cluster has no free worker process (look at `ray status`)"
+            )
+            raise DeploymentError(msg) from error
+        return job.job_id
+
+    def _started(self, job: SubmittedJob) -> Any:
+        process = secrets.token_hex(6)
+        actor: Any = ray.remote(JobMaster)
+        options = actor.options(
+            name=master_name(process),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=_MASTER_CALLS,
+        )
+        with self._lock:
+            self._processes.append(process)
+        return options.remote(process, job)
+
+    def _reused(self, job: SubmittedJob) -> Any | None:
+        """The process that has taken the job; `None` when none waits, or the one that did has failed."""
+        for process in self._known():
+            if master_registry.claim_master(process):
+                return self._given(process, job)
+        return None
+
+    def _given(self, process: str, job: SubmittedJob) -> Any | None:
+        try:
+            master: Any = ray.get_actor(master_name(process), namespace=NAMESPACE)
+        except ValueError:
+            return None  # it has ended
+        try:
+            return master if ray.get(master.take.remote(job), timeout=_TAKE_TIMEOUT) else None
+        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError) as error:
+            logger.info("a warm JobMaster does not take job '%s', a new one is started: %s", job.name, error)
+            ray.kill(master)
+            return None
+
+    def _known(self) -> list[str]:
+        """The processes in this cluster, newest first; those that have ended are forgotten."""
+        context = ray.get_runtime_context()
+        cluster = (context.gcs_address, context.get_job_id())
+        living = master_registry.living_masters()
+        with self._lock:
+            if cluster != self._cluster:
+                self._processes, self._cluster = [], cluster
+            self._processes = [process for process in self._processes if process in living]
+            return self._processes[::-1]

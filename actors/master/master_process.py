@@ -1,0 +1,169 @@
+"""`MasterProcess`: the process of JobMasters, which runs one job after the other.
+
+Half of the processor time that a small job takes is the start of its JobMaster. So a process whose job has
+ended well waits for the next job of the same program, as the processes of subtasks do (`SubtaskActor`).
+`Traces` says when what users' code has left forbids that. The process ends when no job has come for a while.
+
+Ray restarts a process that dies. What it then does stands in the cluster's key-value store
+(`master_registry`), not only in the arguments of its start: it may have taken another job since. A process
+that had no job leaves. It never repeats a job that has ended, because its key is emptied before the next
+program can claim it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from typing import Final
+
+import ray
+
+from penstock.actors.master.job_life import JobLife
+from penstock.actors.shared import master_registry
+from penstock.actors.shared.cycle_collector import collect_ended_role
+from penstock.actors.shared.master_registry import SubmittedJob
+from penstock.actors.shared.traces import Traces
+from penstock.runtime.execution.messages import SubtaskReport
+from penstock.runtime.execution.role import Role
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that an ended job still answers when its process leaves, so that who waits is told of the end.
+_FAREWELL: Final = 5.0
+#: Seconds that a process without a job waits for one.
+_WARM: Final = 60.0
+#: Seconds after which a process whose job has ended collects garbage; the last answers have left then.
+_SOON: Final = 0.05
+#: Jobs that a process runs in its life; bounds what users' code leaves in its memory.
+_MOST_JOBS: Final = 50
+
+
+class MasterProcess:
+    """Runs the jobs of one process; to be made in the actor's event loop.
+
+    Args:
+        process: Its name in the registry of JobMasters.
+        first: The job that it was started with.
+    """
+
+    def __init__(self, process: str, first: SubmittedJob) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._process = process
+        #: Tells this process from others of the same actor, which share its name and its calls.
+        self._incarnation = secrets.token_hex(8)
+        self._traces = Traces()
+        self._jobs = 0
+        self._life: JobLife | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._came_back: bool = ray.get_runtime_context().was_current_actor_reconstructed
+        job = master_registry.kept_job(process, first) if self._came_back else first
+        if job is None:
+            self._leave_soon()
+        else:
+            self._begin(job)
+
+    def life(self, job_id: str) -> JobLife:
+        """The life of a job that runs here, or that has ended and is still told of.
+
+        Raises:
+            ValueError: Another job or none runs here.
+        """
+        if self._life is None or self._life.job_id != job_id:
+            msg = f"this process is not the JobMaster of {job_id}"
+            raise ValueError(msg)
+        return self._life
+
+    def take(self, job: SubmittedJob) -> bool:
+        """Run another job; `False` when this process has one, or must not run another."""
+        if self._patience is None:
+            return False
+        self._patience.cancel()
+        self._patience = None
+        if changed := self._traces.changed_module():
+            logger.info("this process takes no other job: %s", changed)
+            self._leave_soon()
+            return False
+        master_registry.keep_job(self._process, job)
+        self._came_back = False
+        self._begin(job)
+        return True
+
+    def report(self, role: Role, report: SubtaskReport) -> None:
+        """Hand a subtask's message to the scheduler of its job, which ignores those of old attempts."""
+        if self._life is not None and self._life.job_id == role.job_id:
+            self._life.report(role, report)
+
+    def leave(self, incarnation: str) -> bool:
+        """End this actor for good. A process calls itself; `False` says that another process got the call."""
+        if incarnation == self._incarnation:
+            ray.actor.exit_actor()  # type: ignore[no-untyped-call]
+        return False
+
+    # -- from job to job ------------------------------------------------------------------------------------
+
+    def _begin(self, job: SubmittedJob) -> None:
+        master_registry.set_master(job.job_id, self._process)
+        self._jobs += 1
+        self._traces.role_taken()
+        self._life = JobLife(job, self._came_back, on_over=self._job_over, on_fenced=self._leave_soon)
+
+    def _job_over(self, life: JobLife, may_stay: bool) -> None:
+        """The job has ended, and its report is kept: wait for another job, or leave."""
+        if not may_stay or (why := self._why_not_again(life)) is not None:
+            if may_stay:
+                logger.info("this process takes no other job: %s", why)
+            self._loop.call_later(_FAREWELL, self._leave_job, life.job_id)
+            return
+        life.close()
+        self._life = None
+        master_registry.keep_job(self._process, None)
+        master_registry.remove_master(life.job_id)
+        master_registry.offer_master(self._process)
+        self._patience = self._loop.call_later(_WARM, self._waited, True)
+        self._loop.call_later(_SOON, collect_ended_role)
+
+    def _leave_job(self, job_id: str) -> None:
+        master_registry.remove_master(job_id)
+        self._leave_soon()
+
+    def _why_not_again(self, life: JobLife) -> str | None:
+        if self._came_back:
+            return "Ray has restarted it"
+        if self._jobs >= _MOST_JOBS:
+            return f"it has run {self._jobs} jobs"
+        life.end_threads()
+        return self._traces.left()
+
+    def _waited(self, may_be_claimed: bool) -> None:
+        """No job has come. A program that claims the process at this moment has as long again to give one."""
+        if may_be_claimed and not self._withdraws():
+            self._patience = self._loop.call_later(_WARM, self._waited, False)
+            return
+        self._patience = None
+        self._leave_soon()
+
+    def _withdraws(self) -> bool:
+        """Take the offer back; also true when that fails, because a process without a job may always end."""
+        try:
+            return master_registry.claim_master(self._process)
+        except Exception:  # what Ray raises when its store can't be reached
+            logger.exception("the offer of this process can't be taken back")
+            return True
+
+    def _leave_soon(self) -> None:
+        task = self._loop.create_task(self._leave())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _leave(self) -> None:
+        job = None if self._life is None else self._life.job_id
+        try:
+            left = await ray.get_runtime_context().current_actor.leave.remote(self._incarnation)
+        except ray.exceptions.RayActorError:
+            return  # this process is the one that leaves
+        if left is False:
+            logger.error("another process is the JobMaster of %s: this one ends", job)
+            os._exit(1)

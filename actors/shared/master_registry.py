@@ -1,0 +1,155 @@
+"""Which process is the JobMaster of a job, and which wait for a job, in Ray's cluster-wide key-value store.
+
+A JobMaster's process outlives its job, so its name does not tell whom it serves. Three kinds of keys do:
+
+- `master-of:<job>`: the process that is its JobMaster. Written before the job begins there, deleted when the
+  job has ended and its report is kept.
+- `job-of-master:<process>`: what a process that Ray has restarted does. It has the job that the process took
+  last, or nothing when it waited for one. Without it the process does the job that it was started with. The
+  key of a process that has ended stays, empty: Ray may restart the process between its deletion and its end.
+- `warm-master:<process>`: a process that waits for a job. Only one program can delete the key, and the one
+  that does has the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+import ray
+from ray.experimental import internal_kv
+from ray.util import list_named_actors
+
+from penstock.actors.shared.names import NAMESPACE, master_name, process_of_master
+
+_NAMESPACE: Final = b"penstock"
+_MASTER_OF: Final = "master-of:"
+_JOB_OF: Final = "job-of-master:"
+_WARM: Final = "warm-master:"
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedJob:
+    """What a JobMaster is given of its job.
+
+    Attributes:
+        job_id: Lower-case letters, digits and `-`.
+        name: The name that the user gave.
+        submitted_at: Seconds since the epoch.
+        chunks: The pickled job graph and settings (see `graph_shipping`).
+    """
+
+    job_id: str
+    name: str
+    submitted_at: float
+    chunks: tuple[bytes, ...]
+
+
+def set_master(job_id: str, process: str) -> None:
+    """Note which process is the JobMaster of a job."""
+    _put(_MASTER_OF + job_id, process.encode())
+
+
+def remove_master(job_id: str) -> None:
+    """Note that a job has no JobMaster any more."""
+    _delete(_MASTER_OF + job_id)
+
+
+def find_master(job_id: str) -> Any:
+    """The handle of a job's JobMaster.
+
+    Raises:
+        ValueError: It has none, as Ray says of an actor that it does not know.
+    """
+    process = _get(_MASTER_OF + job_id)
+    if process is None:
+        msg = f"job {job_id} has no JobMaster"
+        raise ValueError(msg)
+    return ray.get_actor(master_name(process.decode()), namespace=NAMESPACE)
+
+
+def has_master(job_id: str) -> bool:
+    """Whether a job has a JobMaster, or one that Ray restarts."""
+    process = _get(_MASTER_OF + job_id)
+    # A handle would load the actor's class, and all that it imports, into this process.
+    return process is not None and master_name(process.decode()) in _living()
+
+
+def jobs_with_master() -> set[str]:
+    """The jobs that have a JobMaster."""
+    jobs = {key.removeprefix(_MASTER_OF): _get(key) for key in _keys(_MASTER_OF)}
+    living = _living()
+    return {job for job, process in jobs.items() if process and master_name(process.decode()) in living}
+
+
+def keep_job(process: str, job: SubmittedJob | None) -> None:
+    """Note which job a process has taken, for the time when Ray restarts it; `None` for no job."""
+    data = b"" if job is None else _packed(job)
+    _put(_JOB_OF + process, data)
+
+
+def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
+    """The job of a process that Ray has restarted; `None` when it waited for one.
+
+    Args:
+        process: The process.
+        first: The job that it was started with.
+    """
+    data = _get(_JOB_OF + process)
+    if data is None:
+        return first
+    return _unpacked(data) if data else None
+
+
+def offer_master(process: str) -> None:
+    """Let the program that has started a process claim it for another job."""
+    _put(_WARM + process, b"")
+
+
+def claim_master(process: str) -> bool:
+    """Claim a process, or take its offer back; `False` when it is not offered, or was claimed before."""
+    return _delete(_WARM + process)
+
+
+def warm_masters() -> Sequence[str]:
+    """The processes of JobMasters that wait for a job; some may have ended."""
+    return sorted(key.removeprefix(_WARM) for key in _keys(_WARM))
+
+
+def living_masters() -> set[str]:
+    """The processes of JobMasters that live, or that Ray restarts."""
+    return {process for name in _living() if (process := process_of_master(name)) is not None}
+
+
+def _packed(job: SubmittedJob) -> bytes:
+    data: bytes = msgpack.packb((job.job_id, job.name, job.submitted_at, job.chunks))
+    return data
+
+
+def _unpacked(data: bytes) -> SubmittedJob:
+    job_id, name, submitted_at, chunks = msgpack.unpackb(data)
+    return SubmittedJob(job_id, name, submitted_at, tuple(chunks))
+
+
+def _living() -> set[str]:
+    actors: list[dict[str, str]] = list_named_actors(all_namespaces=True)
+    return {actor["name"] for actor in actors if actor["namespace"] == NAMESPACE}
+
+
+def _keys(prefix: str) -> list[str]:
+    return [key.decode() for key in internal_kv._internal_kv_list(prefix.encode(), namespace=_NAMESPACE)]
+
+
+def _get(key: str) -> bytes | None:
+    data: bytes | None = internal_kv._internal_kv_get(key.encode(), namespace=_NAMESPACE)
+    return data
+
+
+def _put(key: str, value: bytes) -> None:
+    internal_kv._internal_kv_put(key.encode(), value, overwrite=True, namespace=_NAMESPACE)
+
+
+def _delete(key: str) -> bool:
+    return bool(internal_kv._internal_kv_del(key.encode(), namespace=_NAMESPACE))
