@@ -54,7 +54,7 @@ def test_what_nobody_waits_for_any_more_happens_all_the_same(
 
     def status() -> JobReport:
         calls = MasterCalls(job.job_id)
-        return calls.quick("status", lambda m: m.status.remote(), lambda report: report, timeout=SHORT)
+        return calls.quick("status", lambda m: m.status.remote(job.job_id), lambda report: report, timeout=SHORT)
 
     with (
         standing_still(job),

@@ -90,7 +90,9 @@ def test_a_job_master_and_a_subtask_die_together_and_the_next_job_master_too(tmp
 
 
 def test_a_job_master_killed_after_the_end_changes_nothing(tmp_path: Path) -> None:
-    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2)))
+    """One that leaves after its job; one that waits for another job is killed in test_warm_job_masters.py."""
+    config = JobConfig(reuse_processes=False)
+    job = submit(word_count(tmp_path, paced_lines(3_000, RATE, attempt=2), config=config))
     after_checkpoints(job, 1)
     kill_subtask(job, "count")
     finish(job)
