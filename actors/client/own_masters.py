@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import ray
@@ -80,7 +81,7 @@ class OwnMasters:
         )
         with self._lock:
             self._processes.append(process)
-        return options.remote(process, job)
+        return options.remote(process, replace(job, chunks=()), *job.chunks)
 
     def _reused(self, job: SubmittedJob) -> Any | None:
         """The process that has taken the job; `None` when none waits, or the one that did has failed."""
@@ -109,5 +110,12 @@ class OwnMasters:
         with self._lock:
             if cluster != self._cluster:
                 self._processes, self._cluster = [], cluster
+            ended = [process for process in self._processes if process not in living]
             self._processes = [process for process in self._processes if process in living]
-            return self._processes[::-1]
+            known = self._processes[::-1]
+        for process in ended:
+            try:
+                ray.get_actor(master_name(process), namespace=NAMESPACE)
+            except ValueError:
+                master_registry.forget_process(process)
+        return known

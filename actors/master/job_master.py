@@ -29,13 +29,15 @@ class JobMaster:
 
     Args:
         process: Its name in the registry of JobMasters.
-        job: The first job that it runs.
+        job: The first job that it runs, but for its chunks.
+        chunks: They are arguments of their own: Ray keeps small ones in the actor's specification, for the time
+            when it restarts the actor. A large one would die with the program.
     """
 
-    def __init__(self, process: str, job: SubmittedJob) -> None:
+    def __init__(self, process: str, job: SubmittedJob, *chunks: bytes) -> None:
         from penstock.actors.master.master_process import MasterProcess
 
-        self._process = MasterProcess(process, job)
+        self._process = MasterProcess(process, job, chunks)
 
     async def take(self, job: SubmittedJob) -> bool:
         """Run another job; `False` when this process must not. For the program that has claimed it."""

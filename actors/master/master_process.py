@@ -16,6 +16,7 @@ import asyncio
 import logging
 import os
 import secrets
+from dataclasses import replace
 from typing import Final
 
 import ray
@@ -36,6 +37,8 @@ _FAREWELL: Final = 5.0
 _WARM: Final = 60.0
 #: Seconds after which a process whose job has ended collects garbage; the last answers have left then.
 _SOON: Final = 0.05
+#: Processes of JobMasters that wait in a cluster.
+_MOST_WARM: Final = 16
 #: Jobs that a process runs in its life; bounds what users' code leaves in its memory.
 _MOST_JOBS: Final = 50
 
@@ -45,10 +48,12 @@ class MasterProcess:
 
     Args:
         process: Its name in the registry of JobMasters.
-        first: The job that it was started with.
+        first: The job that it was started with, but for its chunks.
+        chunks: Those of that job.
     """
 
-    def __init__(self, process: str, first: SubmittedJob) -> None:
+    def __init__(self, process: str, first: SubmittedJob, chunks: tuple[bytes, ...]) -> None:
+        first = replace(first, chunks=chunks)
         self._loop = asyncio.get_running_loop()
         self._process = process
         #: Tells this process from others of the same actor, which share its name and its calls.
@@ -134,6 +139,8 @@ class MasterProcess:
             return "Ray has restarted it"
         if self._jobs >= _MOST_JOBS:
             return f"it has run {self._jobs} jobs"
+        if len(master_registry.warm_masters()) >= _MOST_WARM:
+            return f"{_MOST_WARM} others wait"
         life.end_threads()
         return self._traces.left()
 

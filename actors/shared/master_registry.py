@@ -5,8 +5,8 @@ A JobMaster's process outlives its job, so its name does not tell whom it serves
 - `master-of:<job>`: the process that is its JobMaster. Written before the job begins there, deleted when the
   job has ended and its report is kept.
 - `job-of-master:<process>`: what a process that Ray has restarted does. It has the job that the process took
-  last, or nothing when it waited for one. Without it the process does the job that it was started with. The
-  key of a process that has ended stays, empty: Ray may restart the process between its deletion and its end.
+  last, or nothing when it waited for one. Without it the process does the job that it was started with. So the
+  process never deletes the key; the program that has started it does when the process is gone.
 - `warm-master:<process>`: a process that waits for a job. Only one program can delete the key, and the one
   that does has the process.
 """
@@ -111,6 +111,12 @@ def offer_master(process: str) -> None:
 def claim_master(process: str) -> bool:
     """Claim a process, or take its offer back; `False` when it is not offered, or was claimed before."""
     return _delete(_WARM + process)
+
+
+def forget_process(process: str) -> None:
+    """Delete what is kept of a process that has ended for good."""
+    _delete(_JOB_OF + process)
+    _delete(_WARM + process)
 
 
 def warm_masters() -> Sequence[str]:

@@ -48,9 +48,9 @@ class JobConfig(metaclass=NearestNames):
         allow_pickle: Whether records that the codec does not know are pickled; `False` makes them an error.
         deployment_timeout: How long subtasks may take to start, and before that master hooks to restore.
         lease_timeout: A subtask that hears nothing from its JobMaster for this long ends itself.
-        reuse_processes: Whether subtasks may run in processes that have served earlier jobs of this program,
-            and leave theirs to later ones. A process costs about a second to start. `False` gives each
-            subtask a new process that ends with the job.
+        reuse_processes: Whether subtasks and the JobMaster may run in processes that have served earlier jobs
+            of this program, and leave theirs to later ones. A process costs about a second to start. `False`
+            gives each a new process that ends with the job.
         gap_timeout: How long a receiver waits for an element that a later one has overtaken.
         cancellation_timeout: How long a user's code may take to come back after a cancel.
         step_on: Where operators run: `thread` (may block) or `loop`, the actor's event loop (must not).
