@@ -79,9 +79,10 @@ class OwnMasters:
             max_task_retries=0,
             max_concurrency=_MASTER_CALLS,
         )
+        master = options.remote(process, replace(job, chunks=()), *job.chunks)
         with self._lock:
             self._processes.append(process)
-        return options.remote(process, replace(job, chunks=()), *job.chunks)
+        return master
 
     def _reused(self, job: SubmittedJob) -> Any | None:
         """The process that has taken the job; `None` when none waits, or the one that did has failed."""
@@ -95,27 +96,34 @@ class OwnMasters:
             master: Any = ray.get_actor(master_name(process), namespace=NAMESPACE)
         except ValueError:
             return None  # it has ended
+        master_registry.give_job(job.job_id)
         try:
-            return master if ray.get(master.take.remote(job), timeout=_TAKE_TIMEOUT) else None
-        except (ray.exceptions.GetTimeoutError, ray.exceptions.RayActorError) as error:
+            taken = ray.get(master.take.remote(job), timeout=_TAKE_TIMEOUT)
+        except ray.exceptions.RayError as error:
+            if not master_registry.accept_job(job.job_id):
+                return master  # it has the job, and Ray restarts it when it dies
             logger.info("a warm JobMaster does not take job '%s', a new one is started: %s", job.name, error)
             ray.kill(master)
             return None
+        if not taken:
+            master_registry.accept_job(job.job_id)  # nobody will
+        return master if taken else None
 
     def _known(self) -> list[str]:
         """The processes in this cluster, newest first; those that have ended are forgotten."""
         context = ray.get_runtime_context()
         cluster = (context.gcs_address, context.get_job_id())
-        living = master_registry.living_masters()
         with self._lock:
             if cluster != self._cluster:
                 self._processes, self._cluster = [], cluster
-            ended = [process for process in self._processes if process not in living]
-            self._processes = [process for process in self._processes if process in living]
             known = self._processes[::-1]
-        for process in ended:
-            try:
-                ray.get_actor(master_name(process), namespace=NAMESPACE)
-            except ValueError:
-                master_registry.forget_process(process)
-        return known
+        living = master_registry.living_masters()
+        for process in known:
+            if process not in living:
+                self._forget(process)
+        return [process for process in known if process in living]
+
+    def _forget(self, process: str) -> None:
+        with self._lock:
+            self._processes = [each for each in self._processes if each != process]
+        master_registry.forget_process(process)

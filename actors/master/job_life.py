@@ -61,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds that a wait for the end of an ended job waits for its report to be kept.
 _KEEPING: Final = 10.0
+#: Seconds for what still runs in threads when a job has ended.
+_LAST_WORK: Final = 2.0
 #: Seconds between the tries of a restarted JobMaster that can't read its storage; ten minutes together.
 _STORAGE_RETRIES: Final = (1.0, 2.0, 5.0, 10.0, *(30.0,) * 19)
 
@@ -69,7 +71,7 @@ class JobLife:
     """Runs one job from its first attempt to its end; to be made in the actor's event loop.
 
     Args:
-        job: The job.
+        job: With its chunks.
         came_back: Whether Ray has restarted the process that ran it.
         on_over: Called when the job has ended and its report is kept. Told whether the process may run
             another job as far as this one knows.
@@ -243,7 +245,7 @@ class JobLife:
             self._pool,
             earlier=earlier if has_log else None,
             on_end=self._on_end,
-            on_fenced=self._on_fenced,
+            on_fenced=self._fenced,
         )
         self._serve(scheduler, processes, config.lease_timeout)
         scheduler.start()
@@ -280,7 +282,11 @@ class JobLife:
             raise DeploymentError(msg)
         if self._processes is not None:
             await happened(self._processes.fleet.leave)
-        self._on_fenced()
+        self._fenced()
+
+    def _fenced(self) -> None:
+        if not self._is_over:
+            self._on_fenced()
 
     def _on_end(self, state: JobState, cause: str) -> None:
         self._reporter.ended(cause)
@@ -301,6 +307,10 @@ class JobLife:
                 await happened(self._processes.fleet.leave)
             await self._keep_report()
             may_stay = self._reuse_processes and self._ended_well()
+            if may_stay:
+                # Deletions that still run; a process with one that takes longer serves no other job.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.to_thread(self._pool.shutdown), _LAST_WORK)
         finally:
             self._is_over = True
             try:
@@ -320,13 +330,12 @@ class JobLife:
                 keep = partial(keep_beside_checkpoints, self._storage, report)
                 await self._loop.run_in_executor(self._pool, keep)
 
-    def end_threads(self) -> None:
-        """Let the threads of an ended job end when they have nothing to do any more."""
-        self._pool.shutdown(wait=False)
-
-    def close(self) -> None:
-        """Give the output free; what still comes for the ended job can't end the process any more."""
+    def retire(self) -> None:
+        """What still comes for the ended job can't end the process any more."""
         self._guarded.retire()
+
+    def release_output(self) -> None:
+        """Let the process write the output of another job."""
         if self._output is not None:
             self._output.release()
             self._output = None

@@ -5,8 +5,8 @@ It is detached, so the job outlives the program that submitted it. Ray restarts 
 Ray loads an actor's class in every process that gets a handle of it, and each subtask gets one. So this file
 has only the calls. `MasterProcess`, which the actor's own process alone imports, carries them out.
 
-The process serves several jobs, one after the other. So every call of a client names its job, and raises
-`ValueError` when the process does not run it (any more), as Ray does for an actor that has gone.
+The process serves several jobs, one after the other. So every call of a client names its job. It raises
+`ValueError` when the process does not run that job (any more), as Ray does for an actor that has gone.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class JobMaster:
     Args:
         process: Its name in the registry of JobMasters.
         job: The first job that it runs, but for its chunks.
-        chunks: They are arguments of their own: Ray keeps small ones in the actor's specification, for the time
-            when it restarts the actor. A large one would die with the program.
+        chunks: They are arguments of their own. Ray keeps small ones in the actor's specification, also when
+            the program has ended; a large one would die with it.
     """
 
     def __init__(self, process: str, job: SubmittedJob, *chunks: bytes) -> None:

@@ -5,7 +5,7 @@ ended well waits for the next job of the same program, as the processes of subta
 `Traces` says when what users' code has left forbids that. The process ends when no job has come for a while.
 
 Ray restarts a process that dies. What it then does stands in the cluster's key-value store
-(`master_registry`), not only in the arguments of its start: it may have taken another job since. A process
+(`master_registry`), because it may have taken another job since its start. A process
 that had no job leaves. It never repeats a job that has ended, because its key is emptied before the next
 program can claim it.
 """
@@ -64,11 +64,18 @@ class MasterProcess:
         self._patience: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._came_back: bool = ray.get_runtime_context().was_current_actor_reconstructed
-        job = master_registry.kept_job(process, first) if self._came_back else first
-        if job is None:
-            self._leave_soon()
-        else:
-            self._begin(job)
+        if not self._came_back:
+            self._begin(first)
+            return
+        try:
+            job = master_registry.kept_job(process, first)
+            if job is None:
+                self._leave_soon()
+            else:
+                self._begin(job)
+        except Exception:  # what Ray raises when its store can't be reached
+            logger.exception("this JobMaster can't find its job; Ray restarts it")
+            os._exit(1)
 
     def life(self, job_id: str) -> JobLife:
         """The life of a job that runs here, or that has ended and is still told of.
@@ -91,9 +98,18 @@ class MasterProcess:
             logger.info("this process takes no other job: %s", changed)
             self._leave_soon()
             return False
-        master_registry.keep_job(self._process, job)
         self._came_back = False
-        self._begin(job)
+        try:
+            master_registry.keep_job(self._process, job)
+            if not master_registry.accept_job(job.job_id):
+                logger.info("job %s was taken back: this process leaves", job.job_id)
+                master_registry.keep_job(self._process, None)
+                self._leave_soon()
+                return False
+            self._begin(job)
+        except Exception:  # what Ray raises when its store can't be reached
+            logger.exception("this process can't begin job %s; Ray restarts it", job.job_id)
+            os._exit(1)
         return True
 
     def report(self, role: Role, report: SubtaskReport) -> None:
@@ -117,31 +133,46 @@ class MasterProcess:
 
     def _job_over(self, life: JobLife, may_stay: bool) -> None:
         """The job has ended, and its report is kept: wait for another job, or leave."""
-        if not may_stay or (why := self._why_not_again(life)) is not None:
-            if may_stay:
+        life.retire()
+        if may_stay:
+            try:
+                why = self._why_not_again()
+                if why is None:
+                    self._wait_for_another(life)
+                    return
+            except Exception:  # what Ray raises when its store can't be reached
+                logger.exception("this process takes no other job")
+            else:
                 logger.info("this process takes no other job: %s", why)
-            self._loop.call_later(_FAREWELL, self._leave_job, life.job_id)
-            return
-        life.close()
-        self._life = None
+        self._loop.call_later(_FAREWELL, self._leave_job, life.job_id)
+
+    def _wait_for_another(self, life: JobLife) -> None:
         master_registry.keep_job(self._process, None)
         master_registry.remove_master(life.job_id)
         master_registry.offer_master(self._process)
+        life.release_output()
+        self._life = None
         self._patience = self._loop.call_later(_WARM, self._waited, True)
-        self._loop.call_later(_SOON, collect_ended_role)
+        self._loop.call_later(_SOON, self._collect)
+
+    def _collect(self) -> None:
+        if self._life is None:
+            collect_ended_role()
 
     def _leave_job(self, job_id: str) -> None:
-        master_registry.remove_master(job_id)
-        self._leave_soon()
+        try:
+            master_registry.keep_job(self._process, None)
+            master_registry.remove_master(job_id)
+        finally:
+            self._leave_soon()
 
-    def _why_not_again(self, life: JobLife) -> str | None:
+    def _why_not_again(self) -> str | None:
         if self._came_back:
             return "Ray has restarted it"
         if self._jobs >= _MOST_JOBS:
             return f"it has run {self._jobs} jobs"
         if len(master_registry.warm_masters()) >= _MOST_WARM:
             return f"{_MOST_WARM} others wait"
-        life.end_threads()
         return self._traces.left()
 
     def _waited(self, may_be_claimed: bool) -> None:
@@ -161,6 +192,9 @@ class MasterProcess:
             return True
 
     def _leave_soon(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         task = self._loop.create_task(self._leave())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,14 +1,17 @@
 """Which process is the JobMaster of a job, and which wait for a job, in Ray's cluster-wide key-value store.
 
-A JobMaster's process outlives its job, so its name does not tell whom it serves. Three kinds of keys do:
+A JobMaster's process outlives its job, so its name does not tell whom it serves. Four kinds of keys do:
 
 - `master-of:<job>`: the process that is its JobMaster. Written before the job begins there, deleted when the
   job has ended and its report is kept.
 - `job-of-master:<process>`: what a process that Ray has restarted does. It has the job that the process took
-  last, or nothing when it waited for one. Without it the process does the job that it was started with. So the
-  process never deletes the key; the program that has started it does when the process is gone.
+  last, or nothing when it waited for one. Without it the process does the job that it was started with. So
+  the process never deletes the key; the program that has started it does when the process is gone.
 - `warm-master:<process>`: a process that waits for a job. Only one program can delete the key, and the one
   that does has the process.
+- `given:<job>`: a program gives the job to a process that has not accepted it yet. The process accepts it by
+  deleting the key. A program that gets no answer takes the job back by deleting it. So a late answer never
+  makes a job run twice.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ _NAMESPACE: Final = b"penstock"
 _MASTER_OF: Final = "master-of:"
 _JOB_OF: Final = "job-of-master:"
 _WARM: Final = "warm-master:"
+_GIVEN: Final = "given:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +95,27 @@ def keep_job(process: str, job: SubmittedJob | None) -> None:
 
 
 def kept_job(process: str, first: SubmittedJob) -> SubmittedJob | None:
-    """The job of a process that Ray has restarted; `None` when it waited for one.
+    """The job of a process that Ray has restarted; `None` when it waited for one, or had not accepted it.
 
     Args:
-        process: The process.
+        process: As in `keep_job`.
         first: The job that it was started with.
     """
     data = _get(_JOB_OF + process)
     if data is None:
         return first
-    return _unpacked(data) if data else None
+    job = _unpacked(data) if data else None
+    return None if job is None or _get(_GIVEN + job.job_id) is not None else job
+
+
+def give_job(job_id: str) -> None:
+    """Note that a process is about to be given this job."""
+    _put(_GIVEN + job_id, b"")
+
+
+def accept_job(job_id: str) -> bool:
+    """Accept a job that was given, or take it back; `False` when the other side was faster."""
+    return _delete(_GIVEN + job_id)
 
 
 def offer_master(process: str) -> None:

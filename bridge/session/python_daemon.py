@@ -4,7 +4,7 @@ Spark's own daemon forks its workers empty. Each of them then imports pandas, Ar
 of processor time, for every row that `from_spark` or `mapInArrow` moves. Spark starts new workers after each
 failed or cancelled task, and after a minute without work.
 
-A forked worker shares this memory with the daemon. The imports start no thread that a fork would lose: Arrow
+A forked worker shares this memory with the daemon. The imports start no thread that a fork would lose. Arrow
 and numpy start their pools anew in a child, and Ray starts threads only when it connects.
 
 Spark runs this file as a program (`spark.python.daemon.module`), with its port on the standard output.
