@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from penstock.actors.shared.job_report import JobReport
 from penstock.actors.shared.savepoint_answers import (
@@ -75,7 +75,9 @@ class JobRequests:
             return f"the job has ended: {self._report().status.value}"
         answered: asyncio.Future[CheckpointAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: self._scheduler.trigger_checkpoint(on_answer=answered.set_result))
-        answer = await asyncio.shield(answered)
+        if not await self._is_answered(answered):
+            return f"the job has ended: {self._report().status.value}"
+        answer = answered.result()
         return refusal_text(answer) if isinstance(answer, CheckpointFailed) else None
 
     async def savepoint(self, target: str | None) -> SavepointAnswer:
@@ -125,7 +127,9 @@ class JobRequests:
             return RescaleRefused(f"the job has ended: {self._report().status.value}")
         answered: asyncio.Future[RescaleAnswer] = asyncio.get_running_loop().create_future()
         self._guard(lambda: self._scheduler.rescale(parallelism, answered.set_result))
-        return await asyncio.shield(answered)
+        if not await self._is_answered(answered):
+            return RescaleRefused(f"the job has ended: {self._report().status.value}")
+        return answered.result()
 
     async def _settled(self) -> None:
         """Wait while the job starts or restarts: it would refuse a request then."""
@@ -144,7 +148,18 @@ class JobRequests:
                 return SavepointRefused(str(error))
         answered: asyncio.Future[CheckpointAnswer] = loop.create_future()
         self._guard(lambda: ask(answered.set_result))
-        return savepoint_answer(await asyncio.shield(answered), self._storage_url)
+        if not await self._is_answered(answered):
+            return answer_of_report(self._report())
+        return savepoint_answer(answered.result(), self._storage_url)
+
+    async def _is_answered(self, answered: asyncio.Future[Any]) -> bool:
+        """Wait for the scheduler's answer; `False` when the job has ended without one."""
+        ended = asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait({answered, ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        return answered.done()
 
 
 def _is_stopped_already(request: StopRequest) -> str:

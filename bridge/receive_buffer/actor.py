@@ -40,7 +40,7 @@ from penstock.bridge.receive_buffer.registration import registered
 logger = logging.getLogger(__name__)
 
 _WATCH: Final = 2.0
-#: Consecutive looks that find no JobMaster before the job counts as ended. A Spark program may still ask then.
+#: Looks in a row that find no JobMaster before the job counts as ended. A Spark program may still ask then.
 _MISSES: Final = 5
 #: Calls that may wait at the same time. Each Spark task has up to four in progress. The reader's calls make
 #: room, so they must still run when many pushes wait.

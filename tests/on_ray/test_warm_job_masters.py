@@ -65,7 +65,10 @@ def only_warm() -> tuple[str, int]:
 
 def warm_pids() -> list[tuple[str, int]]:
     """The JobMasters that wait for a job: their names and their processes."""
-    handles = [(each, ray.get_actor(master_name(each), namespace=NAMESPACE)) for each in set(warm_masters()) & living_masters()]
+    handles = [
+        (each, ray.get_actor(master_name(each), namespace=NAMESPACE))
+        for each in set(warm_masters()) & living_masters()
+    ]
     return [(each, ray._private.state.actors(handle._actor_id.hex())["Pid"]) for each, handle in handles]
 
 
