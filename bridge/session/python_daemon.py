@@ -1,7 +1,7 @@
 """The daemon of an executor's Python workers: it loads what they all need, then forks them.
 
-Spark's own daemon forks its workers empty. Each of them then imports pandas, Arrow and Ray, about a second
-of processor time, for every row that `from_spark` or `mapInArrow` moves. Spark starts new workers after each
+Spark's own daemon forks its workers empty. Each worker that serves `from_spark` or `mapInArrow` then imports
+pandas, Arrow and Ray, which takes about a second of processor time. Spark starts new workers after each
 failed or cancelled task, and after a minute without work.
 
 A forked worker shares this memory with the daemon. The imports start no thread that a fork would lose. Arrow
@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-#: A worker that does without one of them runs where it is not installed.
+#: What a node does not have installed is left out.
 PRELOADED: Final = ("pandas", "pyarrow.compute", "pyspark.sql.pandas.serializers", "ray", "msgpack")
 
 

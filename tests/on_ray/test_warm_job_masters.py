@@ -15,7 +15,14 @@ from jobs.oracle import assert_exactly_once
 from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
-from penstock.actors.shared.master_registry import claim_master, living_masters, warm_masters
+from penstock.actors.shared.archive import load_from_cluster
+from penstock.actors.shared.master_registry import (
+    SubmittedJob,
+    claim_master,
+    has_master,
+    living_masters,
+    warm_masters,
+)
 from penstock.actors.shared.names import NAMESPACE, master_name
 from penstock.runtime import DiscardSink, JobConfig, JobFailedError, JobStatus, StreamEnvironment
 
@@ -160,6 +167,21 @@ def test_a_warm_job_master_that_was_killed_or_frozen_is_replaced_and_repeats_no_
     for job in (first, second):
         assert job.status() is JobStatus.FINISHED
         assert job.statistics().attempt == 1
+
+
+def test_a_job_that_its_program_has_taken_back_is_never_begun() -> None:
+    """As when a process takes a job so late that the program has begun it elsewhere."""
+    small()
+    process, _ = only_warm()
+    assert claim_master(process)
+    late = SubmittedJob("taken-back", "late", 0.0, ())
+
+    taken = ray.get_actor(master_name(process), namespace=NAMESPACE).take.remote(late)
+
+    assert ray.get(taken, timeout=60.0) is False
+    eventually("the end of the process", lambda: process not in living_masters())
+    assert not has_master(late.job_id)
+    assert load_from_cluster(late.job_id) is None
 
 
 @pytest.mark.long

@@ -61,6 +61,23 @@ def test_a_stop_that_a_running_job_refuses_is_refused() -> None:
     assert answer.why.startswith("too late")
 
 
+def test_a_checkpoint_that_nobody_answers_is_answered_by_the_end_of_its_job() -> None:
+    async def scenario() -> CheckpointReply:
+        ended = asyncio.Event()
+
+        def say_nothing(on_answer: Any, full: bool) -> None:
+            asyncio.get_running_loop().call_soon(ended.set)
+
+        scheduler = SimpleNamespace(state=JobState.RUNNING, trigger_checkpoint=say_nothing)
+        report = SimpleNamespace(savepoint=None, status=JobStatus.FINISHED, failure=None)
+        requests = JobRequests(
+            cast("Any", scheduler), "/jobs", lambda call: call(), ended, lambda: cast("Any", report)
+        )
+        return await asyncio.wait_for(requests.checkpoint(full=False), 30)
+
+    assert asyncio.run(scenario()) == CheckpointRefused("the job has ended: finished")
+
+
 class StoppingJob:
     """A job whose stops are answered when the test says so; used inside an event loop."""
 
