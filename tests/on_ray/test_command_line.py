@@ -234,6 +234,10 @@ def test_a_job_is_saved_rescaled_stopped_and_started_again_from_another_shell(tm
     job = submit(word_count(tmp_path, source, parallelism=2))
     when_records_flow(job, "count", 300)
 
+    assert run("checkpoint", job.job_id).stdout.startswith("checkpoint ")
+    taken = json.loads(run("checkpoint", job.job_id, "--full", "--timeout", "60", "--json").stdout)
+    assert taken["path"] == f"{tmp_path / 'checkpoints'}/{job.job_id}/chk-{taken['checkpoint_id']}-1"
+    assert taken["size"] > 0 < taken["duration"]
     first = run("savepoint", job.job_id).stdout.strip()
     assert first.startswith(f"{tmp_path / 'checkpoints'}/{job.job_id}/savepoint-")
     assert "runs with count=3 after" in run("rescale", job.job_id, "count=3").stdout

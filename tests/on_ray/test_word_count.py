@@ -15,6 +15,8 @@ from jobs.driving import (
     kill_subtask,
     penstock_actors,
     submit,
+    subtask_statistics,
+    wait_until,
     when_records_flow,
 )
 from jobs.faults import DeadlySink
@@ -109,24 +111,32 @@ def test_at_least_once_blocks_no_channel_and_counts_again_what_flowed_past_the_b
 
     Exactly once would hold the first channel back meanwhile, so this waits for what would never happen then.
     The process of the count dies when it hears that this checkpoint is complete: it is restored from there.
+    No alignment is reported, although the last barrier has come so late.
     """
     fast, slow = lines(6_000), [f"slow s{i}" for i in range(4)]
-    armed, opened = tmp_path / "armed", tmp_path / "open"
-    env = environment(tmp_path, every=0.2, mode=CheckpointingMode.AT_LEAST_ONCE)
+    armed, opened, go = tmp_path / "armed", tmp_path / "open", tmp_path / "go"
+    env = environment(tmp_path, every=0.5, mode=CheckpointingMode.AT_LEAST_ONCE)
     held = env.from_source("slow", GeneratorSource(slow.__getitem__, count=len(slow), rate=1.0))
     held = held.map(HeldAtEachRecord(str(opened)))
-    read = env.from_source("lines", paced_lines(len(fast), 3_000.0, attempt=2))
+    read = env.from_source("lines", paced_lines(len(fast), 3_000.0, attempt=NEVER, release=go))
     killed = tmp_path / "killed"
     sink = DeadlySink(FileSink.json(tmp_path / "out"), "before commit", str(killed), str(armed))
     counted(read.union(held), sink)
     job = submit(env)
 
-    past_the_barrier(job, SubtaskId("lines", 0), "count", fan_out=3)
+    overtaken = past_the_barrier(job, SubtaskId("lines", 0), "count", fan_out=3)
+    counters = [each.barriers for each in subtask_statistics(job).values()]
     armed.touch()
     opened.touch()
+    wait_until(job, "the attempt after the kill", lambda report: report.statistics.attempt == 2)
+    measured = next(each.subtasks for each in job.checkpoints() if each.record.checkpoint_id == overtaken)
+    go.touch()
     result = finish(job)
 
     assert killed.exists()
+    waiting = [barriers for barriers in counters if barriers is not None and barriers.pending]
+    assert [barriers.blocked for barriers in waiting] == [0], "a checkpoint waits, and no channel does"
+    assert {each.alignment_duration for each in measured.values()} == {0.0}
     expected, committed = expected_updates(fast + slow), committed_updates(tmp_path / "out")
     assert not expected - committed, "lost"
     assert (committed - expected).total() > 0, "nothing was counted again: was the mode ignored?"

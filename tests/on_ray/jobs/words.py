@@ -85,7 +85,13 @@ class LastLine(KeyedProcessFunction[str, str, str]):
         return [value]
 
 
-def paced_lines(count: int, rate: float, attempt: int = 1, release: Path | None = None) -> Source[str]:
+def paced_lines(
+    count: int,
+    rate: float,
+    attempt: int = 1,
+    release: Path | None = None,
+    line: Callable[[int], str] = line,
+) -> Source[str]:
     """Lines at `rate` a second over all subtasks.
 
     They do not end before this attempt of the job, unless the file `release` exists.
