@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from penstock.runtime.operators.master_hook import BlockingHook
+from penstock.runtime.operators.master_hook import MasterHook
 
 
 @runtime_checkable
 class HasMasterHook(Protocol):
     """A `Source` with a part in every checkpoint that runs in the JobMaster."""
 
-    def master_hook(self) -> BlockingHook:
+    def master_hook(self) -> MasterHook:
         """Make the hook; called once, in the JobMaster."""
         ...
 
