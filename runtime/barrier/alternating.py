@@ -1,17 +1,19 @@
-"""Unaligned checkpoints and aligned savepoints in one job.
+"""Unaligned checkpoints and aligned snapshots in one job.
 
-A savepoint outlives the shape of the job, so it must not contain in-flight data. Its barriers are aligned,
-also when checkpoints are not. Savepoint barriers go to an aligner, checkpoint barriers to an unaligner. The
-side that handled the last barrier is active. A barrier for the other side makes that one active. It subsumes
-what is pending on the former side, as a newer barrier does on the same side.
+A savepoint outlives the shape of the job, so it must not contain in-flight data. Neither must the checkpoint
+before a rescale: in-flight data may not fit the new exchanges. Their barriers are aligned, also when other
+checkpoints are not. Aligned barriers go to an aligner, the others to an unaligner. The side that handled the
+last barrier is active. A barrier for the other side makes that one active. It subsumes what is pending on the
+former side, as a newer barrier does on the same side.
 
-Checkpoint barriers act when they arrive, savepoint barriers when they are consumed. So a checkpoint that
-arrives during the alignment of a savepoint subsumes it, whatever waits in front of its barrier.
+Unaligned barriers act when they arrive, aligned ones when they are consumed. So a checkpoint that arrives
+during the alignment of a savepoint subsumes it, whatever waits in front of its barrier.
 
 Ends of channels go to both sides, cancellations to the active one alone. The other side does not know a
 cancelled id, so this handler ignores barriers up to the newest cancelled id: none triggers after its abort.
 
-The model is Flink's `AlternatingCheckpointBarrierHandler`.
+The model is Flink's `AlternatingCheckpointBarrierHandler`. Since 1.12 that looks at the options of a barrier,
+too, and no longer at the kind of the snapshot alone.
 """
 
 from __future__ import annotations
@@ -33,35 +35,35 @@ from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
 
 class AlternatingBarrierHandler(CheckpointBarrierHandler):
-    """Hands savepoint barriers to one handler and checkpoint barriers to another; see the module's text.
+    """Hands aligned barriers to one handler and unaligned ones to another; see the module's text.
 
     Args:
-        savepoints: Handles savepoints; made for the same channels.
-        checkpoints: Handles checkpoints; made for the same channels.
+        aligned: Handles savepoints and aligned checkpoints; made for the same channels.
+        unaligned: Handles the other checkpoints; made for the same channels.
     """
 
     def __init__(
         self,
         channels: int,
         clock: Clock,
-        savepoints: CheckpointBarrierAligner,
-        checkpoints: CheckpointBarrierUnaligner,
+        aligned: CheckpointBarrierAligner,
+        unaligned: CheckpointBarrierUnaligner,
     ) -> None:
         super().__init__(channels, clock)
-        self._savepoints = savepoints
-        self._checkpoints = checkpoints
-        self._active: CheckpointBarrierAligner | CheckpointBarrierUnaligner = savepoints
+        self._aligned = aligned
+        self._unaligned = unaligned
+        self._active: CheckpointBarrierAligner | CheckpointBarrierUnaligner = aligned
         self._last_seen_id = -1
         self._cancelled_id = -1
 
     def set_listener(self, listener: CheckpointListener, is_ready: Callable[[], bool] = always_ready) -> None:
         """Set the task of both sides; once, before the first event."""
-        self._savepoints.set_listener(listener, is_ready)
-        self._checkpoints.set_listener(listener, is_ready)
+        self._aligned.set_listener(listener, is_ready)
+        self._unaligned.set_listener(listener, is_ready)
 
     def trigger_if_due(self) -> None:
         """The task can take a checkpoint now, after it could not."""
-        self._checkpoints.trigger_if_due()
+        self._unaligned.trigger_if_due()
 
     @property
     def watches_arrivals(self) -> bool:
@@ -69,23 +71,18 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
         return True
 
     def barrier_announced(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Begin a checkpoint ahead of what stands in front of its barrier; a savepoint's barrier waits."""
-        if not barrier.options.kind.is_savepoint and self._activate(barrier):
-            self._checkpoints.barrier_announced(channel, barrier)
+        """Begin a checkpoint ahead of what stands in front of its barrier; an aligned barrier waits."""
+        if self._acts_at_once(barrier):
+            self._unaligned.barrier_announced(channel, barrier)
 
     def elements_arrived(self, channel: int, elements: Sequence[StreamElement]) -> None:
         """Begin checkpoints, and capture what belongs to the one that runs."""
         if not any(isinstance(element, CheckpointBarrier) for element in elements):
-            self._checkpoints.elements_arrived(channel, elements)
+            self._unaligned.elements_arrived(channel, elements)
             return
         for element in elements:
-            is_refused = (
-                isinstance(element, CheckpointBarrier)
-                and not element.options.kind.is_savepoint
-                and not self._activate(element)
-            )
-            if not is_refused:
-                self._checkpoints.elements_arrived(channel, (element,))
+            if not isinstance(element, CheckpointBarrier) or self._acts_at_once(element):
+                self._unaligned.elements_arrived(channel, (element,))
 
     def process_barrier(self, channel: int, barrier: CheckpointBarrier) -> None:
         """Hand a barrier to its side; one that is older than the last one seen, or cancelled, is ignored.
@@ -109,8 +106,8 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
             StreamCorruptError: The channel has ended before.
         """
         self._close(channel)
-        self._savepoints.process_end_of_partition(channel)
-        self._checkpoints.process_end_of_partition(channel)
+        self._aligned.process_end_of_partition(channel)
+        self._unaligned.process_end_of_partition(channel)
 
     @property
     def latest_checkpoint_id(self) -> int:
@@ -130,11 +127,11 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
     @property
     def blocked(self) -> int:
         """Number of channels that either side holds back now."""
-        return self._savepoints.blocked + self._checkpoints.blocked
+        return self._aligned.blocked + self._unaligned.blocked
 
     def statistics(self) -> BarrierHandlerStatistics:
         """Counters of both sides together; what there is one of is the active side's."""
-        one, other = self._savepoints.statistics(), self._checkpoints.statistics()
+        one, other = self._aligned.statistics(), self._unaligned.statistics()
         return replace(
             self._active.statistics(),
             triggered=one.triggered + other.triggered,
@@ -144,6 +141,10 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
             cancelled_alignments=one.cancelled_alignments + other.cancelled_alignments,
         )
 
+    def _acts_at_once(self, barrier: CheckpointBarrier) -> bool:
+        """Whether a barrier that arrives begins a checkpoint; it makes its side the active one then."""
+        return not _is_aligned(barrier) and self._activate(barrier)
+
     def _activate(self, barrier: CheckpointBarrier) -> bool:
         """Make a barrier's side the active one; whether the barrier counts."""
         checkpoint_id = barrier.checkpoint_id
@@ -152,10 +153,14 @@ class AlternatingBarrierHandler(CheckpointBarrierHandler):
             return False
         self._last_seen_id = checkpoint_id
         former = self._active
-        self._active = self._savepoints if barrier.options.kind.is_savepoint else self._checkpoints
+        self._active = self._aligned if _is_aligned(barrier) else self._unaligned
         if former is not self._active:
             former.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_SUBSUMED)
         return True
 
     def _is_cancelled(self, checkpoint_id: int) -> bool:
         return checkpoint_id <= self._cancelled_id and checkpoint_id not in self._active.pending
+
+
+def _is_aligned(barrier: CheckpointBarrier) -> bool:
+    return barrier.options.kind.is_savepoint or not barrier.options.may_overtake

@@ -36,6 +36,23 @@ def with_parallelism(job: JobGraph, parallelism: Mapping[str, int]) -> JobGraph:
     return replace(job, vertices=vertices, edges=tuple(_edge(edge, of) for edge in job.edges))
 
 
+def has_room_for_in_flight_data(before: JobGraph, after: JobGraph) -> bool:
+    """Whether what an unaligned checkpoint has captured in one graph fits the other.
+
+    It does not where a rebalance becomes forward again: a forward channel takes only what was sent on it.
+
+    Args:
+        before: The graph that the checkpoint was taken in.
+        after: The same job at another parallelism.
+    """
+    exchanges = zip(before.edges, after.edges, strict=True)
+    return all(
+        new.partitioner.partitioning.can_be_redistributed
+        for old, new in exchanges
+        if old.partitioner.partitioning.can_be_redistributed
+    )
+
+
 def parallelism_of_vertices(job: JobGraph, wanted: Mapping[str, int]) -> dict[str, int]:
     """The parallelism of vertices that follows from that of operators.
 

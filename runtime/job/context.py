@@ -9,6 +9,7 @@ from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordi
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner, SubtaskStatus
 from penstock.runtime.config.restart import RestartAfter, RestartDecision, RestartStrategy
 from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.graph.job_graph import JobGraph
 from penstock.runtime.graph.rescaling import with_parallelism
 from penstock.runtime.job.end_of_job import EndOfJob
 from penstock.runtime.job.execution_gateway import ExecutionGateway
@@ -210,12 +211,16 @@ class JobContext:
 
     def _change_parallelism(self, parallelism: Mapping[str, int]) -> None:
         self.parallelism = parallelism
-        self.graph = build_execution_graph(with_parallelism(self._submitted, parallelism))
+        self.graph = build_execution_graph(self.graph_at(parallelism))
         self._regions = self._regions_of(self.graph)
         self.planner.change_graph(self.graph)
         if self.operators is not None:
             self.operators.change_graph(self.graph)
         self.gateway.change_graph(self.graph)
+
+    def graph_at(self, parallelism: Mapping[str, int]) -> JobGraph:
+        """The job's graph with some vertices at another parallelism; the others keep that of this attempt."""
+        return with_parallelism(self._submitted, {**self.parallelism, **parallelism})
 
     def may_start_older(self, cause: FailureCause) -> bool:
         """Whether the next attempt may start from an older checkpoint because the restored one is damaged."""

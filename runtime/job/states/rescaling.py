@@ -5,6 +5,10 @@ attempt begins from it with the new graph. The record of that attempt in the dec
 parallelism, so a JobMaster that comes back later deploys the same. Records that were read since the
 checkpoint are read again, as after a failure. But nothing has failed, so the restart strategy is not told.
 
+The checkpoint is taken as the job's setting is, so that back pressure does not hold up the rescale of an
+unaligned job. The one exception is a rebalance that becomes forward again: in-flight data has no place there,
+so the checkpoint is aligned.
+
 If the checkpoint fails, the job stays as it was. If a subtask fails meanwhile, the job restarts at the old
 parallelism.
 """
@@ -14,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointSucceeded
+from penstock.runtime.graph.rescaling import has_room_for_in_flight_data
 from penstock.runtime.job.context import JobContext
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
@@ -56,9 +61,10 @@ class Rescaling(State):
         wanted, job = self._request.parallelism, self.job
         before = {vertex: job.graph.job.vertex(vertex).parallelism for vertex in wanted}
         job.rescales.begin(RescaleRecord(job.clock.now(), job.attempt, before, dict(wanted)))
-        # Only this one counts: in-flight data of an unaligned checkpoint fits only the old parallelism.
+        # Only this checkpoint counts from here on; it is aligned if in-flight data would not fit.
         coordinator.stop_periodic()
-        coordinator.trigger(urgent=True, aligned=True, on_answer=self._on_checkpoint)
+        aligned = not has_room_for_in_flight_data(job.graph.job, job.graph_at(wanted))
+        coordinator.trigger(urgent=True, aligned=aligned, on_answer=self._on_checkpoint)
 
     def leave(self) -> None:
         """Answer the request, even if the job went another way."""

@@ -181,7 +181,8 @@ def element_of(fed: dict[str, Any]) -> StreamElement:
             return Buffer(fed["label"].encode(), 1)
         case "barrier":
             kind = SnapshotKind(fed.get("type", "checkpoint"))
-            return CheckpointBarrier(fed["id"], 0.0, CheckpointOptions(kind))
+            # Flink's cases tell the two apart by their kind; handlers that only align do not look.
+            return CheckpointBarrier(fed["id"], 0.0, CheckpointOptions(kind, unaligned=not kind.is_savepoint))
         case "cancel":
             return CancelCheckpointMarker(fed["id"])
         case "end_of_partition":

@@ -117,6 +117,24 @@ def test_checkpoint_begins_when_its_barrier_arrives_and_a_savepoint_when_all_wer
     assert two.log == [("trigger", 1), ("trigger", 2)]
 
 
+def test_an_aligned_checkpoint_of_an_unaligned_job_captures_nothing(two: Two) -> None:
+    """As before a rescale: what is in flight may not fit the new exchanges."""
+    aligned = CheckpointBarrier(1, 1000.0, CheckpointOptions())
+    two.arrive(0, A, aligned)
+    two.handler.barrier_announced(1, aligned)
+    two.consume(0, aligned)
+    assert two.log == []
+    two.arrive(1, A, aligned)
+    two.consume(1, aligned)
+    assert two.log == [("trigger", 1)]
+
+
+def test_an_unaligned_checkpoint_subsumes_an_aligned_one(two: Two) -> None:
+    two.consume(0, CheckpointBarrier(1, 1000.0, CheckpointOptions()))
+    two.arrive(0, checkpoint(2))
+    assert two.log == [("abort", 1), ("trigger", 2)]
+
+
 def test_barrier_of_a_savepoint_that_is_announced_begins_nothing(two: Two) -> None:
     two.handler.barrier_announced(0, savepoint(1))
     assert (two.log, two.handler.pending) == ([], ())

@@ -112,6 +112,7 @@ class Run:
         *,
         job_id: str = "job",
         restore_from: str | None = None,
+        submitted: ExecutionGraph | None = None,
         **checkpointing: Any,
     ) -> None:
         self.storage = storage or MemoryStorage()
@@ -121,7 +122,7 @@ class Run:
         self.cluster: Any = Cluster()
         self.scheduler = JobScheduler(
             job_id,
-            graph(),
+            submitted or graph(),
             JobConfig(
                 checkpointing=Checkpointing(every=10, **checkpointing),
                 restart=FixedDelay(attempts=5, delay=0),

@@ -11,12 +11,14 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointFailed,
 )
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
+from penstock.runtime.graph.job_graph import Partitioner, Partitioning
 from penstock.runtime.job.failure import FailureCause
 from penstock.runtime.job.job_state import JobState
 from penstock.runtime.job.rescale_request import RescaleRefused, RescaleStarted
 from penstock.runtime.job.scheduler_statistics import SchedulerStatistics
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason as Reason
 from penstock.runtime.snapshot.paths import SnapshotPaths
+from penstock.runtime.testing.small_graphs import read_and_count
 
 
 def test_a_job_is_rescaled_and_comes_back_so_also_with_another_job_master() -> None:
@@ -38,6 +40,21 @@ def test_a_job_is_rescaled_and_comes_back_so_also_with_another_job_master() -> N
     log.begin_attempt(0.0)
     log.drop((99,), 0.0)
     assert log.replay().parallelism == (("count", 3),)
+
+
+def test_an_unaligned_job_is_rescaled_from_an_unaligned_checkpoint_where_in_flight_data_fits() -> None:
+    run = Run(unaligned=True).start().rescale(count=3)
+    assert run.cluster.barriers[-1].options.unaligned
+
+
+def test_a_rebalance_that_becomes_forward_again_is_rescaled_from_an_aligned_checkpoint() -> None:
+    one_to_one = read_and_count(1, 1, Partitioner(Partitioning.FORWARD))
+    run = Run(unaligned=True, submitted=one_to_one).start().rescale(count=3)
+    assert run.cluster.barriers[-1].options.unaligned
+    run.acknowledge()
+    run.all_stopped()
+    run.come_up().rescale(count=1)
+    assert not run.cluster.barriers[-1].options.may_overtake
 
 
 def test_a_job_goes_on_as_it_was_when_its_checkpoint_for_rescaling_fails() -> None:

@@ -178,8 +178,10 @@ class ScriptedJob:
     @property
     def newest(self) -> CompletedCheckpoint | None:
         """The newest completed checkpoint or savepoint; of a job that took none, what it started from."""
-        if self._control.end is None:
-            return self.scheduler.latest_completed or self._started_from
+        newest_known = self.scheduler.latest_completed
+        if self._control.end is None and newest_known is not None:
+            return newest_known
+        # A job that is at its end has forgotten its checkpoints; the log has not.
         newest = DecisionLog(self.storage, SnapshotPaths(self._control.job.id)).replay().newest
         return self._started_from if newest is None else read_metadata(self.storage, newest.metadata)
 
