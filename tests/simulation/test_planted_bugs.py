@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain, count
+from collections.abc import Callable
+from itertools import chain, count, islice
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -27,19 +28,33 @@ from penstock.runtime.operators.split_assignments import SplitAssignments
 from penstock.runtime.operators.window import WindowOperator
 from penstock.runtime.restore import state_assignment
 from penstock.runtime.snapshot.subtask_id import SubtaskId
+from penstock.runtime.testing.simulation.jobs.scenario import draw_scenario
 from penstock.runtime.testing.simulation.runs import run_seed
 from penstock.runtime.testing.simulation.simulation import SimulationResult
+from penstock.runtime.testing.simulation.world.faults import FaultKind
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(1500)]
 
-#: No bug may hide from more seeds.
-MOST_SEEDS = 1000
+#: No bug may hide from more runs.
+MOST_RUNS = 1000
 
 
-def first_failure(found_last: int) -> SimulationResult:
-    """The seed that has found the bug before is tried first: it finds it until seeds mean other runs."""
-    results: Iterator[SimulationResult] = map(run_seed, chain([found_last], count()))
-    return next(result for result in results if not result.passed or result.seed >= MOST_SEEDS)
+def first_failure(found_last: int, could_find: Callable[[int], bool]) -> SimulationResult | None:
+    """The first run that fails; `None` for none.
+
+    The seed that has found the bug before is tried first: it finds it until seeds mean other runs.
+    """
+    seeds = islice(filter(could_find, chain([found_last], count())), MOST_RUNS)
+    return next((result for result in map(run_seed, seeds) if not result.passed), None)
+
+
+def any_seed(seed: int) -> bool:
+    return True
+
+
+def has_two_masters(seed: int) -> bool:
+    """Whether a JobMaster is to be believed dead, so that another one begins beside it."""
+    return any(fault.kind is FaultKind.TWO_MASTERS for fault in draw_scenario(seed).faults)
 
 
 def count_a_barrier_twice(patch: pytest.MonkeyPatch) -> None:
@@ -183,22 +198,25 @@ def let_new_input_pass_what_is_stored(patch: pytest.MonkeyPatch) -> None:
 
 #: Which seed has found each bug, of all from 0 on (docs/testing.md).
 FOUND_LAST: Final = {
-    count_a_barrier_twice: 14,
-    drop_a_buffer_on_release: 23,
-    capture_no_output: 20,
-    commit_without_a_record: 95,
-    fence_no_attempt: 435,
-    leave_the_valve_open: 20,
-    give_no_splits_back: 67,
-    deal_key_groups_out_by_the_old_parallelism: 20,
+    count_a_barrier_twice: 12,
+    drop_a_buffer_on_release: 4,
+    capture_no_output: 8,
+    commit_without_a_record: 23,
+    fence_no_attempt: 1415,
+    leave_the_valve_open: 48,
+    give_no_splits_back: 6,
+    deal_key_groups_out_by_the_old_parallelism: 68,
     restore_hooks_as_if_there_were_no_state: 1,
     forget_when_restored_windows_end: 41,
-    let_no_lease_end: 73,
-    take_frames_of_other_attempts: 92,
-    send_events_past_triggers: 59,
+    let_no_lease_end: 0,
+    take_frames_of_other_attempts: 4,
+    send_events_past_triggers: 37,
     take_events_twice: 20,
-    let_new_input_pass_what_is_stored: 106,
+    let_new_input_pass_what_is_stored: 70,
 }
+
+#: Which seeds could find a bug, if not all: the others have nothing that it would change.
+COULD_FIND: Final = {fence_no_attempt: has_two_masters}
 
 
 @pytest.mark.parametrize("plant", FOUND_LAST, ids=lambda plant: plant.__name__)
@@ -206,8 +224,16 @@ def test_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    result = first_failure(FOUND_LAST[plant])
-    assert not result.passed, f"not found within {MOST_SEEDS} seeds"
+    result = first_failure(FOUND_LAST[plant], COULD_FIND.get(plant, any_seed))
+    assert result is not None, f"not found in {MOST_RUNS} runs"
     monkeypatch.undo()
     assert run_seed(result.seed).passed, "the seed fails without the planted bug, too"
     print(f"{plant.__name__} was found by seed {result.seed}: {result.problems[0][:300]}")
+
+
+def test_the_guide_says_after_how_many_seeds_each_bug_was_found() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "testing.md"
+    _, _, section = guide.read_text(encoding="utf-8").partition("### Planted bugs")
+    rows = [line.split("|") for line in section.partition("###")[0].splitlines() if line.startswith("| ")]
+    said = [int(cells[2].split()[0].replace(",", "")) for cells in rows[2:]]
+    assert said == [seed + 1 for seed in FOUND_LAST.values()]
