@@ -75,9 +75,9 @@ def test_many_kills_lose_and_repeat_no_count_and_no_limit(
 def test_counts_and_limits_are_exactly_once_when_processes_are_killed_and_at_another_parallelism(
     tmp_path: Path,
 ) -> None:
-    """A subtask and the JobMaster die, then the job is stopped; another one goes on with three subtasks."""
+    """A subtask and the JobMaster die, then the job is stopped; another one goes on with two subtasks."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
-    first = submit(limited(tmp_path, source, EVERY, parallelism=2))
+    first = submit(limited(tmp_path, source, EVERY, parallelism=3))
     before = after_checkpoints(first, 2)
     kill_subtask(first, "limited", 1)
     after_checkpoints(first, before.statistics.completed_checkpoints + 2)
@@ -90,7 +90,7 @@ def test_counts_and_limits_are_exactly_once_when_processes_are_killed_and_at_ano
     assert 0 <= limit <= total // EVERY
 
     (tmp_path / "go").touch()
-    second = limited(tmp_path, source, EVERY, parallelism=3).submit(restore_from=path)
+    second = limited(tmp_path, source, EVERY, parallelism=2).submit(restore_from=path)
     assert isinstance(second, RayJobHandle)
     result = finish(second)
     assert_exact(tmp_path, second)
