@@ -128,7 +128,7 @@ def given_up_by_subtasks(job: RayJobHandle) -> list[CheckpointRecord]:
 
 def stored_when_given_up(record: CheckpointRecord, limit: int) -> int:
     found = re.fullmatch(
-        rf".*?([\d,]+) bytes are stored, more than max_alignment_bytes={limit:,}.*", record.detail
+        rf".*?([\d,]+) bytes were stored for .*, more than max_alignment_bytes={limit:,}.*", record.detail
     )
     assert found is not None, record.detail
     return int(found[1].replace(",", ""))
