@@ -129,10 +129,6 @@ class CheckpointBarrierAligner(CheckpointBarrierHandler):
             self._end_alignment()
             self._abort(running.checkpoint_id, reason, detail)
 
-    def release(self) -> None:
-        """Forget the running alignment without an abort: the input is at its end."""
-        self._end_alignment()
-
     def _settle(self, running: BarrierCount, channel: int) -> None:
         if not running.settle(channel):
             msg = (

@@ -27,7 +27,7 @@ from penstock.runtime.barrier.checkpointed_input_gate import CheckpointedInputGa
 from penstock.runtime.network.buffer_storage import BufferStorage, BufferStorageStatistics, StoredElement
 from penstock.runtime.network.input_gate import InputGate
 from penstock.runtime.record.element_codec import encode_element
-from penstock.runtime.record.elements import Buffer, CheckpointBarrier, StreamElement
+from penstock.runtime.record.elements import Buffer, StreamElement
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 from penstock.runtime.snapshot.metrics import StoredBytes
 
@@ -90,7 +90,6 @@ class StoringInputGate(CheckpointedInputGate):
         self._storage = storage
         self._size_of = size_of
         self._has_more = False
-        self._input_has_ended = False
 
     @property
     def blocked_channels(self) -> tuple[int, ...]:
@@ -139,17 +138,9 @@ class StoringInputGate(CheckpointedInputGate):
 
     def process(self, channel: int, element: StreamElement) -> bool:
         """Deal with an element that was consumed; whether it is for the task."""
-        if self._input_has_ended and isinstance(element, CheckpointBarrier):
-            return False
         is_for_task = super().process(channel, element)
         self._hand_in_if_released()
         return is_for_task
-
-    def end_input(self) -> None:
-        """No channel will deliver anything more: release all, and take no checkpoint of what is stored."""
-        self._input_has_ended = True
-        self._aligner.release()
-        self._hand_in_if_released()
 
     def close(self) -> None:
         """Give back what was stored and not consumed."""
@@ -176,8 +167,8 @@ class StoringInputGate(CheckpointedInputGate):
         elif storage.is_full:
             kept = storage.pending_bytes + storage.rolled_bytes
             detail = (
-                f"{kept:,} bytes are stored, more than max_alignment_bytes={storage.max_bytes:,}. "
-                "Raise the limit, or take unaligned checkpoints"
+                f"{kept:,} bytes were stored for this alignment and those that it interrupted, more than "
+                f"max_alignment_bytes={storage.max_bytes:,}. Raise the limit, or take unaligned checkpoints"
             )
             self._aligner.give_up(
                 CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED, detail

@@ -19,6 +19,12 @@ from penstock.runtime.errors import StorageError
 #: Bytes that are read at a time.
 _READ_AHEAD: Final = 1024 * 1024
 
+_ROOM: Final = (
+    "Let TMPDIR of the nodes name a folder with more room, or set a larger alignment_memory or a smaller "
+    "max_alignment_bytes"
+)
+_DISK: Final = "Check the disk of the node, or let TMPDIR of the nodes name a folder on another one"
+
 
 def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
     """Make a new file without a name.
@@ -41,7 +47,7 @@ def open_spill_file(folder: Path | None = None) -> TemporarySpillFile:
     try:
         file = tempfile.TemporaryFile(dir=place, buffering=0)  # noqa: SIM115
     except OSError as error:
-        raise StorageError(_message("made", place, error)) from error
+        raise StorageError(_message("made", place, error, _ROOM)) from error
     return TemporarySpillFile(file, place)
 
 
@@ -75,7 +81,7 @@ class TemporarySpillFile:
                 left = left[written:]
         except OSError as error:
             self._give_room_back()
-            raise StorageError(_message("written", self._place, error)) from error
+            raise StorageError(_message("written", self._place, error, _ROOM)) from error
         self._end = end
 
     def read(self, size: int) -> bytes:
@@ -108,7 +114,7 @@ class TemporarySpillFile:
                 parts.append(part)
                 at += len(part)
         except OSError as error:
-            raise StorageError(_message("read", self._place, error)) from error
+            raise StorageError(_message("read", self._place, error, _DISK)) from error
         self._ahead, self._ahead_from = b"".join(parts), self._position
 
     def _give_room_back(self) -> None:
@@ -119,8 +125,5 @@ class TemporarySpillFile:
             return
 
 
-def _message(what: str, place: Path, error: OSError) -> str:
-    return (
-        f"elements of blocked channels could not be {what} in {place}: {error}. Let TMPDIR of the nodes name "
-        "a folder with more room, or set a larger alignment_memory or a smaller max_alignment_bytes"
-    )
+def _message(what: str, place: Path, error: OSError, advice: str) -> str:
+    return f"elements of blocked channels could not be {what} in {place}: {error}. {advice}"

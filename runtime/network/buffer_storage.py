@@ -11,6 +11,8 @@ owner ends the alignment.
 Bytes are counted so that an alignment can be given up before memory or disk is full. Counted are the elements
 that were not rolled over, and interrupted sequences with their full size, but not the one being handed out.
 
+Its counters may be read beside the task. So a reader copies first what the task may replace or change.
+
 The model is Flink's `BufferStorage` up to 1.10. A subclass decides where sequences are kept.
 """
 
@@ -113,17 +115,19 @@ class BufferStorage(ABC):
     @property
     def pending_bytes(self) -> int:
         """Bytes added and not rolled over: what the running alignment keeps."""
-        return 0 if self._pending is None else self._pending.size
+        pending = self._pending
+        return 0 if pending is None else pending.size
 
     @property
     def pending_spilled_bytes(self) -> int:
         """Those of them that went to a disk."""
-        return 0 if self._pending is None else self._pending.sequence.spilled_bytes
+        pending = self._pending
+        return 0 if pending is None else pending.sequence.spilled_bytes
 
     @property
     def rolled_bytes(self) -> int:
         """Bytes of interrupted sequences, with what of them was handed out already."""
-        return sum(sized.size for sized in self._interrupted)
+        return sum(sized.size for sized in tuple(self._interrupted))
 
     @property
     def is_empty(self) -> bool:

@@ -23,7 +23,7 @@ from penstock.runtime.operators.operator_state import (
     ValueStates,
 )
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
-from penstock.runtime.operators.raw_state import RawState
+from penstock.runtime.operators.raw_state import RawState, RestoredRawState
 from penstock.runtime.operators.record_cursor import CurrentRecord
 from penstock.runtime.record.elements import Batch, Watermark
 from penstock.runtime.snapshot.handles import RedistributionMode
@@ -69,7 +69,8 @@ class ListState:
 class OperatorContext:
     """The context that an operator gets when it opens: where it runs, its state, its coordinator.
 
-    Users' operators use the properties and methods. The attributes are for the operators of Penstock itself.
+    The properties, the methods and `is_restored` are for users' operators. The other attributes are for the
+    operators of Penstock itself.
 
     Attributes:
         location: For errors.
@@ -79,10 +80,10 @@ class OperatorContext:
         is_restored: Whether the job starts from a snapshot.
         transactional: Whether checkpoints are taken, so that sinks commit with them.
         restored_permit: Permit of the completed checkpoint that was restored; `None` on a fresh start.
-        raw: Raw state that this subtask got from the snapshot; empty on a fresh start.
+        restored_raw: Raw state that this subtask got from the snapshot.
         keyed_rows: Goes through a batch key by key; `None` when not keyed.
         send: Carries an event to the operator's coordinator; `None` when it has none.
-        lists: The list states that were asked for.
+        lists: The list states, asked for and restored.
         values: The keyed states that were asked for.
         counters: The counters that were asked for.
     """
@@ -94,7 +95,7 @@ class OperatorContext:
     is_restored: bool = False
     transactional: bool = True
     restored_permit: CommitPermit | None = None
-    raw: RawState = field(default_factory=RawState)
+    restored_raw: RestoredRawState = field(default_factory=RestoredRawState)
     keyed_rows: Callable[[Batch], Iterator[tuple[Any, Any]]] | None = None
     send: Callable[[Any], None] | None = None
     lists: ListStates = field(default_factory=ListStates)
@@ -117,6 +118,14 @@ class OperatorContext:
         return self.connector.parallelism
 
     @property
+    def raw(self) -> RawState:
+        """Raw state that this subtask got from the snapshot; empty on a fresh start.
+
+        Once it was read, `snapshot_raw` has to give it. Until then every snapshot keeps it as it is.
+        """
+        return self.restored_raw.read()
+
+    @property
     def key_groups(self) -> range:
         """The key groups of this subtask, for raw keyed state.
 
@@ -129,7 +138,7 @@ class OperatorContext:
     def list_state(self, name: str, mode: ListStateMode = "split_distribute") -> OperatorListState:
         """The list state of this name, with what was restored; the same object whenever it is asked for.
 
-        Ask for it in `open`: a list that nobody asks for is in no later checkpoint.
+        Ask for it in `open` or later. A restored list that is not asked for stays in every checkpoint.
 
         Args:
             name: Unique in the operator.
@@ -139,6 +148,7 @@ class OperatorContext:
 
         Raises:
             ConfigurationError: There is no such mode, or the list has another one.
+            StateMismatchError: The job starts from a snapshot that holds the list with another mode.
         """
         return self.lists.ask(name, mode, self.restored)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from penstock.runtime.errors import ConfigurationError, PenstockError
+from penstock.runtime.errors import ConfigurationError, PenstockError, StateMismatchError
 from penstock.runtime.misspelt_names import NearestMembers, nearest_name
 from penstock.runtime.snapshot.handles import RedistributionMode
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
@@ -77,16 +77,25 @@ class OperatorListState(NearestMembers):
 
 
 class ListStates:
-    """The list states of one operator in one subtask, by name."""
+    """The list states of one operator in one subtask, by name.
 
-    def __init__(self) -> None:
+    A restored list that the operator does not ask for stays in every snapshot: it may ask later, or its next
+    version may. Of a union list this subtask keeps its own part (`own_parts`).
+
+    Args:
+        unasked: This subtask's own part of each restored list.
+    """
+
+    def __init__(self, unasked: Mapping[str, OperatorListState] | None = None) -> None:
         self._states: dict[str, OperatorListState] = {}
+        self._unasked = dict(unasked or {})
 
     def ask(self, name: str, mode: ListStateMode, restored: Mapping[str, Sequence[Any]]) -> OperatorListState:
         """The list of this name, which begins with what was restored.
 
         Raises:
             ConfigurationError: There is no such mode, or the list has another one.
+            StateMismatchError: The restored list has another mode.
         """
         known = [each.value for each in RedistributionMode]
         if mode not in known:
@@ -96,6 +105,13 @@ class ListStates:
         wanted = RedistributionMode(mode)
         state = self._states.get(name)
         if state is None:
+            saved = self._unasked.get(name)
+            if saved is not None and saved.mode is not wanted:
+                msg = (
+                    f"list_state({name!r}) was saved with the mode {saved.mode.value!r} and can't have "
+                    f"{mode!r}: ask for it with its old mode, or give the new list another name"
+                )
+                raise StateMismatchError(msg)
             state = self._states[name] = OperatorListState(wanted, restored.get(name, ()))
         elif state.mode is not wanted:
             msg = f"list_state({name!r}) already has the mode {state.mode.value!r} and can't have {mode!r}"
@@ -104,8 +120,8 @@ class ListStates:
 
     @property
     def all(self) -> Mapping[str, OperatorListState]:
-        """Every list that was asked for."""
-        return self._states
+        """Every list that belongs into a snapshot: those asked for, and restored ones that were not."""
+        return {**self._unasked, **self._states}
 
 
 class ValueStates:

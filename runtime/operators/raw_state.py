@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgpack
 
-from penstock.runtime.errors import CorruptSnapshotError
+from penstock.runtime.errors import CorruptSnapshotError, PenstockError
 from penstock.runtime.snapshot.handles import KeyedStateHandle, KeyGroupRange
 from penstock.runtime.snapshot.state_files import StateFiles
 
@@ -35,6 +35,45 @@ class RawState:
 
     def __bool__(self) -> bool:
         return bool(self.operator or self.keyed)
+
+
+class RestoredRawState:
+    """Raw state that a subtask got from a snapshot, until its operator has read it.
+
+    Args:
+        raw: What it got.
+
+    Attributes:
+        was_read: Whether the operator has taken it over: from then on it gives it to snapshots itself.
+    """
+
+    __slots__ = ("_raw", "was_read")
+
+    def __init__(self, raw: RawState | None = None) -> None:
+        self._raw = RawState() if raw is None else raw
+        self.was_read = False
+
+    def read(self) -> RawState:
+        """Hand it over to the operator."""
+        self.was_read = True
+        return self._raw
+
+    def with_unread(self, given: RawState) -> RawState:
+        """What an operator gives to a snapshot, and in front of it what it has not read.
+
+        Raises:
+            PenstockError: Both have state of a key group, and one would replace the other.
+        """
+        if self.was_read or not self._raw:
+            return given
+        both = sorted(set(self._raw.keyed).intersection(given.keyed))
+        if both:
+            msg = (
+                f"snapshot_raw gives raw keyed state of key group {both[0]}, but the operator never read "
+                "what was restored of it, which would be lost: read context.raw in open"
+            )
+            raise PenstockError(msg)
+        return RawState((*self._raw.operator, *given.operator), {**self._raw.keyed, **given.keyed})
 
 
 def write_raw_keyed(keyed: Mapping[int, bytes], files: StateFiles) -> tuple[KeyedStateHandle, ...]:

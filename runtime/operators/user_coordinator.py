@@ -50,6 +50,7 @@ from penstock.runtime.operators.operator_coordinator import (
     OperatorCoordinator,
     OperatorCoordinatorContext,
 )
+from penstock.runtime.operators.plain_methods import check_has_run
 from penstock.runtime.record.value_codec import ValueCodec
 
 T = TypeVar("T")
@@ -166,8 +167,8 @@ class UserCoordinator(OperatorCoordinator):
 
         def begin() -> None:
             user = self._user = self._made()
-            user.reset_to_checkpoint(checkpoint_id, state)
-            user.start()
+            for name, arguments in (("reset_to_checkpoint", (checkpoint_id, state)), ("start", ())):
+                check_has_run(name, getattr(user, name)(*arguments))
 
         self._guarded("start", begin)
         for subtask, data in events:
@@ -216,7 +217,8 @@ class UserCoordinator(OperatorCoordinator):
         assert self._user is not None, "start() comes first"
         self._asked = checkpoint_id
         try:
-            self._user.checkpoint(checkpoint_id, _UsersAnswer(self, checkpoint_id, answer))
+            given: Any = self._user.checkpoint(checkpoint_id, _UsersAnswer(self, checkpoint_id, answer))  # type: ignore[func-returns-value]
+            check_has_run("checkpoint", given)
         except Exception as error:  # the user's coordinator
             failure = self._error("checkpoint", error)
             raise failure from error
@@ -301,9 +303,9 @@ class UserCoordinator(OperatorCoordinator):
             )
             raise CorruptSnapshotError(msg) from error
 
-    def _guarded(self, what: str, call: Callable[[], None]) -> None:
+    def _guarded(self, what: str, call: Callable[[], Any]) -> None:
         try:
-            call()
+            check_has_run(what, call())
         except Exception as error:  # the user's coordinator: the job fails with it
             self._context.fail_job(self._error(what, error))
 

@@ -8,9 +8,9 @@ not the next operator. List states and counters of its context go into snapshots
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 from penstock.runtime.errors import PenstockError
 from penstock.runtime.operators.failure import short_repr
@@ -25,12 +25,14 @@ from penstock.runtime.operators.operator import (
     Tagged,
 )
 from penstock.runtime.operators.operator_coordinator import HasCoordinator
+from penstock.runtime.operators.plain_methods import check_has_run
 from penstock.runtime.operators.protocols import OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState
 from penstock.runtime.operators.record_cursor import CurrentRecord, RecordCursor
 from penstock.runtime.record.elements import ArrowBatch, Batch, RowBatch, Watermark
 from penstock.runtime.snapshot.permit import CommitPermit
-from penstock.runtime.state.stable_hash import stable_hash
+from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
+from penstock.runtime.state.key_groups import key_group_array, key_group_of
 from penstock.runtime.state.state_table import NO_KEY
 from penstock.runtime.user_location import function_location
 
@@ -54,6 +56,7 @@ class UserOperator(Operator):
         self._select = key_selector
         self._cursor = RecordCursor()
         self._context: OperatorContext | None = None
+        self._given: Batch | None = None
         self._checked: set[Any] = set()
         self._records_in = self._records_out = 0
         self._at = "process"
@@ -70,13 +73,15 @@ class UserOperator(Operator):
             check_function("key_by", self._select)
             context = replace(context, keyed_rows=self._by_key)
         self._context = context
-        self._at = "open"
-        self._user.open(context)
+        self._call("open", context)
 
     def process(self, batch: Batch) -> Iterator[Output]:
         """Hand a batch over in the declared format."""
         self._records_in += len(batch)
-        yield from self._checked_outputs("process", self._user.process, self._fitting(batch))
+        self._at = "process"
+        self._given = fitting = self._fitting(batch)
+        yield from self._checked_outputs("process", self._user.process, fitting)
+        self._given = None
 
     def process_watermark(self, watermark: Watermark) -> Iterator[Output]:
         """Event time has advanced."""
@@ -92,9 +97,24 @@ class UserOperator(Operator):
         yield from self._checked_outputs(name, self._user.prepare_snapshot_pre_barrier)
 
     def handle_event(self, event: Any) -> None:
-        """The coordinator has sent something."""
+        """The coordinator has sent something.
+
+        Raises:
+            PenstockError: The user's method gave something: a generator would never run.
+        """
         self._at = "handle_event"
-        self._user.handle_event(event)
+        given: Any = self._user.handle_event(event)  # type: ignore[func-returns-value]
+        if given is not None:
+            what = (
+                "yields, so it never runs"
+                if isinstance(given, Generator)
+                else f"returned {short_repr(given)}"
+            )
+            msg = (
+                f"handle_event {what}. It emits nothing: keep what it wants to emit, and emit it in "
+                "process or prepare_snapshot_pre_barrier"
+            )
+            raise PenstockError(msg)
 
     def snapshot(self, checkpoint_id: int) -> Mapping[str, ListState]:
         """The list states of the context, brought up to date by the user.
@@ -114,7 +134,8 @@ class UserOperator(Operator):
         """Raw state of the user's own.
 
         Raises:
-            PenstockError: It is no raw state, or it holds key groups of another subtask.
+            PenstockError: It is no raw state, or it holds key groups of another subtask, or those of restored
+                state that was never read.
         """
         self._at = "snapshot_raw"
         raw = self._user.snapshot_raw(checkpoint_id)
@@ -136,17 +157,16 @@ class UserOperator(Operator):
                 )
                 raise PenstockError(msg)
         # It is written beside the task, while the operator may change what it gave.
-        return RawState(tuple(raw.operator), dict(raw.keyed))
+        given = RawState(tuple(raw.operator), dict(raw.keyed))
+        return self._opened.restored_raw.with_unread(given)
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         """A checkpoint is complete."""
-        self._at = "notify_checkpoint_complete"
-        self._user.notify_checkpoint_complete(permit)
+        self._call("notify_checkpoint_complete", permit)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was aborted."""
-        self._at = "notify_checkpoint_aborted"
-        self._user.notify_checkpoint_aborted(checkpoint_id)
+        self._call("notify_checkpoint_aborted", checkpoint_id)
 
     @property
     def doing(self) -> str:
@@ -163,14 +183,15 @@ class UserOperator(Operator):
     def statistics(self) -> OperatorStatistics:
         """Records taken and emitted, and the user's counters."""
         context = self._context
-        extra = {} if context is None else {name: c.value for name, c in context.counters.items()}
+        # Asked for beside the task, which may make a counter meanwhile: a copy is taken in one step.
+        counters = {} if context is None else context.counters.copy()
+        extra = {name: counter.value for name, counter in counters.items()}
         return OperatorStatistics(self._records_in, self._records_out, extra=extra)
 
     def close(self) -> None:
         """Close the user's operator, if it was opened."""
         if self._context is not None:
-            self._at = "close"
-            self._user.close()
+            self._call("close")
 
     @property
     def has_coordinator(self) -> bool:
@@ -181,6 +202,12 @@ class UserOperator(Operator):
     def _opened(self) -> OperatorContext:
         assert self._context is not None, "open() comes first"
         return self._context
+
+    @property
+    def _keyed_state(self) -> HeapKeyedStateBackend:
+        backend = self._opened.keyed_state
+        assert backend is not None, "a keyed operator is given keyed state"
+        return backend
 
     def _fitting(self, batch: Batch) -> Batch:
         takes = self._user.takes
@@ -204,15 +231,22 @@ class UserOperator(Operator):
                 yield output
                 self._at = name  # the chain may have asked for a snapshot meanwhile
 
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Call a method of the user that gives nothing.
+
+        Raises:
+            PenstockError: It is a generator or a coroutine, of which nothing would ever run.
+        """
+        self._at = name
+        check_has_run(name, getattr(self._user, name)(*arguments))
+
     def _by_key(self, batch: Batch) -> Iterator[tuple[Any, Any]]:
-        backend, select, at = self._opened.keyed_state, self._select, self._at
-        assert backend is not None, "a keyed operator is given keyed state"
+        backend, select, at = self._keyed_state, self._select, self._at
         assert select is not None, "a keyed operator has a key selector"
         rows = rows_of(batch).rows
         self._at = "key_by"
         keys = [select(row) for row in self._cursor.over(rows)]
-        for key in keys:
-            self._check_key(key)
+        self._check_keys(keys, rows, batch, at)
         self._at = at
         try:
             for key, row in zip(keys, self._cursor.over(rows), strict=True):
@@ -222,22 +256,43 @@ class UserOperator(Operator):
         finally:
             backend.current_key = NO_KEY
 
-    def _check_key(self, key: Any) -> None:
-        """Refuse what can't be a key: then the key selector is to blame.
+    def _check_keys(self, keys: Sequence[Any], rows: Sequence[Any], batch: Batch, at: str) -> None:
+        """Refuse what can't be a key, and what is a key of another subtask.
+
+        Args:
+            at: The method that called `by_key`.
 
         Raises:
-            KeyTypeError: It can't be one.
+            KeyTypeError: It can't be a key; the key selector is to blame.
+            PenstockError: It belongs to another subtask, where its state would be looked for.
         """
+        backend, checked = self._keyed_state, self._checked
+        own = backend.key_groups
         try:
-            if key in self._checked:
+            if checked.issuperset(keys):
                 return
-        except TypeError:
-            stable_hash(key)
-            raise
-        stable_hash(key)
-        if len(self._checked) >= _MOST_CHECKED:
-            self._checked.clear()
-        self._checked.add(key)
+            new = [key for key in keys if key not in checked]
+            groups = key_group_array(new, backend.max_parallelism)
+            all_right = bool(((groups >= own.first) & (groups <= own.last)).all())
+        except TypeError:  # one of them can't be a key
+            all_right = False
+        if all_right:
+            if len(checked) + len(new) > _MOST_CHECKED:
+                checked.clear()
+            checked.update(new)
+            return
+        for key, _ in zip(keys, self._cursor.over(rows), strict=True):
+            if key_group_of(key, backend.max_parallelism) not in own:
+                self._refuse_foreign(key, batch, at)
+
+    def _refuse_foreign(self, key: Any, batch: Batch, at: str) -> NoReturn:
+        msg = f"key {short_repr(key)} belongs to another subtask, where its state would not be found: "
+        if batch is self._given:
+            msg += "the function of key_by must give a record the same key in every process"
+        else:
+            self._at = at
+            msg += "give by_key rows that process got"
+        raise PenstockError(msg)
 
 
 def _iterable(name: str, result: Any) -> Iterable[Any]:

@@ -41,6 +41,7 @@ _KINDS: Final = {int(kind): kind for kind in ElementKind}
 _BUFFER: Final = struct.Struct("<BIQ")  # kind, rows, bytes that follow
 _NUMBER: Final = struct.Struct("<Bq")
 _CHOICE: Final = struct.Struct("<BB")
+_STOP: Final = struct.Struct("<BBq")  # kind, drain, id of the savepoint
 # kind, id, timestamp, why, unaligned, has timeout, timeout, confirmed, drain, bytes of location that follow
 _BARRIER: Final = struct.Struct("<BqdBBBdqBH")
 _STATUSES: Final = (StreamStatus.ACTIVE, StreamStatus.IDLE)
@@ -121,8 +122,10 @@ def _encode(element: StreamElement) -> bytes:
             return _encode_barrier(element)
         case CancelCheckpointMarker(checkpoint_id):
             return _NUMBER.pack(ElementKind.CANCEL_MARKER, checkpoint_id)
-        case EndOfData(drain):
+        case EndOfData(drain, None):
             return _CHOICE.pack(ElementKind.END_OF_DATA, drain)
+        case EndOfData(drain, savepoint_id):
+            return _STOP.pack(ElementKind.END_OF_DATA, drain, savepoint_id)
         case EndOfPartition():
             return bytes([ElementKind.END_OF_PARTITION])
     msg = f"a {type(element).__name__} is no element of a stream"
@@ -162,7 +165,10 @@ def _decode(kind: ElementKind, data: bytes | bytearray | memoryview) -> StreamEl
         case ElementKind.CANCEL_MARKER:
             return CancelCheckpointMarker(_NUMBER.unpack(data)[1])
         case ElementKind.END_OF_DATA:
-            return EndOfData(_flag(_CHOICE.unpack(data)[1]))
+            if len(data) == _CHOICE.size:
+                return EndOfData(_flag(_CHOICE.unpack(data)[1]))
+            _, drain, savepoint_id = _STOP.unpack(data)
+            return EndOfData(_flag(drain), savepoint_id)
         case ElementKind.END_OF_PARTITION:
             _check_size(kind, len(data), 1)
             return EndOfPartition()

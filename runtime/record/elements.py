@@ -171,9 +171,11 @@ class EndOfData:
 
     Attributes:
         drain: The final watermark goes to the end of time, and what waits for it fires.
+        savepoint_id: The savepoint that the job is being stopped with; `None` when its data has really ended.
     """
 
     drain: bool = True
+    savepoint_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

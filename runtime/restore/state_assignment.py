@@ -16,7 +16,7 @@ from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.handles import FileHandle, OperatorState, OperatorStateHandle, StateHandle
 from penstock.runtime.snapshot.list_state import RAW, decode_atoms
 from penstock.runtime.snapshot.subtask_id import SubtaskId
-from penstock.runtime.state.redistribution import reassign_keyed, redistribute
+from penstock.runtime.state.redistribution import OldStates, own_parts, reassign_keyed, redistribute
 
 
 def assign_states(
@@ -136,17 +136,19 @@ def _assign_operator(
         )
     )
 
-    def shared_out(old: Sequence[tuple[OperatorStateHandle, ...]]) -> list[dict[str, list[bytes]]]:
-        states = [
+    def decoded(old: Sequence[tuple[OperatorStateHandle, ...]]) -> list[OldStates[bytes]]:
+        return [
             {h.name: (h.mode, decode_atoms(read(h.state), _where(h.state))) for h in handles}
             for handles in old
         ]
-        return redistribute(states, vertex.parallelism)
 
-    lists = shared_out([() if s is None else s.operator for s in subtasks])
-    raw = shared_out([() if s is None else s.raw_operator for s in subtasks])
+    old_lists = decoded([() if s is None else s.operator for s in subtasks])
+    lists = redistribute(old_lists, vertex.parallelism)
+    unasked = own_parts(old_lists, lists)
+    old_raw = decoded([() if s is None else s.raw_operator for s in subtasks])
+    raw = redistribute(old_raw, vertex.parallelism)
     return [
-        OperatorRestore(tuple(keyed[i]), lists[i], tuple(raw_keyed[i]), raw[i].get(RAW, ()))
+        OperatorRestore(tuple(keyed[i]), lists[i], tuple(raw_keyed[i]), raw[i].get(RAW, ()), unasked[i])
         for i in range(vertex.parallelism)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.runtime.snapshot.handles import ChannelStateHandle, KeyedStateHandle
+from penstock.runtime.snapshot.handles import ChannelStateHandle, KeyedStateHandle, RedistributionMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +17,14 @@ class OperatorRestore:
         lists: Named list states; each value still encoded.
         raw_keyed: Handles that hold raw keyed state of this subtask's range.
         raw_operator: Pieces of raw operator state.
+        unasked: What a snapshot keeps of each list until the operator asks for it, with the list's mode.
     """
 
     keyed: tuple[KeyedStateHandle, ...] = ()
     lists: Mapping[str, Sequence[bytes]] = field(default_factory=dict)
     raw_keyed: tuple[KeyedStateHandle, ...] = ()
     raw_operator: Sequence[bytes] = ()
+    unasked: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,10 @@ Operator state follows Flink's `RoundRobinOperatorStateRepartitioner`. The three
 * union: every value to every new subtask.
 * broadcast: every old subtask had the same values; each new one takes one old copy.
 
+A subtask may not ask for a restored list before the next checkpoint. It then puts its *own part* of the list
+into that checkpoint, unchanged. Of a union list that is what the old subtasks wrote whose place it has taken,
+and not the whole list. So the list neither shrinks nor multiplies, whichever subtasks ask for it.
+
 Keyed state is not touched here. A handle goes to every new subtask whose range overlaps its own, and that
 subtask takes the keys that it owns.
 """
@@ -64,6 +68,36 @@ def redistribute(old: Sequence[OldStates[T]], new_parallelism: int) -> list[dict
         for states, piece in zip(new, pieces, strict=True):
             states[name] = piece
     return new
+
+
+def own_parts(old: Sequence[OldStates[T]], shares: Sequence[Mapping[str, list[T]]]) -> list[OldStates[T]]:
+    """What each new subtask puts into a snapshot of lists that its operator has not asked for.
+
+    Args:
+        old: By old subtask, its states by name.
+        shares: What `redistribute` made of them.
+
+    Returns:
+        By new subtask, its states by name.
+
+    Example:
+        >>> old = [{"seen": (RedistributionMode.UNION, "ab")}, {"seen": (RedistributionMode.UNION, "c")}]
+        >>> [part["seen"][1] for part in own_parts(old, redistribute(old, 2))]
+        [['a', 'b'], ['c']]
+        >>> [part["seen"][1] for part in own_parts(old, redistribute(old, 1))]
+        [['a', 'b', 'c']]
+    """
+    modes = _modes(old)
+    parts: list[dict[str, tuple[RedistributionMode, Sequence[T]]]] = []
+    for index, share in enumerate(shares):
+        taken = [states for number, states in enumerate(old) if number * len(shares) // len(old) == index]
+        own: dict[str, tuple[RedistributionMode, Sequence[T]]] = {}
+        for name, mode in modes.items():
+            is_union = mode is RedistributionMode.UNION
+            lists = [states[name][1] for states in taken if name in states]
+            own[name] = mode, _concatenate(lists) if is_union else share[name]
+        parts.append(own)
+    return [*parts]
 
 
 def reassign_keyed(

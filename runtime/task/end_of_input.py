@@ -5,6 +5,10 @@ transactions that wait for their commit. So the subtask waits until a checkpoint
 complete, and everything is committed. Then it sends EndOfPartition. It leaves when its receivers have
 consumed everything and all its senders have left. Without checkpoints it leaves at once.
 
+When the job is stopped with a savepoint, the end of the data comes in front of the barrier. Events that the
+coordinators of operators sent in front of the savepoint are handled before the operators finish, and not at
+the barrier. An operator can still emit then what it makes of an event.
+
 While it leaves it takes part in checkpoints in silence: behind EndOfPartition nothing may be sent, and
 receivers count that as the barrier. A sender may need one more checkpoint before it can leave itself. Without
 alignment its barrier may stand in front of its EndOfData, for a checkpoint that was taken here after the end.
@@ -16,6 +20,7 @@ they were opened.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from penstock.runtime.operators.chain import OperatorChain, Work
@@ -43,6 +48,8 @@ class EndOfInput:
         event_time: Brings the last watermark through.
         outputs: Where ends go.
         gateway: Told of the end of data.
+        stop: The savepoint that the job is being stopped with; `None` when its data has really ended.
+        deliver_before: Hands over the events that coordinators sent in front of a checkpoint.
         takes_checkpoints: Whether the job takes checkpoints.
 
     Attributes:
@@ -55,6 +62,8 @@ class EndOfInput:
         event_time: EventTime,
         outputs: SubtaskOutputs,
         gateway: SubtaskGateway,
+        stop: Callable[[], int | None],
+        deliver_before: Callable[[int], None],
         *,
         takes_checkpoints: bool,
     ) -> None:
@@ -62,7 +71,9 @@ class EndOfInput:
         self._event_time = event_time
         self._outputs = outputs
         self._gateway = gateway
+        self._deliver_before = deliver_before
         self._takes_checkpoints = takes_checkpoints
+        self._stop = stop
         self._first_checkpoint: int | None = None
         self._drained = False
         self.phase = Phase.RUNNING
@@ -92,13 +103,16 @@ class EndOfInput:
         Raises:
             OperatorError: An operator failed.
         """
+        savepoint_id = self._stop()
+        if savepoint_id is not None:
+            self._deliver_before(savepoint_id)
         if drain:
             yield from self._event_time.advance(Watermark(END_OF_TIME))
             yield from self._chain.end_of_data()
         else:
             # The savepoint's barrier follows the end of the data, behind which nothing may be emitted.
             yield from self._chain.prepare_snapshot_pre_barrier()
-        self._outputs.broadcast_event(EndOfData(drain))
+        self._outputs.broadcast_event(EndOfData(drain, savepoint_id))
         self.phase = Phase.ENDED
         self._drained = drain
         self._gateway.end_of_data()

@@ -32,11 +32,13 @@ class NetworkInput(TaskInput):
 
     Attributes:
         last_channel: The channel of the last batch.
+        savepoint_id: The savepoint that the job is being stopped with, as an end of data says.
     """
 
     def __init__(self, gate: CheckpointedInputGate, channels: int, codec: BatchCodec) -> None:
         self.gate = gate
         self.last_channel = -1
+        self.savepoint_id: int | None = None
         self._codec = codec
         self._valve = WatermarkValve(channels)
         self._open_data = set(range(channels))
@@ -68,6 +70,8 @@ class NetworkInput(TaskInput):
             return CONSUMED if status is None and watermark is None else EventTimeAdvanced(watermark, status)
         if isinstance(element, EndOfData):
             self._drain = self._drain and element.drain
+            if element.savepoint_id is not None:
+                self.savepoint_id = element.savepoint_id
             return self._channel_data_ended(channel)
         if isinstance(element, EndOfPartition):
             self._open_channels.discard(channel)

@@ -23,7 +23,7 @@ from penstock.runtime.checkpoint.subtask.subtask_checkpoint_coordinator import S
 from penstock.runtime.graph.execution_graph import OutputChannelSpec
 from penstock.runtime.operators.coordinator_events import EventOfCoordinator
 from penstock.runtime.ports import AsyncRunner, Clock
-from penstock.runtime.record.elements import CheckpointBarrier
+from penstock.runtime.record.elements import CheckpointBarrier, SnapshotKind
 from penstock.runtime.snapshot.metrics import NOTHING_STORED, StoredBytes
 from penstock.runtime.task.closing import close_all
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
@@ -91,13 +91,19 @@ class Subtask:
             parts.chain, parts.outputs, clock, parts.slice_duration, whole_batches=parts.network is None
         )
         self._event_time = EventTime(parts.chain, parts.outputs)
-        self._end = EndOfInput(
-            parts.chain, self._event_time, parts.outputs, gateway, takes_checkpoints=parts.takes_checkpoints
-        )
-        self._coordinator_mail = CoordinatorMail(
+        self._coordinator_mail = mail = CoordinatorMail(
             self._handle_event, parts.values, self._is_past, lambda: self._work.is_between_calls
         )
-        self._state = SubtaskState(parts, self._work, self._end, self._coordinator_mail)
+        self._end = EndOfInput(
+            parts.chain,
+            self._event_time,
+            parts.outputs,
+            gateway,
+            self._stop,
+            mail.deliver_before,
+            takes_checkpoints=parts.takes_checkpoints,
+        )
+        self._state = SubtaskState(parts, self._work, self._end, mail)
         coordinator = SubtaskCheckpointCoordinator(
             self._state, parts.outputs, gateway, runner, clock, parts.make_in_flight()
         )
@@ -247,6 +253,14 @@ class Subtask:
 
     def _is_past(self, checkpoint_id: int) -> bool:
         return self._checkpoints.is_past(checkpoint_id)
+
+    def _stop(self) -> int | None:
+        """The savepoint that the job is being stopped with; all checkpoints before it are past."""
+        if self._parts.network is not None:
+            return self._parts.network.savepoint_id
+        oldest = next(iter(self._requests.waiting), None)
+        is_stop = oldest is not None and oldest.options.kind is SnapshotKind.SYNC_SAVEPOINT
+        return oldest.checkpoint_id if oldest is not None and is_stop else None
 
     def _take_awaited(self) -> bool:
         """Let the input trigger a checkpoint that waited for the work to end; whether it has ended."""

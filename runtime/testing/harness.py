@@ -17,8 +17,9 @@ from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checke
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
+from penstock.runtime.operators.operator_state import ListStates, OperatorListState
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
-from penstock.runtime.operators.raw_state import RawState
+from penstock.runtime.operators.raw_state import RawState, RestoredRawState
 from penstock.runtime.operators.user_operator import UserOperator
 from penstock.runtime.record.elements import Batch, RowBatch, Watermark
 from penstock.runtime.record.value_codec import ValueCodec
@@ -26,7 +27,7 @@ from penstock.runtime.snapshot.list_state import RAW
 from penstock.runtime.snapshot.permit import permit_of_completed_checkpoint
 from penstock.runtime.state.heap_backend import HeapKeyedStateBackend
 from penstock.runtime.state.key_groups import key_group_of, key_group_range
-from penstock.runtime.state.redistribution import redistribute
+from penstock.runtime.state.redistribution import own_parts, redistribute
 from penstock.runtime.testing.harness_snapshot import FilesInHandles, HarnessSnapshot
 from penstock.runtime.testing.manual_time import ManualClock
 from penstock.runtime.testing.single_operator import single_operator
@@ -316,20 +317,27 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             attempt=self._attempt,
             clock=self.clock,
         )
-        lists = redistribute([s.old_states for s in restored], location.parallelism)[subtask]
+        old = [s.old_states for s in restored]
+        shares = redistribute(old, location.parallelism)
+        unasked = {n: part for n, part in own_parts(old, shares)[subtask].items() if n != RAW}
+        lists = shares[subtask]
         raw = RawState(lists.pop(RAW, ()), self._restored_raw_keyed(restored))
+        loads = self._codec.loads
         return OperatorContext(
             location=location,
             connector=connector,
             keyed_state=self._backend,
-            restored={name: [self._codec.loads(atom) for atom in atoms] for name, atoms in lists.items()},
+            restored={name: list(map(loads, atoms)) for name, atoms in lists.items()},
             is_restored=bool(restored),
             transactional=transactional,
             restored_permit=permit_of_completed_checkpoint(self._last_id, self._attempt - 1)
             if restored
             else None,
-            raw=raw,
+            restored_raw=RestoredRawState(raw),
             send=self._send if _may_send(self._operator) else None,
+            lists=ListStates(
+                {name: OperatorListState(mode, map(loads, atoms)) for name, (mode, atoms) in unasked.items()}
+            ),
         )
 
     def _send(self, event: Any) -> None:

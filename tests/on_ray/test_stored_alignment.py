@@ -169,7 +169,7 @@ def test_limit_gives_up_exactly_the_checkpoints_that_exceed_it(meeting: Meeting)
 
 def stored_when_given_up(record: CheckpointRecord) -> int:
     found = re.fullmatch(
-        rf".*?([\d,]+) bytes are stored, more than max_alignment_bytes={LIMIT:,}.*", record.detail
+        rf".*?([\d,]+) bytes were stored for .*, more than max_alignment_bytes={LIMIT:,}.*", record.detail
     )
     assert found is not None, record.detail
     return int(found[1].replace(",", ""))

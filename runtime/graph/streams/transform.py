@@ -34,6 +34,8 @@ def add_transform(
     hint = "; for a plain function use map, flat_map or map_batches" if callable(operator) else ""
     need_object("transform", operator, Operator, hint)
     name, known = type(operator).__name__, get_args(BatchFormats)
+    if type(operator).process is Operator.process and "process" not in vars(operator):
+        refuse(f"transform: {name} has no method process(batch): write one that yields batches")
     if operator.takes not in known:
         refuse(f"transform: {name}.takes is {operator.takes!r}; it is one of {', '.join(map(repr, known))}")
     if operator.keyed and key_selector is None:

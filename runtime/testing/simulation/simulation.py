@@ -122,6 +122,7 @@ class Simulation:
             self._run.go_on_with(job)
             state, cause = self._run.run_to_end()
         self._run.let_processes_end()
+        assert not self.world.spill_disk.open_files, "a process that is gone has left spill files open"
         return self._result(self._check(state, cause), state)
 
     def _check(self, state: JobState, cause: str) -> list[str]:

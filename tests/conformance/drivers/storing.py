@@ -40,6 +40,24 @@ def storages(config: dict[str, Any], folder: str) -> list[BufferStorage]:
     return [CachedBufferStorage(limit, page), *spilling]
 
 
+class EndingGate(StoringInputGate):
+    """A gate whose input ends at once, as the cases of Flink's gate have it; jobs end channel by channel."""
+
+    input_has_ended = False
+
+    def end_input(self) -> None:
+        """No channel will deliver anything more: release all, and take no checkpoint of what is stored."""
+        self.input_has_ended = True
+        self._aligner._end_alignment()
+        self._hand_in_if_released()
+
+    def process(self, channel: int, element: StreamElement) -> bool:
+        """Deal with an element; barriers do nothing any more at the end."""
+        if self.input_has_ended and isinstance(element, CheckpointBarrier):
+            return False
+        return super().process(channel, element)
+
+
 class StoringRun:
     """One input under test, with a recording task."""
 
@@ -49,7 +67,7 @@ class StoringRun:
         channels = StoredChannels()
         self.gate = InputGate(InputChannel(index, clock) for index in range(count))
         self.handler = CheckpointBarrierAligner(count, channels, clock, EndOfPartitionPolicy.ABORTS)
-        self.input = StoringInputGate(self.gate, self.handler, channels, storage, self.size_of)
+        self.input = EndingGate(self.gate, self.handler, channels, storage, self.size_of)
         self.input.set_listener(self)
         self.fed: dict[str, Any] = {}
         self.sent = [0] * count

@@ -186,3 +186,27 @@ def test_damaged_file_is_an_error_and_no_element(damage: Callable[[bytes], bytes
     storage.roll_over()
     with pytest.raises(StorageError, match="came back damaged"):
         storage.poll()
+
+
+def test_counters_may_be_read_while_the_task_interrupts_and_rolls_over(disk: SmallDisk) -> None:
+    meddle = [False]
+
+    class Meddling(int):
+        """A size that stands for the task's thread: adding it up begins another sequence once."""
+
+        def __radd__(self, other: int) -> Meddling:
+            meddles, meddle[0] = meddle[0], False
+            if meddles:
+                storage.add(numbered(9))
+                storage.roll_over()
+            return Meddling(int(self) + int(other))
+
+        __add__ = __radd__
+
+    storage = SpillingBufferStorage(disk, memory_bytes=1_000_000)
+    for number in range(3):
+        storage.add(numbered(number, Meddling(10)))
+        storage.roll_over()
+    meddle[0] = True
+    assert storage.statistics().rolled_bytes == 20
+    assert storage.rolled_bytes == 30

@@ -361,6 +361,21 @@ def test_the_operators_harness_shows_what_was_sent_and_hands_events_in() -> None
         assert harness.end_of_data() == [{"limit": 5}]
 
 
+@pytest.mark.parametrize("name", ["reset_to_checkpoint", "start", "handle_event", "checkpoint", "close"])
+def test_a_method_of_a_coordinator_that_yields_fails_the_job_because_it_would_never_run(name: str) -> None:
+    def generator(self: Any, *arguments: Any) -> Any:
+        yield "lost"
+
+    setup = Setup(type("Wrong", (Remembers,), {name: generator}))
+    if name == "checkpoint":
+        with pytest.raises(OperatorError, match="checkpoint yields, so it never runs"):
+            setup.checkpoint(1)
+        return
+    setup.event(0, 1, "event")
+    setup.coordinator.close()
+    assert f"{name} yields, so it never runs" in str(setup.context.failures[0])
+
+
 def test_an_operator_without_a_coordinator_can_send_nothing() -> None:
     with (
         OperatorHarness.of(lambda stream: stream.transform("talks", Talks())) as harness,
@@ -371,6 +386,9 @@ def test_an_operator_without_a_coordinator_can_send_nothing() -> None:
 
 def test_an_operator_without_handle_event_says_so_and_an_event_must_have_a_code() -> None:
     class Deaf(Operator):
+        def process(self, batch: Any) -> Any:
+            return None
+
         def coordinator(self, context: Any) -> Any:
             return Remembers(context)
 

@@ -21,6 +21,7 @@ from penstock.runtime import (
 )
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.operators.operator import Tagged
+from penstock.runtime.operators.operator_state import Counter as Counted
 from penstock.runtime.testing import HarnessSnapshot, OperatorHarness
 
 Build = Callable[[DataStream[Any]], object]
@@ -32,6 +33,13 @@ def plain(operator: Operator) -> Build:
 
 def keyed(operator: Operator, key: Callable[[Any], Any] = lambda row: row[0]) -> Build:
     return lambda stream: stream.key_by(key).transform("own", operator)
+
+
+class Passes(Operator):
+    """Passes everything on."""
+
+    def process(self, batch: Any) -> Iterator[Any]:
+        yield batch
 
 
 class Yields(Operator):
@@ -101,7 +109,7 @@ class AllKinds(Operator):
         yield RowBatch([(self.split.get(), self.union.get(), self.shared.get(), pieces)])
 
 
-class RawKeys(Operator):
+class RawKeys(Passes):
     """Keeps rows by key group, encoded by itself."""
 
     def open(self, context: OperatorContext) -> None:
@@ -130,9 +138,13 @@ def test_an_operator_gets_the_batches_that_it_declares(takes: str, of_rows: Any,
 
 
 def test_rows_that_are_no_dicts_can_not_become_arrow() -> None:
+    message = (
+        r"operator Formats.process \(.*test_user_operator.py:\d+\) failed: "
+        r'takes = "arrow" needs .* rows that are dicts, and got 7'
+    )
     with (
         OperatorHarness.of(plain(Formats("arrow"))) as harness,
-        pytest.raises(OperatorError, match=r'takes = "arrow" needs .* rows that are dicts, and got 7'),
+        pytest.raises(OperatorError, match=message),
     ):
         harness.push([7])
 
@@ -217,6 +229,51 @@ def test_keyed_state_has_no_value_between_rows_and_other_subtasks_keys_are_refus
             harness.push_watermark(1)
 
 
+class Keeps(Totals):
+    """Passes rows by key to which a test adds what does not belong there."""
+
+    def __init__(self, *more: Any) -> None:
+        self.more = more
+
+    def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+        rows = [*batch.rows, *((row, 1) for row in self.more)]
+        for _ in self.context.by_key(RowBatch(rows)):
+            self.count.update(self.count.value() + 1)
+        yield batch
+
+
+def owned(harness: OperatorHarness) -> list[int]:
+    return [number for number in range(20) if harness.owns(number)]
+
+
+def test_by_key_refuses_rows_of_another_subtasks_keys_at_the_line_that_gave_them() -> None:
+    with OperatorHarness.of(keyed(Keeps(*range(20))), parallelism=2) as harness:
+        foreign = next(number for number in range(20) if not harness.owns(number))
+        message = (
+            rf"operator Keeps.process \(.*_operator.py:\d+\) failed: key {foreign} belongs to another "
+            r"subtask, where its state would not be found: give by_key rows that process got, "
+            rf"at .*test_user_operator.py:\d+ in process, on record \({foreign}, 1\)"
+        )
+        with pytest.raises(OperatorError, match=message):
+            harness.push([(owned(harness)[0], 1)])
+        assert harness.state("count") == {}
+
+
+def test_by_key_takes_rows_that_were_kept_if_they_are_the_subtasks_own() -> None:
+    with OperatorHarness.of(keyed(Keeps("a", "a", 1, True))) as harness:
+        harness.push([("a", 1), ("b", 1)])
+        harness.push([("b", 1)])
+        assert harness.state("count") == {"a": 5, "b": 2, 1: 4}
+
+
+def test_a_key_that_is_another_one_in_this_process_is_the_fault_of_the_key_selector() -> None:
+    with (
+        OperatorHarness.of(keyed(Totals()), parallelism=2) as harness,
+        pytest.raises(OperatorError, match=r"key_by function lambda .* the same key in every process"),
+    ):
+        harness.push([(number, 1) for number in range(20)])
+
+
 @pytest.mark.parametrize("key", [lambda row: [row], lambda row: {}])
 def test_what_can_not_be_a_key_is_the_fault_of_the_key_selector(key: Callable[[Any], Any]) -> None:
     with (
@@ -240,7 +297,7 @@ def test_errors_name_the_row_that_by_key_gave_last() -> None:
 
 @pytest.mark.parametrize("what", ["by_key", "set_current_key", "value_state", "key_groups"])
 def test_a_stream_without_keys_has_no_keyed_state(what: str) -> None:
-    class Asks(Operator):
+    class Asks(Passes):
         def open(self, context: OperatorContext) -> None:
             asked = getattr(context, what)
             asked("name")
@@ -272,6 +329,113 @@ def test_list_states_and_raw_operator_state_are_shared_out_as_their_modes_say(pa
         pieces += raw
     assert Counter(split) == Counter([1, 2, 3, 4])
     assert Counter(pieces) == Counter("1234")
+
+
+class AsksLate(Passes):
+    """Asks for its lists and its raw state when the first row comes."""
+
+    def __init__(self, modes: dict[str, Any] | None = None) -> None:
+        self.modes = modes or {"split": "split_distribute", "union": "union", "shared": "broadcast"}
+
+    def open(self, context: OperatorContext) -> None:
+        self.context = context
+        self.found: list[Any] | None = None
+
+    def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+        if self.found is None:
+            lists = [self.context.list_state(name, mode) for name, mode in self.modes.items()]
+            self.pieces = list(self.context.raw.operator)
+            self.found = [sorted(each.get()) for each in lists]
+        yield RowBatch([(*self.found, [piece.decode() for piece in self.pieces])])
+
+    def snapshot_raw(self, checkpoint_id: int) -> RawState:
+        return RawState() if self.found is None else RawState(self.pieces)
+
+
+def restored_again(old: list[HarnessSnapshot], parallelism: int, asking: tuple[int, ...] = ()) -> Any:
+    """Snapshots of subtasks of which only some have asked for what they got."""
+    snapshots = []
+    for subtask in range(parallelism):
+        with OperatorHarness.of(
+            plain(AsksLate()), subtask=subtask, parallelism=parallelism, restored=old
+        ) as harness:
+            if subtask in asking:
+                harness.push(["ask"])
+            snapshots.append(harness.snapshot())
+    return snapshots
+
+
+@pytest.mark.parametrize("parallelisms", [(2,), (1, 3), (3, 1, 2), (2, 2, 2)])
+def test_lists_and_raw_state_that_nobody_has_asked_for_stay_in_every_snapshot(parallelisms: Any) -> None:
+    snapshots, split, pieces = two_old_subtasks(), [], []
+    for parallelism in parallelisms:
+        snapshots = restored_again(snapshots, parallelism)
+    for subtask in range(2):
+        with OperatorHarness.of(
+            plain(AsksLate()), subtask=subtask, parallelism=2, restored=snapshots
+        ) as harness:
+            ((mine, union, shared, raw),) = harness.push(["ask"])
+        assert union == [(0, 6), (1, 4)], "neither less nor twice"
+        assert shared == ["rule"]
+        split += mine
+        pieces += raw
+    assert Counter(split) == Counter([1, 2, 3, 4])
+    assert Counter(pieces) == Counter("1234")
+
+
+def test_a_union_list_that_one_subtask_has_brought_up_to_date_is_not_multiplied_by_the_others() -> None:
+    class Replaces(AsksLate):
+        def process(self, batch: RowBatch) -> Iterator[RowBatch]:
+            self.context.list_state("union", "union").update([(self.context.subtask, "new")])
+            yield batch
+
+    old, snapshots = two_old_subtasks(), []
+    for subtask in range(2):
+        with OperatorHarness.of(plain(Replaces()), subtask=subtask, parallelism=2, restored=old) as harness:
+            if subtask == 0:
+                harness.push(["ask"])
+            snapshots.append(harness.snapshot())
+    with OperatorHarness.of(plain(AllKinds()), restored=snapshots) as harness:
+        ((_, union, *_),) = harness.end_of_data()
+    assert union == [(0, "new"), (1, 4)]
+
+
+def test_what_was_asked_for_is_what_the_operator_makes_of_it() -> None:
+    (snapshot,) = restored_again(two_old_subtasks(), 1, asking=(0,))
+    assert len(snapshot.lists["split"][1]) == 4
+    assert list(snapshot.raw.operator) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_list_that_was_saved_with_another_mode_is_refused() -> None:
+    with (
+        OperatorHarness.of(plain(AsksLate({"split": "union"})), restored=two_old_subtasks()) as harness,
+        pytest.raises(
+            OperatorError,
+            match=r"'split'\) was saved with the mode 'split_distribute' and can't have",
+        ),
+    ):
+        harness.push(["ask"])
+
+
+def test_raw_state_of_a_key_group_is_not_replaced_unread() -> None:
+    class Forgets(Passes):
+        def __init__(self, groups: Any) -> None:
+            self.groups = groups
+
+        def snapshot_raw(self, checkpoint_id: int) -> RawState:
+            return RawState(keyed=dict.fromkeys(self.groups, b"new"))
+
+    with OperatorHarness.of(keyed(Forgets([1, 2])), max_parallelism=6) as harness:
+        first = harness.snapshot()
+    with OperatorHarness.of(keyed(Forgets([3])), max_parallelism=6, restored=[first]) as harness:
+        assert dict(harness.snapshot().raw.keyed) == dict.fromkeys([1, 2, 3], b"new")
+    with (
+        OperatorHarness.of(keyed(Forgets([2])), max_parallelism=6, restored=[first]) as harness,
+        pytest.raises(
+            OperatorError, match=r"key group 2, but the operator never read .*: read context.raw in open"
+        ),
+    ):
+        harness.snapshot()
 
 
 def test_raw_state_that_changes_after_the_snapshot_is_in_the_next_one() -> None:
@@ -307,7 +471,7 @@ def test_raw_keyed_state_goes_with_its_key_groups() -> None:
     ],
 )
 def test_raw_state_that_could_not_be_restored_is_refused(raw: Any, message: str) -> None:
-    class Wrong(Operator):
+    class Wrong(Passes):
         def snapshot_raw(self, checkpoint_id: int) -> RawState:
             return raw  # type: ignore[no-any-return]
 
@@ -326,7 +490,7 @@ def test_raw_state_that_could_not_be_restored_is_refused(raw: Any, message: str)
     ],
 )
 def test_a_list_state_has_one_known_mode(modes: list[Any], message: str) -> None:
-    class Asks(Operator):
+    class Asks(Passes):
         def open(self, context: OperatorContext) -> None:
             for mode in modes:
                 context.list_state("seen", mode)
@@ -337,7 +501,7 @@ def test_a_list_state_has_one_known_mode(modes: list[Any], message: str) -> None
 
 
 def test_a_snapshot_that_returns_something_else_is_refused() -> None:
-    class Wrong(Operator):
+    class Wrong(Passes):
         def snapshot(self, checkpoint_id: int) -> Any:
             return [1, 2]
 
@@ -359,7 +523,7 @@ def test_subtasks_share_no_object_and_the_one_that_was_given_stays_as_it_was() -
 
 
 def test_notices_reach_the_operator() -> None:
-    class Notified(Operator):
+    class Notified(Passes):
         def open(self, context: OperatorContext) -> None:
             self.told: list[Any] = []
 
@@ -376,3 +540,78 @@ def test_notices_reach_the_operator() -> None:
         harness.abort_checkpoint(harness.snapshot())
         harness.complete_checkpoint(harness.snapshot())
         assert harness.end_of_data() == [("aborted", 1), ("complete", 2)]
+
+
+def test_an_event_handler_that_yields_or_returns_is_refused_because_what_it_emits_would_be_lost() -> None:
+    class Emits(Passes):
+        def handle_event(self, event: Any) -> Any:
+            yield RowBatch([event])
+
+    class Returns(Passes):
+        def handle_event(self, event: Any) -> Any:
+            return [RowBatch([event])]
+
+    for operator, what in [(Emits(), "yields, so it never runs"), (Returns(), r"returned \[RowBatch.*")]:
+        message = (
+            rf"\.handle_event \(.*_operator.py:\d+\) failed: handle_event {what}. It emits nothing: keep "
+            "what it wants to emit, and emit it in process or prepare_snapshot_pre_barrier"
+        )
+        with (
+            OperatorHarness.of(plain(operator)) as harness,
+            pytest.raises(OperatorError, match=message),
+        ):
+            harness.handle_event(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("open", lambda harness: None),
+        ("notify_checkpoint_complete", lambda harness: harness.complete_checkpoint(harness.snapshot())),
+        ("notify_checkpoint_aborted", lambda harness: harness.abort_checkpoint(harness.snapshot())),
+        ("close", lambda harness: harness.close()),
+    ],
+)
+def test_a_method_that_emits_nothing_and_would_never_run_is_refused(
+    name: str, use: Callable[[OperatorHarness], None]
+) -> None:
+    def generator(self: Any, *arguments: Any) -> Any:
+        yield RowBatch(["lost"])
+
+    async def coroutine(self: Any, *arguments: Any) -> None:
+        raise AssertionError("nobody waits for it")
+
+    for method, what in [
+        (generator, "yields, so it never runs"),
+        (coroutine, "is declared `async def`"),
+    ]:
+        operator = type("Wrong", (Passes,), {name: method})()
+        with pytest.raises(OperatorError, match=f"{name} {what}"):
+            use(OperatorHarness.of(plain(operator)))
+
+
+def test_counters_may_be_read_while_the_operator_makes_another_one() -> None:
+    class Meddling(Counted):
+        """Stands for the task's thread: each look at the value finds a new counter made."""
+
+        def __init__(self, context: OperatorContext) -> None:
+            super().__init__()
+            self.context = context
+
+        @property
+        def value(self) -> int:  # type: ignore[override]
+            self.context.counter(f"more {len(self.context.counters)}")
+            return 7
+
+        @value.setter
+        def value(self, value: int) -> None:
+            pass
+
+    class Counts(Passes):
+        def open(self, context: OperatorContext) -> None:
+            context.counters["first"] = Meddling(context)
+            context.counter("second")
+
+    with OperatorHarness.of(plain(Counts())) as harness:
+        assert harness.statistics().extra == {"first": 7, "second": 0}
+        assert harness.statistics().extra == {"first": 7, "second": 0, "more 2": 0}

@@ -50,6 +50,7 @@ ELEMENTS: list[tuple[StreamElement, ElementKind]] = [
     (CancelCheckpointMarker(9), ElementKind.CANCEL_MARKER),
     (EndOfData(), ElementKind.END_OF_DATA),
     (EndOfData(drain=False), ElementKind.END_OF_DATA),
+    (EndOfData(drain=False, savepoint_id=7), ElementKind.END_OF_DATA),
     (EndOfPartition(), ElementKind.END_OF_PARTITION),
 ]
 
@@ -90,6 +91,8 @@ def damaged(element: StreamElement, index: int, value: int) -> bytes:
     [
         damaged(StreamStatus.IDLE, 1, 2),
         damaged(EndOfData(), 1, 2),
+        damaged(EndOfData(False, 7), 1, 2),
+        encode_element(EndOfData(False, 7))[:-1],
         damaged(CheckpointBarrier(1, 0.0), 17, 3),
         damaged(CheckpointBarrier(1, 0.0), 18, 2),
         damaged(CheckpointBarrier(1, 0.0), 19, 9),

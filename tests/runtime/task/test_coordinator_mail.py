@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 from checkpoint_graphs import ENDLESS, MakeSubtask, barrier, listed
-from subtask_setup import SubtaskSetup, rows
+from subtask_setup import ScriptedSource, SubtaskSetup, rows
 
 from penstock.runtime import Checkpointing, DiscardSink, JobConfig, Operator, RowBatch, StreamEnvironment
 from penstock.runtime.operators.coordinator_events import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.operators.operator_coordinator import OperatorCoordinator
-from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier, CheckpointOptions
+from penstock.runtime.operators.protocols import Polled
+from penstock.runtime.record.elements import (
+    END_OF_TIME,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    CheckpointOptions,
+    EndOfData,
+    SnapshotKind,
+    Watermark,
+)
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
@@ -47,6 +56,18 @@ def hearing() -> StreamEnvironment:
         "sink", DiscardSink()
     )
     return env
+
+
+def forwarding() -> StreamEnvironment:
+    env = StreamEnvironment("job")
+    stream = env.from_source("source", ENDLESS).rebalance().transform("hears", Forwards())
+    stream.rebalance().sink("sink", DiscardSink())
+    return env
+
+
+def stop_with(savepoint_id: int, drain: bool) -> CheckpointBarrier:
+    options = CheckpointOptions(SnapshotKind.SYNC_SAVEPOINT, drain=drain)
+    return CheckpointBarrier(savepoint_id, 1_000_000.0, options)
 
 
 @pytest.fixture
@@ -118,6 +139,64 @@ def test_an_event_waits_while_an_operator_is_in_the_middle_of_a_call(make_subtas
     say(task, "now")
     task.deliver(CheckpointBarrier(1, 1_000_000.0, CheckpointOptions(unaligned=True)))
     assert heard_in(task, 1) == ["now"]
+
+
+class Forwards(Hears):
+    """Emits what it heard in front of a barrier or at the end: it holds nothing whenever state is taken."""
+
+    def prepare_snapshot_pre_barrier(self) -> Iterator[RowBatch]:
+        heard = self.heard.get()
+        self.heard.clear()
+        yield RowBatch(heard)
+
+    end_of_data = prepare_snapshot_pre_barrier
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_an_event_in_front_of_the_savepoint_of_a_stop_is_handled_before_the_last_flush(
+    make_subtask: MakeSubtask, drain: bool
+) -> None:
+    """Checkpoint 1 was aborted, and the notice of it has not come when the job is stopped."""
+    task = make_subtask(forwarding(), "hears")
+    stop = stop_with(3, drain)
+    say(task, "in front", after=1)
+    say(task, "behind", after=3)
+    ends = [Watermark(END_OF_TIME)] if drain else []
+    task.deliver(rows(7), *ends, EndOfData(drain, 3), stop)
+    task.run()
+    assert [e for e in task.sent[0] if e not in ends] == [
+        RowBatch([7]),
+        RowBatch(["in front"]),
+        EndOfData(drain, 3),
+        stop,
+    ]
+    assert heard_in(task, 3) == []
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_source_in_the_same_chain_hands_events_over_before_its_end_too(
+    make_subtask: MakeSubtask, drain: bool
+) -> None:
+    env = StreamEnvironment("job")
+    source = env.from_source("source", ScriptedSource([Polled(RowBatch([7]))]))
+    source.transform("hears", Forwards()).rebalance().sink("sink", DiscardSink())
+    task = make_subtask(env, "source")
+    task.subtask.step()
+    say(task, "in front", after=1)
+    task.subtask.trigger_checkpoint(stop_with(3, drain))
+    task.run()
+    assert task.rows() == [7, "in front"]
+    assert EndOfData(drain, 3) in task.events()
+    assert heard_in(task, 3) == []
+
+
+def test_an_end_without_a_stop_hands_over_nothing_early(make_subtask: MakeSubtask) -> None:
+    task = make_subtask(forwarding(), "hears")
+    say(task, "behind", after=1)
+    task.deliver(Watermark(END_OF_TIME), EndOfData(), barrier(1))
+    task.run()
+    assert heard_in(task, 1) == []
+    assert task.rows() == []
 
 
 def test_an_acknowledgement_counts_the_events_in_front_of_it(task: SubtaskSetup) -> None:

@@ -115,8 +115,8 @@ def test_nothing_is_emitted_behind_the_end_of_the_data(make_subtask: MakeSubtask
 
 
 def test_an_operator_that_fails_there_fails_the_subtask_and_is_named(make_subtask: MakeSubtask) -> None:
-    class Fails(Operator):
-        def prepare_snapshot_pre_barrier(self) -> Iterator[RowBatch]:
+    class Fails(Sums):
+        def prepare_snapshot_pre_barrier(self) -> Iterator[RowBatch]:  # type: ignore[override]
             raise OSError("no luck")
 
     task = make_subtask(summing(Fails()), "sums")

@@ -8,6 +8,7 @@ import pytest
 from subtask_setup import SubtaskSetup, rows
 from unaligned_setup import MakeSubtask, as_it_is, working
 
+from penstock.runtime.barrier.storing_input_gate import MOST_STORED_AT_ONCE
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.record.elements import CancelCheckpointMarker, CheckpointBarrier
@@ -104,6 +105,41 @@ def test_disk_without_room_declines_the_checkpoint_and_the_next_one_is_taken(
     task.run_freely()
     task.upload()
     assert list(task.acknowledged) == [2]
+
+
+def test_more_elements_than_are_stored_in_one_step_are_stored_without_a_wake_up(
+    make_subtask: MakeSubtask,
+) -> None:
+    """The subtask sleeps when a step leaves nothing to do: then no credit may be owed."""
+    count = 3 * MOST_STORED_AT_ONCE
+    task = storing(make_subtask)
+    task.deliver(barrier(1), *(rows("a") for _ in range(count)))
+    task.run()
+    assert task.taken[0] == 1 + count
+    task.deliver(barrier(2), rows("b"))
+    task.deliver(barrier(1), channel=1)
+    task.run_freely()
+    assert task.rows() == ["a"] * count, "stored again behind the next barrier"
+    task.deliver(barrier(2), channel=1)
+    task.run_freely()
+    assert task.rows() == [*["a"] * count, "b"]
+
+
+@pytest.mark.parametrize("blocked_again", [False, True])
+def test_closed_subtask_gives_the_files_of_its_alignments_back(
+    make_subtask: MakeSubtask, blocked_again: bool
+) -> None:
+    disk = SpillDisk(lambda: True)
+    task = make_subtask(working(as_it_is), "work", config(alignment_memory=0), open_spill_file=disk)
+    task.deliver(barrier(1), rows("a"), barrier(2), *(rows("b") for _ in range(MOST_STORED_AT_ONCE)))
+    task.run_freely()
+    if blocked_again:
+        task.deliver(barrier(1), channel=1)
+        task.subtask.step()
+        assert disk.open_files > 0
+    assert disk.open_files > 0
+    task.subtask.close()
+    assert disk.open_files == 0
 
 
 def test_subtask_whose_alignments_hold_has_no_counters_of_storing(make_subtask: MakeSubtask) -> None:

@@ -31,6 +31,7 @@ from penstock.runtime.testing.simulation.world.agenda import Happening
 from penstock.runtime.testing.simulation.world.faults import FaultKind, Moment
 from penstock.runtime.testing.simulation.world.faulty_storage import WatchedStorage
 from penstock.runtime.testing.simulation.world.simulated_work import SimulatedRunner
+from penstock.runtime.testing.simulation.world.spill_disk import SpillFilesOfProcess
 from penstock.runtime.testing.simulation.world.world import SimulatedUserError, World
 
 
@@ -64,6 +65,7 @@ class RunningTask:
             world, self.id, self.guard, self._guard_work, lambda: world.on_moment(Moment.SNAPSHOT)
         )
         self._storage = WatchedStorage(world.storage, supervisor.before_upload)
+        self._spill_files = SpillFilesOfProcess(world.spill_disk)
         self._subtask: Subtask | None = None
         self._result = StepResult(more=True)
         self._is_scheduled = False
@@ -107,7 +109,7 @@ class RunningTask:
                 world.clock,
                 self._storage,
                 world.places(self._storage),
-                world.spill_disk,
+                self._spill_files,
             )
         except Exception as error:
             if _is_death(error):
@@ -154,6 +156,7 @@ class RunningTask:
         self._world.storing.discard(self.id)
         self.state = TaskState.DEAD
         self._runner.die()
+        self._spill_files.die()
 
     def guard(self, action: Callable[[], None]) -> None:
         """Run something of the task's; its failure is the task's, its death is the process's."""
@@ -286,6 +289,8 @@ class RunningTask:
             self.subtask.close()
         except OperatorError as error:
             self._require_wanted(error)
+        left = self._spill_files.open_files
+        assert not left, f"{self.id} is closed and leaves {left} spill files open"
 
     def _guard_work(self, work: Callable[[], object]) -> None:
         """Run work beside the task: only a refusing storage may stop it."""

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -26,11 +26,20 @@ class Seen(KeyedProcessFunction[int, int, int]):
         return self.values
 
 
-class Takes(Operator):
+class Empty(Operator):
+    takes = "both"
+
+
+class Passes(Operator):
+    def process(self, batch: Any) -> Iterator[Any]:
+        yield batch
+
+
+class Takes(Passes):
     takes = "pandas"  # type: ignore[assignment] # as a user might
 
 
-class Keyed(Operator):
+class Keyed(Passes):
     keyed = True
 
 
@@ -78,7 +87,7 @@ def test_each_subtask_works_with_a_process_function_of_its_own(
 def test_an_operator_of_ones_own_is_stateful_and_keyed_behind_key_by(
     env: StreamEnvironment, source: DataStream[int], discard: Any
 ) -> None:
-    plain = source.transform("plain", Operator(), parallelism=2)
+    plain = source.transform("plain", Passes(), parallelism=2)
     plain.key_by(abs).transform("keyed", Keyed()).sink("out", discard)
     specs = {spec.id: spec for vertex in env.build().vertices for spec in vertex.operators}
     assert (specs["plain"].name, specs["plain"].stateful, specs["plain"].keyed) == (
@@ -151,6 +160,7 @@ HERE = r"^tests/runtime/graph/streams/test_data_stream.py:\d+ in lambda: "
             lambda s, sink: s.transform("own", Takes()),
             "Takes.takes is 'pandas'; it is one of 'rows'",
         ),
+        (lambda s, sink: s.transform("own", Empty()), r"Empty has no method process\(batch\)"),
         (lambda s, sink: s.transform("own", Keyed()), "Keyed.keyed is True, so it needs a keyed stream"),
         (lambda s, sink: s.map_batches(abs, "pandas"), "must be 'rows' or 'arrow', not 'pandas'"),
         (lambda s, sink: s.key_by("name"), "key_by needs a function, not 'name'"),
