@@ -7,6 +7,7 @@ a storage is opened. Losing a disk's power can lose what was written last: durab
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -106,14 +107,16 @@ class ObjectStorage:
             ObjectExistsError: `create` was asked and something is there.
             StorageError: It could not be written.
         """
+        missing = self._missing_folders(check_path(path))
         try:
-            with self._described("write", check_path(path)):
+            with self._described("write", path):
                 obstore.put(self._store, path, data, mode="create" if create else "overwrite")
         except ObjectExistsError:
             self._counters.conflicts += 1
             raise
         except StorageError:
-            self._remove_folders_made_for(path)
+            _remove_if_empty(missing)
+            _remove_if_empty(self._made)
             raise
         self._counters.wrote(len(data))
 
@@ -161,12 +164,12 @@ class ObjectStorage:
         self._counters.deletes += len(doomed)
         _remove_if_empty(self._made)
 
-    def _remove_folders_made_for(self, path: str) -> None:
-        """A write has failed: leave no empty local folder behind."""
-        if isinstance(self._store, LocalStore) and self._store.prefix is not None:
-            root = Path(self._store.prefix)
-            _remove_if_empty([root / folder for folder in reversed(Path(path).parents) if folder.name])
-        _remove_if_empty(self._made)
+    def _missing_folders(self, path: str) -> Sequence[Path]:
+        """Local folders that a write has to make, outermost first; they go again if it fails."""
+        if not isinstance(self._store, LocalStore) or self._store.prefix is None:
+            return []
+        folders = [self._store.prefix / each for each in Path(path).parents]
+        return [each for each in reversed(folders) if not os.path.exists(each)]
 
     def statistics(self) -> StorageStatistics:
         """Counters."""

@@ -8,7 +8,7 @@ from penstock.runtime.checkpoint.coordinator.coordinator import CheckpointCoordi
 from penstock.runtime.checkpoint.coordinator.files import CheckpointFiles
 from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
 from penstock.runtime.checkpoint.coordinator.plan import CheckpointPlanner
-from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
+from penstock.runtime.checkpoint.coordinator.savepoint_targets import SavepointTargets
 from penstock.runtime.config.checkpointing import Checkpointing
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -36,7 +36,7 @@ class Surroundings:
         storage: Checkpoints and the decision log.
         clock: Wall-clock and monotonic seconds.
         timers: Delays and timeouts.
-        user_runner: Runs users' blocking code: hooks, and the work of enumerators.
+        user_runner: Runs what may hang for ever: users' code in hooks and enumerators, and users' folders.
         open_location: Opens storages of snapshots that are not in `storage`.
     """
 
@@ -95,11 +95,11 @@ def _coordinator(
     ledger: JobLedger,
     around: Surroundings,
 ) -> CheckpointCoordinator:
-    place = SnapshotPlace(around.storage, ledger.paths, around.open_location)
-
-    def initialize(request: CheckpointRequest, checkpoint_id: int, attempt: int) -> None:
-        place.prepare(request.target, checkpoint_id, attempt)
-
+    place = SnapshotPlace(around.storage, ledger.paths, ledger.newer_attempt, around.open_location)
+    # Folders of users may hang for ever. Threads that the job needs must not hang with them.
+    targets = SavepointTargets(
+        place.try_target, around.user_runner, around.timers, checkpointing.timeout_seconds
+    )
     return CheckpointCoordinator(
         checkpointing,
         job.planner,
@@ -111,5 +111,6 @@ def _coordinator(
         runner=around.runner,
         hooks=operators.hooks,
         coordinators=operators.coordinators,
-        initialize_location=initialize,
+        initialize_location=place.prepare,
+        targets=targets,
     )

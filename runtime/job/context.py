@@ -149,24 +149,27 @@ class JobContext:
             return self.restart.recovered(start.attempt, start.begun_at)
         return RestartAfter(0.0)
 
-    def begin_attempt_of(self, region: Region, start: AttemptStart) -> None:
+    def begin_attempt_of(self, region: Region, start: AttemptStart) -> FailureCause | None:
         """Take over a new attempt of one region from the log; the other subtasks keep their attempts.
 
         The others are notified again that the region's restore checkpoint is complete: its record may have
         been found in the log only now.
+
+        Returns:
+            Why the region can't come back.
         """
         others = [subtask for subtask in self._regions if subtask not in region]
         self._attempts = {subtask: self.attempt_of(subtask) for subtask in others}
         self._begin(start)
         if self.coordinator is not None:
             self.coordinator.begin_region(start.attempt, start.store, start.highest_id)
-        if self.operators is not None:
-            self.operators.come_back(sorted(region), start.restore)
-        if start.restore is None:
-            return
+        failure = None if self.operators is None else self.operators.come_back(sorted(region), start.restore)
+        if failure is not None or start.restore is None:
+            return failure
         self.planner.restored(start.restore.operators, region)
         for attempt, those in self.by_attempt(others):
             self.gateway.notify_checkpoint_complete(attempt, those, start.restore.checkpoint_id)
+        return None
 
     def attempt_of(self, subtask: SubtaskId) -> int:
         """The attempt of a subtask; older than the job's when only another region was restarted."""

@@ -96,13 +96,17 @@ class EndOfJob:
         )
 
     def _delete_files(self, state: JobState, then: Callable[[str], None]) -> None:
-        job = self._job
-        paths = () if job.coordinator is None else job.coordinator.end_job(state.value)
-        if not paths:
+        job, coordinator = self._job, self._job.coordinator
+        if coordinator is None:
             then("")
             return
+        paths = coordinator.end_job(state.value)
 
         def failed(error: BaseException) -> None:
             then(f"its checkpoints could not be deleted: {type(error).__name__}: {error}")
 
-        job.runner.run(lambda: job.ledger.delete(paths), lambda _: then(""), failed)
+        def delete() -> None:
+            job.runner.run(lambda: job.ledger.delete_at_end(paths), lambda _: then(""), failed)
+
+        # A place that is being prepared would come into being behind the deletions.
+        coordinator.when_no_place_is_awaited(delete)

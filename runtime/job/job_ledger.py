@@ -1,7 +1,8 @@
 """`JobLedger`: the durable records of a job, as blocking calls for the scheduler's background work.
 
 It writes to the decision log and the checkpoint storage when an attempt begins, a checkpoint completes or the
-job ends. Only one call may be in progress at a time.
+job ends. Only one call may be in progress at a time, except
+`newer_attempt`.
 """
 
 from __future__ import annotations
@@ -190,13 +191,22 @@ class JobLedger:
         record = self._log.view.newest
         return None if record is None else read_metadata(self._storage, record.metadata)
 
-    def delete(self, paths: Iterable[str]) -> None:
-        """Delete files.
+    def newer_attempt(self) -> int | None:
+        """An attempt that another JobMaster has begun since; may run beside another call.
+
+        Raises:
+            StorageError: The log could not be read.
+        """
+        return self._log.newer_attempt()
+
+    def delete_at_end(self, paths: Iterable[str]) -> None:
+        """Delete files of the job, which has ended, and the notes of ids that were given to checkpoints.
 
         Raises:
             StorageError: That was not possible.
         """
         self._storage.delete(paths)
+        self._storage.delete(self._storage.list(self.paths.given_ids))
 
     def _load(self, begun: AttemptBegun, previous: int, now: float) -> BeginOutcome:
         times = self._begun_at(begun) if previous == 0 and begun.attempt > 1 else ()

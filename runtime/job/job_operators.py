@@ -158,27 +158,36 @@ class JobOperators:
                 self._links[spec.id].vanish(subtask.index)
                 self.coordinators.subtask_failed(spec.id, subtask.index, reason)
 
-    def come_back(self, subtasks: Iterable[SubtaskId], checkpoint: CompletedCheckpoint | None) -> None:
+    def come_back(
+        self, subtasks: Iterable[SubtaskId], checkpoint: CompletedCheckpoint | None
+    ) -> FailureCause | None:
         """These subtasks come back with the state of a checkpoint, or with none, while others go on.
 
         All subtasks of an operator come back together. A source's coordinator goes on and takes back what its
         readers forget. The coordinator of any other operator goes back to the checkpoint, too.
 
-        Raises:
-            PenstockError: The checkpoint does not fit.
+        Returns:
+            Why a coordinator could not; the attempt can't go on then.
         """
         checkpoint_id = None if checkpoint is None else checkpoint.checkpoint_id
-        go_back: dict[str, None] = {}
+        operators = {} if checkpoint is None else checkpoint.operators
+        specs: dict[str, OperatorSpec] = {}
+        indexes: dict[str, list[int]] = {}
         for subtask in subtasks:
             for spec in self._specs.get(subtask.vertex, ()):
                 self._links[spec.id].vanish(subtask.index)
+                specs[spec.id] = spec
+                indexes.setdefault(spec.id, []).append(subtask.index)
+        for spec in specs.values():
+            try:
                 if spec.source is None:
-                    go_back[spec.id] = None
+                    self.coordinators.reset_operator(spec.id, checkpoint_id, operators)
                 else:
-                    self.coordinators.subtask_reset(spec.id, subtask.index, checkpoint_id)
-        operators = {} if checkpoint is None else checkpoint.operators
-        for operator_id in go_back:
-            self.coordinators.reset_operator(operator_id, checkpoint_id, operators)
+                    for index in indexes[spec.id]:
+                        self.coordinators.subtask_reset(spec.id, index, checkpoint_id)
+            except Exception as error:  # a coordinator may raise anything
+                return _not_back(spec, checkpoint_id, error)
+        return None
 
     def started(self, subtasks: Collection[SubtaskId]) -> None:
         """These subtasks were started: send them the waiting events, and later ones at once."""
@@ -274,6 +283,17 @@ class JobOperators:
             return
         msg = f"an event of its operator's coordinator ({type(event).__name__}) did not reach it: {error}"
         job.state.failed(FailureCause(msg, subtask))
+
+
+def _not_back(spec: OperatorSpec, checkpoint_id: int | None, error: Exception) -> FailureCause:
+    """The failure of a coordinator that could not go back; it names the operator."""
+    location = OperatorLocation(spec.id, defined_at=spec.defined_at)
+    if isinstance(error, PenstockError):
+        text = str(error)
+        return FailureCause(text if spec.id in text else f"{location}: {text}", recoverable=False)
+    where = "the beginning" if checkpoint_id is None else f"checkpoint {checkpoint_id}"
+    failure = operator_error(location, f"the return of its coordinator to {where}", error)
+    return FailureCause(str(failure), None, failure.cause_text)
 
 
 def _has_coordinator(spec: OperatorSpec) -> bool:

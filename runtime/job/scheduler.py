@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.runtime.checkpoint.coordinator.pending_checkpoint import MessageOutcome
-from penstock.runtime.checkpoint.coordinator.requests import CheckpointFailed, OnAnswer
+from penstock.runtime.checkpoint.coordinator.requests import CheckpointAnswer, CheckpointFailed, OnAnswer
 from penstock.runtime.config.job_config import JobConfig
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.graph.execution_graph import ExecutionGraph
@@ -117,15 +117,19 @@ class JobScheduler:
             target: URL of the folder in which a savepoint gets its own; `None` for the checkpoint storage.
             full: Name no file of an earlier checkpoint.
         """
-        coordinator, state = self._job.coordinator, self._job.state.name
-        if coordinator is not None and state is JobState.RUNNING:
-            coordinator.trigger(kind, target=target, full=full, on_answer=on_answer)
-        elif on_answer is not None:
-            reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
+        coordinator, answer = self._job.coordinator, on_answer or _nobody_asks
+
+        def trigger() -> None:
+            state = self._job.state.name
+            if coordinator is not None and state is JobState.RUNNING:
+                coordinator.trigger(kind, target=target, full=full, on_answer=answer)
+                return
             why = f"the job is {state.value}"
             if coordinator is None:
                 why = "the job takes no checkpoints: it has no Checkpointing(...)"
-            on_answer(CheckpointFailed(reason, why))
+            answer(CheckpointFailed(CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, why))
+
+        self._with_target(kind, target, trigger, answer)
 
     def take_savepoint(self, target: str | None, on_answer: OnAnswer) -> None:
         """Take a savepoint, and a checkpoint after it.
@@ -143,15 +147,21 @@ class JobScheduler:
     def stop_with_savepoint(self, request: StopRequest, on_answer: OnAnswer) -> None:
         """Take a last savepoint and end the job.
 
+        The job runs on until it is known that the place of the savepoint can be written.
+
         Args:
             request: What the user wants.
             on_answer: Called once with the outcome of the savepoint; the job ends a little later.
         """
-        state = self._job.state
-        if self._job.is_fenced or not state.stop(request, on_answer):
-            reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
-            why = "it takes no checkpoints" if self._job.coordinator is None else f"it is {state.name.value}"
-            on_answer(CheckpointFailed(reason, f"the job can't be stopped with a savepoint: {why}"))
+
+        def stop() -> None:
+            job, state = self._job, self._job.state
+            if job.is_fenced or not state.stop(request, on_answer):
+                reason = CheckpointFailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
+                why = "it takes no checkpoints" if job.coordinator is None else f"it is {state.name.value}"
+                on_answer(CheckpointFailed(reason, f"the job can't be stopped with a savepoint: {why}"))
+
+        self._with_target(SnapshotKind.SYNC_SAVEPOINT, request.target, stop, on_answer)
 
     def rescale(self, parallelism: Mapping[str, int], on_answer: OnRescaled) -> None:
         """Change the parallelism of operators: save the state, redeploy, continue.
@@ -288,6 +298,16 @@ class JobScheduler:
             ignored_events=self._ignored,
         )
 
+    def _with_target(
+        self, kind: SnapshotKind, target: str | None, then: Callable[[], None], on_answer: OnAnswer
+    ) -> None:
+        """Go on when a savepoint's target can be written; a job that takes no savepoint now tries none."""
+        coordinator, state = self._job.coordinator, self._job.state.name
+        if target is None or coordinator is None or state is not JobState.RUNNING:
+            then()
+        else:
+            coordinator.try_target(kind, target, then, on_answer)
+
     def _is_current(self, attempt: int, subtask: SubtaskId | None = None) -> bool:
         current = self._job.attempt if subtask is None else self._job.attempt_of(subtask)
         if attempt == current and not self._job.is_fenced:
@@ -298,3 +318,7 @@ class JobScheduler:
     def _deliver(self, attempt: int, event: Callable[[], bool], subtask: SubtaskId | None = None) -> None:
         if self._is_current(attempt, subtask) and not event():
             self._ignored += 1
+
+
+def _nobody_asks(answer: CheckpointAnswer) -> None:
+    """For a request whose outcome is seen in the history alone."""

@@ -24,4 +24,4 @@ def highest_given_id(storage: SnapshotStorage, job_id: str) -> int:
         StorageError: The storage could not be read.
     """
     paths = SnapshotPaths(job_id)
-    return max(given_ids(paths, storage.list(paths.all_given_ids)), default=-1)
+    return max(given_ids(paths, storage.list(paths.given_ids)), default=-1)

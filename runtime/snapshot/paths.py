@@ -202,6 +202,11 @@ class SnapshotPaths:
         folder = self.snapshot_folder(SnapshotKind.CHECKPOINT, checkpoint_id, attempt)
         return f"{folder}channels-{escape_name(vertex)}-{subtask}"
 
+    @property
+    def given_ids(self) -> str:
+        """Folder of the files that say which ids were given, with a slash at its end."""
+        return f"{self.job_id}/ids/"
+
     def given_id(self, checkpoint_id: int) -> str:
         """The file that says that an id was given to a checkpoint or savepoint.
 
@@ -209,17 +214,12 @@ class SnapshotPaths:
             >>> SnapshotPaths("j").given_id(7), SnapshotPaths("j").given_by("j/ids/7")
             ('j/ids/7', 7)
         """
-        return f"{self.all_given_ids}{checkpoint_id}"
+        return f"{self.given_ids}{checkpoint_id}"
 
     def given_by(self, path: str) -> int | None:
         """The id that such a file says was given; `None` for any other file."""
-        name = path.removeprefix(self.all_given_ids)
+        name = path.removeprefix(self.given_ids)
         return int(name) if name != path and name.isdecimal() else None
-
-    @property
-    def all_given_ids(self) -> str:
-        """Folder of the files that say which ids were given, with a slash at its end."""
-        return f"{self.job_id}/ids/"
 
     @property
     def shared(self) -> str:

@@ -2,9 +2,11 @@
 
 Four ways lead through this file. The methods of each are in the order of its steps.
 
-*A trigger.* A request waits in `CheckpointRequests` until the decider lets it start. Its place is prepared
-and checked in the background, within the timeout of a checkpoint. If that fails, the request is refused and
-counted as a failure; nobody else has heard of it. Then a `PendingCheckpoint` with a timeout is made.
+*A trigger.* The folder that a user names for a savepoint is tried first (`try_target`). Only the savepoint
+waits for it. A request waits in `CheckpointRequests` until the decider lets it start. Its place in the job's
+storage is prepared in the background, within the timeout of a checkpoint. If that fails, the request is
+refused and counted as a failure; nobody else has heard of it. As long as the storage hangs, later requests
+are refused without being counted. Then a `PendingCheckpoint` with a timeout is made.
 `MasterSnapshots` asks operator coordinators and master hooks. Then the sources are triggered, and barriers do
 the rest. One start at a time.
 
@@ -72,13 +74,15 @@ from penstock.runtime.checkpoint.coordinator.requests import (
     CheckpointSucceeded,
     OnAnswer,
 )
+from penstock.runtime.checkpoint.coordinator.savepoint_targets import SavepointTargets
+from penstock.runtime.checkpoint.coordinator.trial import Trial
 from penstock.runtime.checkpoint.hooks.master_hooks import MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import OutcomeUnknownError
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpointStore
 from penstock.runtime.config.checkpointing import Checkpointing, KeepAfter
 from penstock.runtime.errors import CorruptSnapshotError, StorageError
-from penstock.runtime.ports import AsyncRunner, Cancellable, Clock, TimerService
+from penstock.runtime.ports import AsyncRunner, Clock, TimerService
 from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOptions, SnapshotKind
 from penstock.runtime.snapshot.checkpoint_record import (
     CheckpointDetails,
@@ -92,9 +96,9 @@ from penstock.runtime.snapshot.handles import SubtaskSnapshot
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
-#: Prepares the place of a checkpoint, given its request, its id and the attempt. Blocks, and raises when it
-#: can't be written.
-InitializeLocation: TypeAlias = Callable[[CheckpointRequest, int, int], None]
+#: Prepares the place of a checkpoint in the job's storage, given its id and the attempt. Returns the id that
+#: the checkpoint gets. Blocks, and raises when the place can't be written.
+InitializeLocation: TypeAlias = Callable[[int, int], int]
 
 
 class CheckpointCoordinator:
@@ -109,6 +113,7 @@ class CheckpointCoordinator:
         timers: For the interval, the pause and the timeouts.
         failures: By default as `config` says.
         initialize_location: By default there is nothing to prepare.
+        targets: Tries folders of savepoints outside of the job's storage; by default they are not tried.
         coalesce_periodic: Make no periodic request while one waits (Flink 1.11: they pile up).
         end_starts: An abort ends the start that is going on. In Flink 1.11 the next answer of a hook or a
             coordinator does, which may never come.
@@ -129,6 +134,7 @@ class CheckpointCoordinator:
         hooks: MasterHooks | None = None,
         coordinators: OperatorCoordinators | None = None,
         initialize_location: InitializeLocation | None = None,
+        targets: SavepointTargets | None = None,
         coalesce_periodic: bool = True,
         end_starts: bool = True,
     ) -> None:
@@ -138,11 +144,13 @@ class CheckpointCoordinator:
         self._files = files
         self._clock = clock
         self._timers = timers
-        self._runner = runner
         self._failures = failures or CheckpointFailureManager(config.tolerable_failures)
         self._hooks = hooks or MasterHooks()
         self._coordinators = coordinators or OperatorCoordinators()
         self._initialize_location = initialize_location
+        self._targets = targets
+        #: The preparation of a place in the job's storage.
+        self._place = Trial(runner, timers, config.timeout_seconds)
         self._end_starts = end_starts
         self._coordinators.when_event_came(self._event_came)
         self._masters = MasterSnapshots(self._coordinators, self._hooks)
@@ -155,10 +163,6 @@ class CheckpointCoordinator:
         )
         #: `None` while the job does not run; then `_not_running` answers requests.
         self._attempt: int | None = None
-        #: Limits the preparation of a place; `None` while none is being prepared.
-        self._place_timeout: Cancellable | None = None
-        #: Whether the preparation of a place has not returned yet; it may outlive its timeout.
-        self._is_preparing = False
         self._not_running = CheckpointFailed(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, "the job does not run")
         self._restored: CompletedCheckpoint | None = None
         self._stale_messages = self._late_messages = 0
@@ -189,7 +193,7 @@ class CheckpointCoordinator:
                 first checkpoint of a job that was started from a snapshot of another.
         """
         self._files.delete(orphans)
-        self._forget_start()
+        self._end_start(Reason.JOB_FAILURE, "the job restarted meanwhile")
         self._planner.reset()
         self._history.recover(store.all, highest_id)
         self._files.begin_attempt(store)
@@ -239,14 +243,16 @@ class CheckpointCoordinator:
     def end_job(self, job_state: str) -> tuple[str, ...]:
         """The job has ended (`finished`, `failed`, `cancelled`): paths of files that may be deleted now."""
         self._hooks.close()
-        # The write of the next id may have been refused and done all the same.
-        ids = self._files.given_ids(self._next_id - 1, self._next_id) if self._initialize_location else ()
-        return (*ids, *self._files.end_job(job_state, KeepAfter(self._config.keep_after)))
+        return self._files.end_job(job_state, KeepAfter(self._config.keep_after))
 
     def abort_all(self, reason: Reason, detail: str = "") -> None:
         """Abort every checkpoint that runs; the periodic timer and waiting requests go on."""
         for pending in self._running():
             self._abort(pending, reason, detail)
+
+    def when_no_place_is_awaited(self, callback: Callable[[], None]) -> None:
+        """Call back once no place is being prepared, or the one that is has outlived its timeout."""
+        self._place.when_over(callback)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back once no record is being written, so that what is in the log is known."""
@@ -305,7 +311,7 @@ class CheckpointCoordinator:
             drain: With a synchronous savepoint: sources advance event time to its end first (Flink's
                 `advanceToEndOfEventTime`).
             target: URL of the folder in which a savepoint gets a folder of its own; by default it is in the
-                job's checkpoint storage.
+                job's checkpoint storage. `try_target` comes first.
             on_answer: Called once with the outcome.
 
         Raises:
@@ -327,6 +333,31 @@ class CheckpointCoordinator:
             on_answer=on_answer,
         )
 
+    def try_target(
+        self, kind: SnapshotKind, target: str, then: Callable[[], None], on_answer: OnAnswer
+    ) -> None:
+        """Try the folder of a savepoint before it is triggered; nothing else waits for that.
+
+        Args:
+            target: As for `trigger`.
+            then: Called when it can be written. The job may be in another state by then.
+            on_answer: Called instead of `then`, with the refusal.
+        """
+        if self._targets is None:
+            then()
+            return
+
+        def refuse(answer: CheckpointFailed) -> None:
+            self._requests.refused += 1
+            on_answer(answer)
+
+        self._targets.request(
+            target,
+            then,
+            lambda cause: refuse(self._without_place(kind, cause)),
+            lambda reason, detail: refuse(CheckpointFailed(reason, detail)),
+        )
+
     def _start(self, request: CheckpointRequest) -> None:
         """Step 1: the id is fixed and the place is prepared, in the background because that may block."""
         initialize, checkpoint_id, attempt = self._initialize_location, self._next_id, self._attempt
@@ -336,26 +367,29 @@ class CheckpointCoordinator:
         if initialize is None or attempt is None:
             self._create(request, plan)
             return
-        if self._is_preparing:
-            hangs = TimeoutError("the storage has not answered the check of the last place yet")
-            self._not_initialized(request, hangs)
+        if self._place.is_awaited:  # by a request that was refused meanwhile
+            self._place.when_over(partial(self._start_if_wanted, request))
             return
-        self._is_preparing, timeout = True, self._config.timeout_seconds
-        late = TimeoutError(f"the storage did not answer within {timeout:g} s")
-        self._place_timeout = self._timers.call_later(timeout, lambda: self._not_initialized(request, late))
+        if self._place.hangs:
+            # The first timeout has been counted. Storages that are slow once must not fail the job.
+            hangs = f"{self._files.url} has not answered the check of the last place yet"
+            self._requests.refuse(request, self._without_place(request.kind, hangs))
+            self._start_ended(request)
+            return
 
-        def prepare_place() -> None:
-            initialize(request, checkpoint_id, attempt)
+        def prepare_place() -> int:
+            return initialize(checkpoint_id, attempt)
 
-        def prepared(then: Callable[[], None]) -> None:
-            self._is_preparing = False
-            then()
-
-        self._runner.run(
+        self._place.begin(
             prepare_place,
-            lambda _: prepared(lambda: self._initialized(request, checkpoint_id, attempt)),
-            lambda error: prepared(lambda: self._not_initialized(request, error)),
+            self._files.url,
+            lambda given_id: self._initialized(request, attempt, given_id),
+            lambda error: self._not_initialized(request, attempt, error),
         )
+
+    def _start_if_wanted(self, request: CheckpointRequest) -> None:
+        if request is self._requests.starting:
+            self._start(request)
 
     def _plan(self, request: CheckpointRequest) -> CheckpointPlan | None:
         """The subtasks that take part; `None` when the request can't be served and was refused."""
@@ -372,40 +406,41 @@ class CheckpointCoordinator:
         self._start_ended(request)
         return None
 
-    def _initialized(self, request: CheckpointRequest, checkpoint_id: int, attempt: int) -> None:
-        if request is not self._requests.starting:
-            return
-        self._end_place_timeout()
-        if self._attempt is not None and (self._next_id, self._attempt) != (checkpoint_id, attempt):
-            self._start(request)  # a part of the job has restarted meanwhile: it is another place now
-            return
-        plan = self._plan(request)
+    def _initialized(self, request: CheckpointRequest, attempt: int, given_id: int) -> None:
+        plan = self._plan_after_place(request, attempt)
         if plan is not None:
+            self._next_id = given_id
             self._create(request, plan)
 
-    def _not_initialized(self, request: CheckpointRequest, error: BaseException) -> None:
+    def _not_initialized(self, request: CheckpointRequest, attempt: int, error: BaseException) -> None:
         """There is no place: refuse the request before anybody hears of it. The next one gets the id."""
-        if request is not self._requests.starting:
+        if self._plan_after_place(request, attempt) is None:
             return
-        self._end_place_timeout()
-        if self._attempt is None:
-            self._requests.refuse(request, self._not_running)
-            self._start_ended(request)
-            return
-        reason, is_savepoint = Reason.TRIGGER_CHECKPOINT_FAILURE, request.kind.is_savepoint
-        cause = str(error) if isinstance(error, StorageError) else f"{type(error).__name__}: {error}"
-        detail = f"its place can't be written: {cause}"
-        self._history.refused(self._next_id, self._attempt, request.kind, self._clock.now(), reason, detail)
-        must_fail = self._failures.failed(reason, -1, is_savepoint=is_savepoint)
-        self._requests.refuse(request, CheckpointFailed(reason, detail))
+        reason = Reason.TRIGGER_CHECKPOINT_FAILURE
+        must_fail = self._failures.failed(reason, -1, is_savepoint=request.kind.is_savepoint)
+        is_known = isinstance(error, StorageError | TimeoutError)
+        cause = str(error) if is_known else f"{self._files.url}: {type(error).__name__}: {error}"
+        refusal = self._without_place(request.kind, cause)
+        self._requests.refuse(request, refusal)
         if must_fail:
-            self._gateway.fail_job(f"checkpoint {self._next_id} failed ({reason.value}): {detail}")
+            self._gateway.fail_job(f"checkpoint {self._next_id} failed ({reason.value}): {refusal.detail}")
         self._start_ended(request)
 
-    def _end_place_timeout(self) -> None:
-        if self._place_timeout is not None:
-            self._place_timeout.cancel()
-            self._place_timeout = None
+    def _plan_after_place(self, request: CheckpointRequest, attempt: int) -> CheckpointPlan | None:
+        """The plan once the place has answered; `None` if the start is over, or begins again."""
+        if request is not self._requests.starting:
+            return None
+        if self._attempt is not None and self._attempt != attempt:
+            self._start(request)  # a part of the job has restarted meanwhile: it is another place now
+            return None
+        return self._plan(request)
+
+    def _without_place(self, kind: SnapshotKind, cause: str) -> CheckpointFailed:
+        """The refusal of what has no place; it is shown in the history."""
+        reason, detail = Reason.TRIGGER_CHECKPOINT_FAILURE, f"its place can't be written: {cause}"
+        if self._attempt is not None:
+            self._history.refused(self._next_id, self._attempt, kind, self._clock.now(), reason, detail)
+        return CheckpointFailed(reason, detail)
 
     def _create(self, request: CheckpointRequest, plan: CheckpointPlan) -> None:
         """Steps 2, 3 and 4: the checkpoint is pending; operator coordinators, then hooks, do their part."""
@@ -449,15 +484,13 @@ class CheckpointCoordinator:
         self._abort(pending, Reason.TRIGGER_CHECKPOINT_FAILURE, detail)
         self._start_ended(pending.request)
 
-    def _forget_start(self) -> None:
-        """A new attempt begins: end the start that is going on."""
+    def _end_start(self, reason: Reason, detail: str) -> None:
+        """End the start that is going on, whether its place is being prepared or its masters are asked."""
         request = self._requests.starting
         if request is None:
             return
-        self._end_place_timeout()
         if not self._masters.stop():
-            refusal = CheckpointFailed(Reason.JOB_FAILURE, "the job restarted meanwhile")
-            self._requests.refuse(request, refusal)
+            self._requests.refuse(request, CheckpointFailed(reason, detail))
         self._start_ended(request)
 
     def _start_ended(self, request: CheckpointRequest) -> None:
@@ -611,8 +644,13 @@ class CheckpointCoordinator:
         self._abort(pending, Reason.CHECKPOINT_EXPIRED, detail)
 
     def _end_all(self, reason: Reason, detail: str) -> None:
+        """Refuse what waits or has no place yet, and abort what runs."""
+        if self._targets is not None:
+            self._targets.withdraw_all(reason, detail)
         self._requests.abort_waiting(reason, detail)
         self.abort_all(reason, detail)
+        if self._end_starts and self._place.is_running:
+            self._end_start(reason, detail)
 
     def _abort(self, pending: PendingCheckpoint, reason: Reason, detail: str) -> None:
         """Abort a checkpoint; one that has ended or is being written goes on."""

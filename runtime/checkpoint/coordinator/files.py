@@ -57,6 +57,11 @@ class CheckpointFiles:
         self.deleted = self.failed_deletions = 0
 
     @property
+    def url(self) -> str:
+        """Where the job's storage is."""
+        return self._storage.url
+
+    @property
     def has_store(self) -> bool:
         """Whether completed checkpoints can be taken in: an attempt has begun and the job has not ended."""
         return self._store is not None
@@ -75,10 +80,6 @@ class CheckpointFiles:
     def location(self, target: str | None, checkpoint_id: int, attempt: int) -> str | None:
         """URL of a savepoint's own folder below `target`; `None` for one in the job's storage."""
         return None if target is None else self._paths.savepoint_location(target, checkpoint_id, attempt)
-
-    def given_ids(self, *checkpoint_ids: int) -> tuple[str, ...]:
-        """Paths of the files that say that these ids were given."""
-        return tuple(map(self._paths.given_id, checkpoint_ids))
 
     # -- attempts -------------------------------------------------------------------------------------------
 

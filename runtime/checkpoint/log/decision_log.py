@@ -38,7 +38,7 @@ What it must never do:
 * delete the slot of an `AttemptBegun`,
 * take silence of the storage for a refusal.
 
-All methods block, and are called from one thread at a time.
+All methods block, and are called from one thread at a time. Only `newer_attempt` may run beside another one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ from penstock.runtime.checkpoint.log.records import (
 )
 from penstock.runtime.checkpoint.log.slots import PUT_TRIES, LogSlots
 from penstock.runtime.checkpoint.log.view import LogView
-from penstock.runtime.errors import CorruptSnapshotError, ObjectExistsError, StorageError
+from penstock.runtime.errors import (
+    CorruptSnapshotError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+)
 from penstock.runtime.ports import SnapshotStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
@@ -198,6 +203,25 @@ class DecisionLog:
             CorruptSnapshotError: The log is damaged.
         """
         return self._append(JobEnded(state, cause, self._attempt, now))
+
+    def newer_attempt(self) -> int | None:
+        """Look for another writer that has begun a newer attempt; `None` when there is none.
+
+        By 3 its record is in the slot that this writer wants next, or behind records of this writer. The
+        method changes nothing, so it may run beside another one. Beside `begin_attempt` it may also find
+        the attempt that this writer begins.
+
+        Raises:
+            CorruptSnapshotError: The log is damaged.
+            StorageError: It could not be read.
+        """
+        slot = self._view.next_slot
+        try:
+            while (found := self._reader.read(slot)).attempt <= self._attempt:
+                slot += 1
+        except ObjectNotFoundError:
+            return None
+        return found.attempt
 
     def statistics(self) -> DecisionLogStatistics:
         """Counters."""

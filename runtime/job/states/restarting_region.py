@@ -165,12 +165,15 @@ class RestartingRegion(State):
         if not isinstance(outcome, AttemptStart):
             job.fence()  # another JobMaster has begun an attempt, or ended the job
             return
-        job.begin_attempt_of(self._region, outcome)
+        failure = job.begin_attempt_of(self._region, outcome)
         if self._instead is not None:
             self._instead()
             return
         if job.state is not self:
-            return  # a coordinator could not go back, which fails the job
+            return  # a coordinator could not be started, which fails the job
+        if failure is not None:
+            job.enter(Failing(job, failure), str(failure))
+            return
         self._deploying = True
         job.gateway.deploy_region(outcome.attempt, self._region, outcome.restore)
 

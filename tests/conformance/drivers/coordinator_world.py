@@ -21,7 +21,6 @@ from penstock.runtime.checkpoint.coordinator.plan import (
     NotAllRunning,
     SubtaskStatus,
 )
-from penstock.runtime.checkpoint.coordinator.request_decider import CheckpointRequest
 from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer, MasterHooks
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
@@ -210,10 +209,11 @@ class CoordinatorWorld:
         msg = "nobody else owns the log"
         raise AssertionError(msg)
 
-    def initialize_location(self, request: CheckpointRequest, checkpoint_id: int, attempt: int) -> None:
+    def initialize_location(self, checkpoint_id: int, attempt: int) -> int:
         if self.id_fails_once:
             self.id_fails_once = False
             raise StorageError("the case says that there is no id")
+        return checkpoint_id
 
     def write(self, checkpoint: CompletedCheckpoint) -> FinalizeOutcome:
         return finalize(self.storage, self.paths, self.log, checkpoint, retained=self.retained)

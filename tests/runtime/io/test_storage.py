@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
+from penstock.runtime.checkpoint.coordinator.place import TRIAL, SnapshotPlace
 from penstock.runtime.checkpoint.log.decision_log import DecisionLog, Fenced
 from penstock.runtime.checkpoint.log.records import AttemptBegun
 from penstock.runtime.errors import ObjectExistsError, ObjectNotFoundError, StorageError
@@ -236,9 +237,40 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_nothing_stays_of_a_snapshot_on_a_full_disk(full_disk: Path) -> None:
-    paths = SnapshotPaths("job")
-    for target in (None, f"{full_disk}/saved"):
-        place = SnapshotPlace(open_location(str(full_disk)), paths, open_location)
-        with pytest.raises(StorageError, match=rf"can't write {full_disk}/.*No space left"):
-            place.prepare(target, 7, 2)
-        assert list(full_disk.iterdir()) == [full_disk / "file"]
+    place = SnapshotPlace(open_location(str(full_disk)), SnapshotPaths("job"), lambda: None, open_location)
+    refused = pytest.raises(StorageError, match=rf"can't write {full_disk}/.*No space left")
+    with refused:
+        place.prepare(7, 2)
+    with refused:
+        place.try_target(f"{full_disk}/saved")
+    assert list(full_disk.iterdir()) == [full_disk / "file"]
+
+
+def without_permission(folder: Path) -> None:
+    """Take the permission to write away; root is refused by a folder that stands where the file should be."""
+    if os.geteuid():
+        folder.chmod(0o500)
+    else:
+        (folder / TRIAL / "in the way").mkdir(parents=True)
+
+
+def test_a_folder_that_can_be_opened_and_not_written_is_refused_by_name(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    without_permission(saved)
+    before = list(saved.rglob("*"))
+    open_location(str(saved), create=True)
+    place = SnapshotPlace(open_location(str(tmp_path)), SnapshotPaths("job"), lambda: None, open_location)
+    with pytest.raises(StorageError, match=f"can't write {saved}/{TRIAL}: "):
+        place.try_target(str(saved))
+    assert list(saved.rglob("*")) == before, "nothing of it stays"
+
+
+def test_a_write_that_fails_removes_only_folders_that_it_has_made(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "empty").mkdir(parents=True)
+    (tmp_path / "mine" / "file").write_bytes(b"1")
+    place = open_location(str(tmp_path))
+    for path in ("mine/empty/" + "x" * 300, "mine/empty/new/of/" + "x" * 300, "mine/file/x"):
+        with pytest.raises(StorageError, match="can't write"):
+            place.put(path, b"1")
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "mine", tmp_path / "mine/empty", tmp_path / "mine/file"]

@@ -113,8 +113,8 @@ class Cluster:
 
 
 class Run:
-    def __init__(self, *sources, parallelism=1, config=None, opened=None, hooks_hang=False):
-        vertices = tuple(
+    def __init__(self, *sources, parallelism=1, config=None, opened=None, hooks_hang=False, vertices=()):
+        vertices = vertices or tuple(
             JobVertex(name, (OperatorSpec(name, name, None, source=source, stateful=True),), parallelism)
             for name, source in zip(("read", "other"), sources, strict=False)
         )

@@ -1,4 +1,4 @@
-"""`PromptRunner`: background work that a test does, except for the check of a checkpoint's place."""
+"""`PromptRunner`: background work that a test does, except for the check of a snapshot's place."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class PromptRunner(ManualAsyncRunner):
     """Checks places at once, as a storage that answers quickly: most tests are about what follows.
 
     Attributes:
-        is_prompt: Whether it does; else that work waits like any other.
+        prompt: Names of the work that is done at once; other work waits.
     """
 
-    is_prompt = True
+    prompt = frozenset({"prepare_place", "try_target"})
 
     def run(
         self,
@@ -25,7 +25,7 @@ class PromptRunner(ManualAsyncRunner):
         on_result: Callable[[T], None],
         on_error: Callable[[BaseException], None],
     ) -> ManualWork:
-        if self.is_prompt and work.__name__ == "prepare_place":
+        if work.__name__ in self.prompt:
             item = ManualWork(work, on_result, on_error)
             item.run()
             return item

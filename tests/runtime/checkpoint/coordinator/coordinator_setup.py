@@ -98,9 +98,10 @@ class Run:
         self.written = []
         self.attempt = 1
         self.log.begin_attempt(self.clock.now())
+        self.planner = CheckpointPlanner(word_count())
         self.coordinator = CheckpointCoordinator(
             self.config,
-            CheckpointPlanner(word_count()),
+            self.planner,
             self.gateway,
             CheckpointFiles(self.storage, self.paths, self.runner),
             self.write,

@@ -45,13 +45,13 @@ def test_request_before_the_first_attempt_is_refused():
 
 
 def test_request_whose_place_is_being_prepared_when_the_job_restarts_is_refused():
-    run = Run(initialize_location=lambda *_: None)
+    run = Run(initialize_location=lambda checkpoint_id, attempt: checkpoint_id)
     run.trigger()
     assert run.coordinator.is_triggering
-    run.coordinator.end_attempt()
+    run.coordinator.end_attempt(detail="the job restarts")
     run.begin(2)
     [answer] = run.answers
-    assert (answer.reason, answer.detail) == (Reason.JOB_FAILURE, "the job restarted meanwhile")
+    assert (answer.reason, answer.detail) == (Reason.JOB_FAILURE, "the job restarts")
     assert not run.coordinator.is_triggering
     run.coordinator.started()
     run.runner.run_all()

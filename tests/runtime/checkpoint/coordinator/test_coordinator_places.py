@@ -14,12 +14,13 @@ class Places:
     """Prepares places, or refuses."""
 
     def __init__(self):
-        self.refuses, self.asked = False, []
+        self.refuses, self.free_from, self.asked = False, 1, []
 
-    def __call__(self, request, checkpoint_id, attempt):
-        self.asked.append((request.kind, request.target, checkpoint_id, attempt))
+    def __call__(self, checkpoint_id, attempt):
+        self.asked.append((checkpoint_id, attempt))
         if self.refuses:
             raise StorageError("can't write /saved: it is read-only")
+        return max(checkpoint_id, self.free_from)
 
 
 def running(**settings):
@@ -33,7 +34,7 @@ def test_a_checkpoint_starts_when_its_place_is_prepared():
     assert run.coordinator.is_triggering
     assert run.gateway.take() == []
     run.runner.run_all()
-    assert places.asked == [(SnapshotKind.CHECKPOINT, None, 1, 1)]
+    assert places.asked == [(1, 1)]
     assert run.gateway.take() == [("trigger", 1, READS)]
     assert not run.coordinator.is_triggering
 
@@ -100,9 +101,9 @@ def test_a_storage_that_does_not_answer_costs_the_timeout_and_no_more_threads():
     run, places = running(timeout=60, tolerable_failures=9)
     run.trigger()
     run.timers.advance(60)
-    assert "TimeoutError: the storage did not answer within 60 s" in run.answers[0].detail
+    assert "memory: did not answer within 60 s" in run.answers[0].detail
     run.trigger()
-    assert "has not answered the check of the last place yet" in run.answers[1].detail
+    assert "memory: has not answered the check of the last place yet" in run.answers[1].detail
     assert run.runner.waiting == 1
     run.runner.run_all()
     assert run.gateway.take() == [], "the place is ready too late"
@@ -141,7 +142,7 @@ def test_a_part_of_the_job_that_restarts_meanwhile_has_another_place():
     store = CompletedCheckpointStore(1, may_delete=run.paths.may_delete)
     run.coordinator.begin_region(2, store, 40)
     run.runner.run_all()
-    assert [(checkpoint_id, attempt) for *_, checkpoint_id, attempt in places.asked] == [(1, 1), (41, 2)]
+    assert places.asked == [(1, 1), (41, 2)]
     assert run.gateway.take() == [("trigger", 41, READS)]
 
 
@@ -151,3 +152,70 @@ def test_a_subtask_that_fails_meanwhile_does_not_hold_the_start_up():
     run.coordinator.subtask_failed(COUNT, "killed")
     run.runner.run_all()
     assert run.gateway.take() == [("trigger", 1, READS)], "the job decides what becomes of the attempt"
+
+
+def test_a_storage_that_hangs_counts_as_one_failed_checkpoint_however_many_are_refused():
+    run, _ = running(timeout=60, tolerable_failures=1)
+    run.trigger()
+    run.timers.advance(60)
+    for _ in range(5):
+        run.trigger()
+    assert [answer.reason for answer in run.answers] == [Reason.TRIGGER_CHECKPOINT_FAILURE] * 6
+    assert run.gateway.take() == [], "the job does not fail"
+    assert run.coordinator.statistics().failures_in_a_row == 1
+
+
+def test_a_checkpoint_gets_the_id_that_its_place_gives():
+    run, places = running()
+    places.free_from = 7
+    for _ in range(2):
+        run.trigger()
+        run.runner.run_all()
+        run.complete(run.coordinator.pending_ids[0])
+    assert places.asked == [(1, 1), (8, 1)]
+    assert [answer.checkpoint.checkpoint_id for answer in run.answers] == [7, 8]
+
+
+def test_a_place_that_fails_while_a_part_of_the_job_restarts_counts_for_nothing():
+    """A new attempt of that part may be in the log before the coordinator knows it."""
+    run, places = running(tolerable_failures=0)
+    places.refuses = True
+    run.trigger()
+    run.planner.leave_out({COUNT})
+    run.runner.run_all()
+    [answer] = run.answers
+    assert answer.reason is Reason.NOT_ALL_REQUIRED_TASKS_RUNNING
+    assert run.gateway.take() == []
+
+
+@pytest.mark.parametrize("stops", ["stop_periodic", "end_attempt"])
+def test_a_start_without_a_place_yet_ends_with_checkpointing(stops):
+    run, _ = running()
+    run.trigger()
+    getattr(run.coordinator, stops)()
+    assert len(run.answers) == 1
+    assert not run.coordinator.is_triggering
+    run.runner.run_all()
+    assert run.gateway.take() == []
+
+
+def test_a_request_waits_for_the_place_of_one_that_was_refused_meanwhile():
+    run, places = running(timeout=60)
+    run.trigger()
+    run.coordinator.stop_periodic()
+    run.trigger(SnapshotKind.SYNC_SAVEPOINT)
+    assert run.runner.waiting == 1
+    run.runner.run_all()
+    assert places.asked == [(1, 1), (1, 1)]
+    assert [barrier.options.kind for barrier in run.gateway.barriers] == [SnapshotKind.SYNC_SAVEPOINT]
+
+
+def test_a_request_that_waits_for_the_place_of_another_is_refused_when_that_hangs():
+    run, _ = running(timeout=60)
+    run.trigger()
+    run.coordinator.stop_periodic()
+    run.trigger(SnapshotKind.SYNC_SAVEPOINT)
+    run.timers.advance(60)
+    assert "has not answered the check of the last place yet" in run.answers[1].detail
+    run.runner.run_all()
+    assert run.gateway.take() == []

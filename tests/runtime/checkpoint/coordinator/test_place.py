@@ -1,8 +1,9 @@
-"""The place of a snapshot is written before its checkpoint starts, and nothing of that stays."""
+"""Before a checkpoint starts, its place is written and its id is taken, once for all attempts."""
 
 import pytest
 
 from penstock.runtime.checkpoint.coordinator.place import SnapshotPlace
+from penstock.runtime.checkpoint.log.decision_log import DecisionLog
 from penstock.runtime.errors import StorageError
 from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.paths import SnapshotPaths
@@ -38,12 +39,34 @@ class WatchedPlaces(MemoryPlaces):
         return super().__call__(url, create=create)
 
 
+class JobMaster:
+    """What one JobMaster needs to take ids: its attempt in the log, then a look at the ids that are there."""
+
+    def __init__(self, storage):
+        self.log = DecisionLog(storage, PATHS)
+        self.attempt = self.log.begin_attempt(1.0).attempt
+        self.next_id = 1 + max(map(PATHS.given_by, storage.list(PATHS.given_ids)), default=0)
+        self.place = SnapshotPlace(storage, PATHS, self.log.newer_attempt)
+
+    def take(self):
+        given = self.place.prepare(self.next_id, self.attempt)
+        self.next_id = given + 1
+        return given
+
+
+def alone(storage, places=None):
+    return SnapshotPlace(storage, PATHS, lambda: None, places)
+
+
+# -- ids ----------------------------------------------------------------------------------------------------
+
+
 def test_the_storage_of_the_job_keeps_the_newest_id_and_nothing_else():
     storage = Watched()
-    place = SnapshotPlace(storage, PATHS)
-    place.prepare(None, 7, 2)
+    place = alone(storage)
+    assert place.prepare(7, 2) == 7
     assert storage.list("") == ["job/ids/7"]
-    place.prepare(None, 8, 2)
+    assert place.prepare(8, 2) == 8
     assert storage.list("") == ["job/ids/8"]
     assert PATHS.given_by("job/ids/8") == 8
     assert [PATHS.given_by(path) for path in ("job/ids/x", "job/chk-8-2/metadata", "else/ids/8")] == [
@@ -53,40 +76,143 @@ def test_the_storage_of_the_job_keeps_the_newest_id_and_nothing_else():
 
 def test_an_id_that_can_not_be_deleted_stops_nothing():
     storage = Watched()
-    place = SnapshotPlace(storage, PATHS)
-    place.prepare(None, 7, 2)
+    place = alone(storage)
+    place.prepare(7, 2)
     storage.keeps = True
-    place.prepare(None, 8, 2)
+    place.prepare(8, 2)
     assert storage.list("") == ["job/ids/7", "job/ids/8"]
 
 
-def test_a_savepoint_elsewhere_is_tried_in_its_own_folder():
-    storage, places = Watched(), WatchedPlaces()
-    SnapshotPlace(storage, PATHS, places).prepare("/saved", 7, 2)
-    [(url, place)] = places.storages.items()
-    assert (url, len(place.written)) == ("/saved/savepoint-job-7-2", 1)
-    assert storage.list("") == ["job/ids/7"]
-    assert place.list("") == []
-
-
 @pytest.mark.parametrize("all_the_same", [False, True])
-def test_a_place_that_refuses_is_named_and_keeps_nothing(all_the_same):
+def test_an_attempt_whose_write_had_no_answer_takes_the_same_id_again(all_the_same):
     storage = Watched()
     storage.refuses, storage.writes_all_the_same = True, all_the_same
     with pytest.raises(StorageError, match=r"memory:/job/ids/7: the disk is full"):
-        SnapshotPlace(storage, PATHS).prepare(None, 7, 2)
-    assert storage.list("") == []
+        alone(storage).prepare(7, 2)
+    storage.refuses = False
+    assert alone(storage).prepare(7, 2) == 7
+    assert storage.list("") == ["job/ids/7"]
 
 
-def test_a_place_outside_that_nobody_can_open_is_named():
-    with pytest.raises(StorageError, match="/saved/savepoint-job-7-2"):
-        SnapshotPlace(MemoryStorage(), PATHS).prepare("/saved", 7, 2)
+def test_an_attempt_goes_past_the_ids_of_older_ones_and_removes_their_files():
+    storage = Watched()
+    for left in (6, 7, 8):
+        alone(storage).prepare(left, 1)
+    storage.put("job/ids/9", b"not a word of Penstock")
+    assert alone(storage).prepare(8, 2) == 10
+    assert storage.list("") == ["job/ids/10"]
 
 
-def test_a_place_outside_that_refuses_keeps_nothing_and_takes_no_id():
+def test_an_attempt_takes_no_id_of_a_newer_one_and_leaves_its_file_alone():
+    storage = Watched()
+    alone(storage).prepare(7, 3)
+    with pytest.raises(StorageError, match=r"memory:/job/ids/7 .*attempt 3 of the job has begun"):
+        alone(storage).prepare(7, 2)
+    assert alone(storage).prepare(7, 3) == 7, "it still is that of the newer one"
+
+
+def test_a_job_master_that_was_replaced_gives_no_id_of_its_successor_though_its_file_is_gone():
+    storage = Watched()
+    old = JobMaster(storage)
+    assert [old.take(), old.take()] == [1, 2]
+    new = JobMaster(storage)
+    assert [new.take(), new.take()] == [3, 4]
+    assert storage.list(PATHS.given_ids) == ["job/ids/4"], "3, which the old one wants next, is gone"
+    with pytest.raises(StorageError, match="attempt 2 of the job has begun"):
+        old.take()
+    assert "job/ids/4" in storage.list(PATHS.given_ids)
+    assert new.take() == 5
+    assert JobMaster(storage).take() == 6
+
+
+def test_an_id_that_was_written_behind_the_look_of_a_successor_is_given_by_neither_of_both_twice():
+    """The successor looks at the ids before the old JobMaster writes one, and asks for that one after it."""
+    storage = Watched()
+    old = JobMaster(storage)
+    new = JobMaster(storage)
+    assert old.next_id == new.next_id == 1
+    with pytest.raises(StorageError, match="attempt 2 of the job has begun"):
+        old.take()
+    assert new.take() == 2
+
+
+def test_records_that_an_attempt_writes_itself_end_nothing():
+    storage = Watched()
+    master = JobMaster(storage)
+    master.log.drop((), 2.0)
+    beside = DecisionLog(storage, PATHS)
+    assert master.take() == 1
+    assert master.log.newer_attempt() is None
+    beside.begin_attempt(3.0)
+    assert master.log.newer_attempt() == 2
+
+
+# -- folders of users ---------------------------------------------------------------------------------------
+
+
+def test_a_savepoint_elsewhere_is_tried_in_the_folder_that_the_user_has_named():
     storage, places = Watched(), WatchedPlaces()
-    places("/saved/savepoint-job-7-2", create=True).refuses = True
-    with pytest.raises(StorageError, match="/saved/savepoint-job-7-2/place: the disk is full"):
-        SnapshotPlace(storage, PATHS, places).prepare("/saved", 7, 2)
-    assert storage.list("") == []
-    assert places("/saved/savepoint-job-7-2").list("") == []
+    alone(storage, places).try_target("/saved")
+    [(url, place)] = places.storages.items()
+    assert (url, len(place.written)) == ("/saved", 1)
+    assert place.list("") == []
+    assert storage.list("") == [], "no id is taken before the folder is tried"
+
+
+def test_a_file_that_a_dying_job_master_has_left_is_removed_by_the_next_savepoint():
+    class Died(BaseException):
+        pass
+
+    class DiesBehindThePut(Watched):
+        def put(self, path, data, *, create=False):
+            super().put(path, data, create=create)
+            self.keeps = True  # a dead process deletes nothing
+            raise Died
+
+    places = WatchedPlaces()
+    place = places.storages["/saved"] = DiesBehindThePut("/saved")
+    with pytest.raises(Died):
+        alone(Watched(), places).try_target("/saved")
+    [left] = place.list("")
+    healthy = places.storages["/saved"] = Watched("/saved")
+    healthy.put(left, place.get(left))
+    SnapshotPlace(Watched(), SnapshotPaths("another"), lambda: None, places).try_target("/saved")
+    assert healthy.list("") == []
+
+
+def test_a_folder_in_which_nothing_may_be_deleted_is_not_refused():
+    places = WatchedPlaces()
+    places("/saved", create=True).keeps = True
+    for _ in range(2):
+        alone(Watched(), places).try_target("/saved")
+    assert places("/saved").list("") == [".penstock-trial"]
+
+
+def test_two_savepoints_at_a_time_do_not_disturb_each_other():
+    places = WatchedPlaces()
+
+    class Interrupted(Watched):
+        def delete(self, paths):
+            if len(self.written) == 1:
+                alone(Watched(), places).try_target("/saved")
+            super().delete(paths)
+
+    place = places.storages["/saved"] = Interrupted("/saved")
+    alone(Watched(), places).try_target("/saved")
+    assert len(place.written) == 2
+    assert place.list("") == []
+
+
+def test_a_folder_that_nobody_can_open_is_named():
+    with pytest.raises(StorageError, match="/saved"):
+        alone(MemoryStorage()).try_target("/saved")
+
+
+@pytest.mark.parametrize("all_the_same", [False, True])
+def test_a_folder_that_refuses_is_named_and_keeps_nothing(all_the_same):
+    places = WatchedPlaces()
+    place = places("/saved", create=True)
+    place.refuses, place.writes_all_the_same = True, all_the_same
+    with pytest.raises(StorageError, match=r"/saved/\.penstock-trial: the disk is full"):
+        alone(Watched(), places).try_target("/saved")
+    assert place.list("") == []

@@ -1,0 +1,172 @@
+"""Coordinators of users' operators in a job of two regions, of which one fails while the other goes on."""
+
+from operators_setup import Run
+
+from penstock.runtime.graph.job_graph import JobVertex, OperatorSpec
+from penstock.runtime.job.failure import FailureCause
+from penstock.runtime.job.job_state import JobState
+from penstock.runtime.operators.coordinator_events import EventOfSubtask
+from penstock.runtime.operators.operator_coordinator import OperatorCoordinator
+from penstock.runtime.operators.user_coordinator import UserCoordinator
+from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.subtask_id import SubtaskId
+
+A, B = SubtaskId("a", 0), SubtaskId("b", 0)
+CODEC = ValueCodec()
+
+
+def spoilt():
+    raise RuntimeError("the class has changed")
+
+
+class Spoilt:
+    """Can be saved and not be read again."""
+
+    def __reduce__(self):
+        return spoilt, ()
+
+
+class Answers(OperatorCoordinator):
+    """Adds events up, answers each with the sum, and says goodbye to a subtask that fails."""
+
+    def __init__(self, owner, context):
+        self.owner, self.context, self.sum = owner, context, 0
+
+    def handle_event(self, subtask, event):
+        self.sum += event
+        self.context.send_event(subtask, self.sum)
+
+    def subtask_failed(self, subtask, reason):
+        self.owner.calls.append(("failed", subtask, reason))
+        self.context.send_event(subtask, "goodbye")
+
+    def checkpoint(self, checkpoint_id, answer):
+        answer.complete((self.sum, self.owner.state))
+
+    def reset_to_checkpoint(self, checkpoint_id, state):
+        self.owner.calls.append(("reset", checkpoint_id))
+        self.sum = 0 if state is None else state[0]
+
+
+class Owner:
+    """An operator with a coordinator."""
+
+    def __init__(self, state=None):
+        self.state, self.calls = state, []
+
+    def coordinator(self, context):
+        return Answers(self, context)
+
+    def take(self):
+        calls, self.calls = self.calls, []
+        return calls
+
+
+def two_regions(state=None):
+    """Two vertices that nothing joins, each a source with an operator of the user's behind it."""
+    owners = Owner(state), Owner()
+    vertices = tuple(
+        JobVertex(
+            name,
+            (
+                OperatorSpec(f"{name}-read", f"{name}-read", None, source=object(), stateful=True),
+                OperatorSpec(f"{name}-own", f"{name}-own", None, coordinator=owner, stateful=True),
+            ),
+            1,
+        )
+        for name, owner in zip("ab", owners, strict=True)
+    )
+    run = Run(vertices=vertices).begin()
+    for owner in owners:
+        owner.take()
+    return run, *owners
+
+
+def tell(run, subtask, number, event):
+    """An event of a subtask; returns what its coordinator sends, each with the attempt that it is for."""
+    run.cluster.take()
+    sent = EventOfSubtask(number, CODEC.dumps(event))
+    run.scheduler.on_operator_event(run.scheduler.attempt_of(subtask), subtask, f"{subtask.vertex}-own", sent)
+    return sent_events(run)
+
+
+def sent_events(run):
+    return [(attempt, subtask, CODEC.loads(event.data)) for attempt, subtask, event in run.events()]
+
+
+def test_the_coordinator_of_the_failed_region_alone_goes_back():
+    run, a, b = two_regions()
+    assert tell(run, A, 1, 3) == [(1, A, 3)]
+    assert tell(run, B, 1, 5) == [(1, B, 5)]
+    assert run.checkpoint().checkpoint_id == 1
+    assert tell(run, A, 2, 4) == [(1, A, 7)]
+    assert tell(run, B, 2, 6) == [(1, B, 11)]
+    run.fail(A)
+    run.run_attempt()
+    assert tell(run, A, 1, 10) == [(2, A, 13)], "it goes on from 3, as its subtask does"
+    assert tell(run, B, 3, 10) == [(1, B, 21)], "it has forgotten nothing"
+    assert ("reset", 1) in a.take()
+    assert b.take() == []
+
+
+def test_a_coordinator_is_told_of_a_subtask_that_failed_and_reaches_it_no_more():
+    run, a, b = two_regions()
+    run.checkpoint()
+    run.cluster.take()
+    run.fail(A)
+    assert a.take() == [("failed", 0, "a[0]: killed"), ("reset", 1)]
+    assert b.take() == []
+    assert sent_events(run) == [], "the goodbye goes to nobody"
+    run.run_attempt()
+    assert sent_events(run) == [], "nor does the next attempt get it"
+
+
+def test_a_coordinator_whose_state_can_not_be_read_fails_the_job_by_its_name():
+    run, _, _ = two_regions(Spoilt())
+    run.checkpoint()
+    run.cluster.take()
+    run.fail(A)
+    failure = run.scheduler.statistics().failures[-1].root
+    assert failure.message.startswith("operator 'a-own': the state of its coordinator can't be read: ")
+    assert "the class has changed" in failure.message
+    assert not failure.recoverable
+    assert ("stop_all", 2) in run.cluster.take()
+    run.scheduler.on_all_stopped(2)
+    run.runner.run_all()
+    assert run.scheduler.state is JobState.FAILED
+
+
+def test_a_coordinator_that_raises_when_it_goes_back_fails_the_attempt_by_its_name(monkeypatch):
+    run, a, _ = two_regions()
+    run.checkpoint()
+
+    def broken(self, checkpoint_id, state):
+        raise KeyError("limit")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(UserCoordinator, "reset_to_checkpoint", broken)
+        run.fail(A)
+    failure = run.scheduler.statistics().failures[-1].root
+    assert failure.message.startswith(
+        "operator 'a-own': the return of its coordinator to checkpoint 1 failed: KeyError: 'limit'"
+    )
+    assert failure.traceback
+    assert run.scheduler.state is JobState.FAILING
+    run.scheduler.on_all_stopped(2)
+    run.runner.run_all()
+    run.timers.advance(2)
+    run.runner.run_all()
+    run.run_attempt()
+    assert run.scheduler.attempt == 3
+    assert ("reset", 1) in a.take()
+
+
+def test_a_cancel_goes_before_a_coordinator_that_can_not_go_back():
+    run, _, _ = two_regions(Spoilt())
+    run.checkpoint()
+    run.scheduler.on_subtask_failed(1, A, FailureCause("killed", A))
+    run.scheduler.on_region_stopped(1)
+    run.timers.advance(2)
+    run.scheduler.cancel()
+    run.runner.run_all()
+    assert run.scheduler.state is JobState.CANCELLING
