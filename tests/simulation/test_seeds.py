@@ -85,7 +85,9 @@ def test_failing_seed_says_how_to_see_it_again(
 ) -> None:
     monkeypatch.setattr(AsyncChannelStateWriter, "add_output", lambda *arguments: None)
     assert main(["--seeds", "15:25", "--processes", "1"]) == 1
-    *failure, _, _, _, _, verdict = capsys.readouterr().out.splitlines()
+    *lines, verdict = capsys.readouterr().out.splitlines()
+    last = max(number for number, line in enumerate(lines) if "see it again: " in line)
+    failure = lines[: last + 1]
     command = failure[-1].partition("see it again: ")[2]
     assert command.startswith("python -m penstock.runtime.testing.simulation --seed ")
     assert not verdict.endswith(" 0 failed")
