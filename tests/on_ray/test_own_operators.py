@@ -104,6 +104,20 @@ def test_a_job_starts_from_written_union_and_broadcast_state(tmp_path: Path) -> 
     assert [end["known"] for end in ends] == [[1, 2, 3, 4, 5]] * 2
 
 
+def test_every_kind_of_state_of_an_unaligned_job_outlives_a_kill_and_a_rescale(tmp_path: Path) -> None:
+    job = submit(own_count(tmp_path, paced_lines(COUNT, RATE, attempt=3), parallelism=2, unaligned=True))
+    before = after_checkpoints(job, 2)
+    kill_subtask(job, "totals", 1)
+    after_checkpoints(job, before.statistics.completed_checkpoints + 2)
+    job.rescale(totals=1)
+
+    finish(job)
+
+    added, ends = committed(tmp_path / "out")
+    assert added == words(COUNT)
+    assert [(end["subtask"], end["pieces"], end["groups"]) for end in ends] == [(0, added.total(), 128)]
+
+
 class YieldsRows(Operator):
     """Emits a list, where a batch belongs, after some rows."""
 

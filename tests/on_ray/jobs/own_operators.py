@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.runtime import (
     Source,
     StreamEnvironment,
 )
+from penstock.runtime.state.key_groups import key_group_of
 
 
 class LocalCounts(Operator):
@@ -48,18 +50,26 @@ class Totals(Operator):
         self.rules = context.list_state("rules", "broadcast")
         self.known = context.list_state("known", "union")
         self.pieces = [*context.raw.operator]
-        self.groups = dict(context.raw.keyed)
+        copies = {group: json.loads(data) for group, data in context.raw.keyed.items()}
+        self.groups = len(copies)
+        for word, total in (pair for copy in copies.values() for pair in copy.items()):
+            context.set_current_key(word)
+            assert self.total.value() == total, f"{word}: {total} in raw state"
+        self.copies: dict[int, dict[str, int]] = {
+            group: copies.get(group, {}) for group in context.key_groups
+        }
 
     def process(self, batch: RowBatch) -> Iterator[RowBatch]:
         updates = []
         for word, (_, more) in self.context.by_key(batch):
             self.total.update(self.total.value() + more)
             self.pieces.append(b"%d" % more)
+            self.copies[key_group_of(word, 128)][word] = self.total.value()
             updates.append({"word": word, "more": more, "count": self.total.value()})
         yield RowBatch(updates)
 
     def snapshot_raw(self, checkpoint_id: int) -> RawState:
-        return RawState(self.pieces, dict.fromkeys(self.context.key_groups, b"%d" % checkpoint_id))
+        return RawState(self.pieces, {g: json.dumps(copy).encode() for g, copy in self.copies.items()})
 
     def end_of_data(self) -> Iterator[RowBatch]:
         yield RowBatch(
@@ -69,7 +79,7 @@ class Totals(Operator):
                     "rules": self.rules.get(),
                     "known": self.known.get(),
                     "pieces": sum(map(int, self.pieces)),
-                    "groups": len(self.groups),
+                    "groups": self.groups,
                 }
             ]
         )
