@@ -32,7 +32,7 @@ class RefusingStorage(MemoryStorage):
             StorageError: It refuses.
         """
         if self.refuses:
-            msg = f"{path}: no answer"
+            msg = f"{self.url}/{path}: no answer"
             raise StorageError(msg)
         super().put(path, data, create=create)
 

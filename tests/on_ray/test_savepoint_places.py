@@ -11,6 +11,7 @@ from jobs.words import NEVER, lines, paced_lines, word_count
 
 from penstock.actors import RayJobHandle
 from penstock.runtime import JobStatus
+from penstock.runtime.checkpoint.coordinator.place import TRIAL
 from penstock.runtime.errors import SavepointError
 from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 
@@ -33,20 +34,27 @@ def test_a_savepoint_whose_place_can_not_be_written_sends_no_barrier_and_leaves_
     job = submit(word_count(tmp_path, source, sink_parallelism=1, every=600.0))
     when_records_flow(job, "count", 100)
     (tmp_path / "file").write_text("no folder can be made below this")
+    # Root may write everywhere. A folder that stands where the file should be is refused to everybody.
+    (tmp_path / "locked" / TRIAL / "in the way").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
 
-    for ask in (job.savepoint, job.stop):
-        with pytest.raises(SavepointError) as caught:
-            ask(tmp_path / "file" / "saved")
-        assert f"its place can't be written: {tmp_path}/file/saved/savepoint-" in str(caught.value)
-        assert "is a file; name a folder" in str(caught.value)
+    for place, why in (
+        (tmp_path / "file" / "saved", "it, or a part of its path, is a file; name a folder"),
+        (tmp_path / "locked", f"can't write {tmp_path}/locked/{TRIAL}: "),
+    ):
+        for ask in (job.savepoint, job.stop):
+            with pytest.raises(SavepointError) as caught:
+                ask(place)
+            assert "its place can't be written: " in str(caught.value)
+            assert str(place) in str(caught.value)
+            assert why in str(caught.value)
 
     assert barriers(job) == 0
     assert job.status() is JobStatus.RUNNING
     assert sorted(path for path in tmp_path.rglob("*") if "out" not in path.parts) == [
         path for path in before if "out" not in path.parts
     ]
-    assert [each.record.status for each in job.checkpoints()] == [CheckpointStatus.FAILED] * 2
+    assert [each.record.status for each in job.checkpoints()] == [CheckpointStatus.FAILED] * 4
     assert job.savepoint(tmp_path / "saved").startswith(f"{tmp_path}/saved/savepoint-")
     assert barriers(job) > 0, "they are counted"
     (tmp_path / "go").touch()

@@ -639,8 +639,9 @@ class CheckpointCoordinator:
         return MessageOutcome.ACCEPTED
 
     def _expire(self, pending: PendingCheckpoint) -> None:
-        missing = ", ".join(pending.missing_names()[:5]) or "its turn to be written"
-        detail = f"not complete after {self._config.timeout_seconds:g} s; it waited for {missing}"
+        missing = (*pending.missing_names(), *self._coordinators.missing_events(pending.checkpoint_id))
+        awaited = ", ".join(missing[:5]) or "its turn to be written"
+        detail = f"not complete after {self._config.timeout_seconds:g} s; it waited for {awaited}"
         self._abort(pending, Reason.CHECKPOINT_EXPIRED, detail)
 
     def _end_all(self, reason: Reason, detail: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
+from penstock.runtime.checkpoint.operator_coordinators.event_counts import EventCounts
 from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve import (
     EventCallbacks,
     EventSender,
@@ -20,6 +21,7 @@ from penstock.runtime.checkpoint.operator_coordinators.operator_event_valve impo
     ValveStatistics,
 )
 from penstock.runtime.errors import PenstockError
+from penstock.runtime.operators.coordinator_events import EventOfSubtask
 from penstock.runtime.operators.operator_coordinator import (
     EventAnswer,
     OperatorCoordinator,
@@ -70,6 +72,7 @@ class OperatorCoordinatorHolder:
         self._valve = OperatorEventValve(self._in_flight)
         self._epoch = 0
         self._snapshot: _Snapshot | None = None
+        self._events = EventCounts()
         self._coordinator = make(self)
 
     # -- the coordinator's context ------------------------------------------------------------------------
@@ -141,6 +144,7 @@ class OperatorCoordinatorHolder:
     def subtask_failed(self, subtask: int, reason: str) -> None:
         """A subtask is gone: what waits for it is dropped, and the coordinator takes back what it gave it."""
         self._in_flight.forget_subtask(subtask)
+        self._events.forget(subtask)
         self._coordinator.subtask_failed(subtask, reason)
         self._valve.reset_subtask(subtask)
 
@@ -150,6 +154,8 @@ class OperatorCoordinatorHolder:
 
     def handle_event(self, subtask: int, event: Any) -> None:
         """A subtask has sent an event; a coordinator that fails over it fails the job."""
+        if isinstance(event, EventOfSubtask):
+            self._events.came(subtask, event.number)
         self._guarded(lambda: self._coordinator.handle_event(subtask, event))
 
     # -- checkpoints --------------------------------------------------------------------------------------
@@ -189,21 +195,31 @@ class OperatorCoordinatorHolder:
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint completed."""
+        self._events.ended(checkpoint_id)
         self._coordinator.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was aborted."""
+        self._events.ended(checkpoint_id)
         self._coordinator.notify_checkpoint_aborted(checkpoint_id)
 
     def subtask_acknowledged(self, checkpoint_id: int, subtask: int, events: int) -> None:
         """A subtask has taken its part of a checkpoint after it had sent this many events."""
         if isinstance(self._coordinator, RecordsEvents):
+            self._events.acknowledged(checkpoint_id, subtask, events)
             self._coordinator.subtask_acknowledged(checkpoint_id, subtask, events)
 
     def has_all_events(self, checkpoint_id: int) -> bool:
         """Whether no event is on its way that belongs to this checkpoint."""
         coordinator = self._coordinator
         return not isinstance(coordinator, RecordsEvents) or coordinator.has_all_events(checkpoint_id)
+
+    def missing_events(self, checkpoint_id: int) -> tuple[str, ...]:
+        """The subtasks whose events are on their way, in words."""
+        return tuple(
+            f"events of {self._operator_id}[{subtask}] for its coordinator ({came} of {sent} have come)"
+            for subtask, came, sent in self._events.missing(checkpoint_id)
+        )
 
     def recorded_state(self, checkpoint_id: int) -> bytes | None:
         """The state with the events that were on their way; `None` when the first answer is all."""
@@ -246,6 +262,7 @@ class OperatorCoordinatorHolder:
     def _forget(self) -> None:
         self._epoch += 1
         self._in_flight.forget()
+        self._events.forget_all()
         self._snapshot = None
         self._valve.reset()
 

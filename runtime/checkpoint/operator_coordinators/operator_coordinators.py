@@ -125,6 +125,10 @@ class OperatorCoordinators:
         """Whether no event is on its way that belongs to this checkpoint."""
         return all(holder.has_all_events(checkpoint_id) for holder in self._holders.values())
 
+    def missing_events(self, checkpoint_id: int) -> tuple[str, ...]:
+        """What is on its way that belongs to this checkpoint, in words."""
+        return tuple(text for each in self._holders.values() for text in each.missing_events(checkpoint_id))
+
     def recorded_states(self, checkpoint_id: int) -> dict[str, StateHandle]:
         """The states that hold events which were on their way, by operator id."""
         found = {id: holder.recorded_state(checkpoint_id) for id, holder in self._holders.items()}

@@ -9,6 +9,9 @@ from penstock.runtime.operators.coordinator_events import EventOfSubtask
 from penstock.runtime.operators.operator_coordinator import OperatorCoordinator
 from penstock.runtime.operators.user_coordinator import UserCoordinator
 from penstock.runtime.record.value_codec import ValueCodec
+from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
+from penstock.runtime.snapshot.handles import SubtaskSnapshot
+from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 
 A, B = SubtaskId("a", 0), SubtaskId("b", 0)
@@ -170,3 +173,41 @@ def test_a_cancel_goes_before_a_coordinator_that_can_not_go_back():
     run.scheduler.cancel()
     run.runner.run_all()
     assert run.scheduler.state is JobState.CANCELLING
+
+
+def test_a_checkpoint_that_expires_names_the_subtask_whose_events_have_not_come():
+    run, _, _ = two_regions()
+    run.runner.run_all()
+    for number in (1, 2, 4):
+        tell(run, A, number, 1)
+    run.scheduler.trigger_checkpoint()
+    run.runner.run_all()
+    for subtask, sent in ((A, 4), (B, 0)):
+        snapshot = SubtaskSnapshot(events={f"{subtask.vertex}-own": sent})
+        run.scheduler.acknowledge(1, subtask, 1, snapshot, CheckpointMetrics())
+    run.timers.advance(600)
+    failed = run.scheduler.statistics().checkpoint_history[0]
+    assert failed.failure is CheckpointFailureReason.CHECKPOINT_EXPIRED
+    assert failed.detail == (
+        "not complete after 600 s; it waited for events of a-own[0] for its coordinator (3 of 4 have come)"
+    )
+
+
+def test_events_of_a_subtask_that_came_back_are_counted_from_the_first():
+    run, _, _ = two_regions()
+    run.checkpoint()
+    for number in (1, 2):
+        tell(run, A, number, 1)
+    run.fail(A)
+    run.run_attempt()
+    tell(run, A, 1, 1)
+    run.scheduler.trigger_checkpoint()
+    run.runner.run_all()
+    for subtask, sent in ((A, 2), (B, 0)):
+        snapshot = SubtaskSnapshot(events={f"{subtask.vertex}-own": sent})
+        run.scheduler.acknowledge(
+            run.scheduler.attempt_of(subtask), subtask, 2, snapshot, CheckpointMetrics()
+        )
+    run.timers.advance(600)
+    failed = run.scheduler.statistics().checkpoint_history[1]
+    assert "events of a-own[0] for its coordinator (1 of 2 have come)" in failed.detail

@@ -27,6 +27,7 @@ from penstock.runtime.snapshot.memory_storage import MemoryStorage
 from penstock.runtime.snapshot.metadata import read_state, write_state_file
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.testing.memory_places import MemoryPlaces
+from penstock.runtime.testing.refusing_storage import RefusingStorage
 
 
 def test_a_job_is_stopped_with_a_savepoint_and_is_finished_when_everybody_has_left() -> None:
@@ -207,16 +208,37 @@ def test_the_newest_checkpoint_is_found_also_when_the_job_takes_another_one_mean
     assert open_snapshot("/data/job", places).checkpoint.checkpoint_id == 2
 
 
-@pytest.mark.parametrize("request_of", ["stop", "savepoint"])
-def test_a_place_that_can_not_be_written_is_refused_before_any_barrier_and_the_job_goes_on(
-    request_of: str,
-) -> None:
-    class NoPlaces(MemoryPlaces):
-        def __call__(self, url: str, *, create: bool = False) -> MemoryStorage:
-            msg = f"{url} can't be opened: it is read-only. Name a folder that may be written"
-            raise StorageError(msg)
+class NoPlaces(MemoryPlaces):
+    """Folders that can't be opened."""
 
-    run = Run(places=NoPlaces()).start()
+    def __call__(self, url: str, *, create: bool = False) -> MemoryStorage:
+        msg = f"{url} can't be opened: it is read-only. Name a folder that may be written"
+        raise StorageError(msg)
+
+
+class ReadOnlyPlaces(MemoryPlaces):
+    """Folders that can be opened and not be written."""
+
+    def __call__(self, url: str, *, create: bool = False) -> MemoryStorage:
+        if url not in self.storages:
+            storage = self.storages[url] = RefusingStorage(url)
+            storage.refuses = True
+        return super().__call__(url, create=create)
+
+
+@pytest.mark.parametrize("request_of", ["stop", "savepoint"])
+@pytest.mark.parametrize(
+    ("places", "why"),
+    [
+        (NoPlaces, "/saved can't be opened: it is read-only"),
+        (ReadOnlyPlaces, "/saved/.penstock-trial: no answer"),
+    ],
+    ids=["it can't be opened", "it can be opened"],
+)
+def test_a_place_that_can_not_be_written_is_refused_before_any_barrier_and_the_job_goes_on(
+    request_of: str, places: type[MemoryPlaces], why: str
+) -> None:
+    run = Run(places=places()).start()
     files = run.storage.list("")
     if request_of == "stop":
         run.stop(target="/saved")
@@ -225,7 +247,7 @@ def test_a_place_that_can_not_be_written_is_refused_before_any_barrier_and_the_j
     [answer] = run.answers
     assert isinstance(answer, CheckpointFailed)
     assert (answer.reason, answer.checkpoint_id) == (Reason.TRIGGER_CHECKPOINT_FAILURE, None)
-    assert "/saved can't be opened: it is read-only" in answer.detail
+    assert why in answer.detail
     assert len(run.cluster.barriers) == 0
     assert run.storage.list("") == files, "nothing of it stays"
     assert run.state is JobState.RUNNING

@@ -19,6 +19,7 @@ from penstock.runtime import (
     RowBatch,
     StreamEnvironment,
 )
+from penstock.runtime.checkpoint.operator_coordinators.operator_coordinators import OperatorCoordinators
 from penstock.runtime.operators.user_coordinator import UserCoordinator
 from penstock.runtime.task.coordinator_mail import CoordinatorMail
 from penstock.runtime.testing import SimulationFailedError, SimulationReport, simulate
@@ -44,6 +45,19 @@ class World:
     def left(self) -> list[Any]:
         """Each row once, and the sum that the last coordinator has come to."""
         return [sorted(self.results.rows()), self.sums[-1]]
+
+
+class Worlds:
+    """What two pipelines leave."""
+
+    def __init__(self) -> None:
+        self.first, self.second = World(), World()
+
+    def __deepcopy__(self, memo: object) -> Worlds:
+        return self
+
+    def left(self) -> list[Any]:
+        return [self.first.left(), self.second.left()]
 
 
 class Limits(OperatorCoordinator):
@@ -101,10 +115,23 @@ def limited_job(chained: bool = False, **checkpointing: Any) -> tuple[StreamEnvi
     """numbers -> limited -> out; chained, the operator runs in the source's subtasks."""
     world = World()
     env = StreamEnvironment("limited", parallelism=2, checkpointing=Checkpointing(every=60, **checkpointing))
-    numbers = env.from_collection("numbers", range(COUNT))
-    stream = (numbers if chained else numbers.rebalance()).transform("limited", Limited(world))
-    stream.rebalance().sink("out", CollectSink(world.results))
+    pipeline(env, world, chained=chained)
     return env, world
+
+
+def two_limited_jobs(**checkpointing: Any) -> tuple[StreamEnvironment, Worlds]:
+    """Two such pipelines in one job. Nothing joins them, so each is a region that restarts alone."""
+    worlds = Worlds()
+    env = StreamEnvironment("two", parallelism=2, checkpointing=Checkpointing(every=60, **checkpointing))
+    pipeline(env, worlds.first, "first-")
+    pipeline(env, worlds.second, "second-")
+    return env, worlds
+
+
+def pipeline(env: StreamEnvironment, world: World, name: str = "", *, chained: bool = False) -> None:
+    numbers = env.from_collection(f"{name}numbers", range(COUNT))
+    stream = (numbers if chained else numbers.rebalance()).transform(f"{name}limited", Limited(world))
+    stream.rebalance().sink(f"{name}out", CollectSink(world.results))
 
 
 def kills(report: SimulationReport) -> int:
@@ -128,6 +155,38 @@ def run(seeds: range, *, interleavings: int = 2, **job: Any) -> SimulationReport
 @pytest.mark.parametrize("mode", MODES)
 def test_counts_and_limits_are_exactly_once_under_crashes_and_rescales(mode: str, chained: bool) -> None:
     assert kills(run(range(6), chained=chained, **MODES[mode])) > 0
+
+
+def run_two(seeds: range, *, interleavings: int = 2, **job: Any) -> SimulationReport:
+    one = [list(range(COUNT)), COUNT]
+    report = simulate(
+        lambda: two_limited_jobs(**job),
+        output=Worlds.left,
+        equal=lambda expected, actual: actual == expected == [one, one],
+        seeds=seeds,
+        interleavings=interleavings,
+    )
+    print(f"two {job}: {kills(report)} kills, {report.restarts} restarts, {report.checkpoints} checkpoints")
+    return report
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_region_that_fails_takes_its_coordinator_back_and_no_other(mode: str) -> None:
+    assert kills(run_two(range(4), **MODES[mode])) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", MODES)
+def test_regions_under_many_kills_lose_and_repeat_no_count_and_no_limit(mode: str) -> None:
+    assert kills(run_two(range(4, 60), interleavings=4, **MODES[mode])) >= 20
+
+
+def test_the_simulation_finds_a_coordinator_that_does_not_go_back_with_its_region(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(OperatorCoordinators, "reset_operator", lambda *given: None)
+    with pytest.raises(SimulationFailedError):
+        run_two(range(100))
 
 
 @pytest.mark.long
