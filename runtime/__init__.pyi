@@ -57,10 +57,14 @@ from .io.connectors.filesystems.filesystem import FileSystem as FileSystem
 from .io.connectors.generator_source import GeneratorSource as GeneratorSource
 from .io.state_frames import read_state as read_state
 from .io.state_frames import write_state as write_state
+from .operators.externally_induced import ExternallyInducedReader as ExternallyInducedReader
+from .operators.externally_induced import HasMasterHook as HasMasterHook
+from .operators.master_hook import MasterHook as MasterHook
 from .operators.on_request import OnRequest as OnRequest
 from .operators.operator import Operator as Operator
 from .operators.operator import OperatorContext as OperatorContext
 from .operators.operator_coordinator import CoordinatorAnswer as CoordinatorAnswer
+from .operators.operator_coordinator import EventAnswer as EventAnswer
 from .operators.operator_coordinator import HasCoordinator as HasCoordinator
 from .operators.operator_coordinator import OperatorCoordinator as OperatorCoordinator
 from .operators.operator_coordinator import OperatorCoordinatorContext as OperatorCoordinatorContext

@@ -1,8 +1,8 @@
 """The short way for a subtask with exactly one channel: nothing to align, nothing to count.
 
-A barrier is the last one of its checkpoint at once, so it triggers and the channel is never blocked. The two
-modes differ in what they remember, as in Flink. An aligner takes only checkpoints that are newer than the
-newest one seen. A tracker remembers nothing.
+A barrier is the last one of its checkpoint at once, so it triggers and the channel is never blocked. So no
+alignment is reported. The two modes differ in what they remember, as in Flink. An aligner takes only
+checkpoints that are newer than the newest one seen. A tracker remembers nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SingleChannelBarrierHandler(CheckpointBarrierHandler):
         """
         self._check_open(channel, f"the barrier of checkpoint {barrier.checkpoint_id}")
         if self._is_wanted(barrier.checkpoint_id):
-            self._trigger(barrier, self._clock.monotonic())
+            self._trigger(barrier, self._clock.monotonic(), is_aligned=False)
 
     def process_cancellation(self, channel: int, marker: CancelCheckpointMarker) -> None:
         """Abort the checkpoint, unless it is old and old ones are ignored."""

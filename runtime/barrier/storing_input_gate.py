@@ -175,7 +175,10 @@ class StoringInputGate(CheckpointedInputGate):
             self._aligner.give_up(CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED, failure)
         elif storage.is_full:
             kept = storage.pending_bytes + storage.rolled_bytes
-            detail = f"{kept:,} bytes are stored, more than max_alignment_bytes={storage.max_bytes:,}"
+            detail = (
+                f"{kept:,} bytes are stored, more than max_alignment_bytes={storage.max_bytes:,}. "
+                "Raise the limit, or take unaligned checkpoints"
+            )
             self._aligner.give_up(
                 CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED, detail
             )

@@ -7,23 +7,23 @@ subtask takes the checkpoint exactly there.
 
 The job still tells its sources of each checkpoint; such a reader's subtask takes that as the permission to
 begin, not as the moment. A mark that is met before the permission comes stops the reader until it does, or
-until the checkpoint is aborted or overtaken. When the data has ended there are no more marks, and the subtask
-takes checkpoints like any other. Savepoints go the same way; one with which the job is stopped ends the data
-of each reader at its mark.
+until the checkpoint is aborted or overtaken. A mark from before a restart stops no reader. When the data has
+ended there are no more marks, and the subtask takes checkpoints like any other. Savepoints go the same way;
+one with which the job is stopped ends the data of each reader at its mark.
 """
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from penstock.runtime.operators.master_hook import BlockingHook
+from penstock.runtime.operators.master_hook import MasterHook
 
 
 @runtime_checkable
 class HasMasterHook(Protocol):
     """A `Source` with a part in every checkpoint that runs in the JobMaster."""
 
-    def master_hook(self) -> BlockingHook:
+    def master_hook(self) -> MasterHook:
         """Make the hook; called once, in the JobMaster."""
         ...
 

@@ -1,15 +1,38 @@
-"""`BlockingHook`: the part of a source that runs in the JobMaster at every checkpoint."""
+"""`MasterHook`: the part of a source that runs in the JobMaster at every checkpoint."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 
-class BlockingHook(Protocol):
+class MasterHook(Protocol):
     """A hook as a user writes it; its calls may come from different threads, never two at a time.
 
     All of them may block. A call that does not come back in time fails its checkpoint, or the start of the
     attempt. No further call is made before it has come back.
+
+    Example:
+        >>> class Sequence:  # numbers the checkpoints that the job builds on
+        ...     identifier = "sequence"
+        ...
+        ...     def __init__(self):
+        ...         self.newest = 0
+        ...
+        ...     def trigger_checkpoint(self, checkpoint_id, timestamp):
+        ...         self.newest += 1
+        ...         return self.newest
+        ...
+        ...     def restore_checkpoint(self, checkpoint_id, state):
+        ...         self.newest = state
+        ...
+        ...     def reset(self):
+        ...         self.newest = 0
+        ...
+        ...     def close(self):
+        ...         pass
+        >>> hook: MasterHook = Sequence()
+        >>> hook.trigger_checkpoint(1, 0.0), hook.trigger_checkpoint(2, 0.0)
+        (1, 2)
     """
 
     @property

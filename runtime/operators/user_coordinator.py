@@ -34,7 +34,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from penstock.runtime.errors import CorruptSnapshotError, OperatorError, OperatorLocation, PenstockError
+from penstock.runtime.errors import (
+    CodecError,
+    CorruptSnapshotError,
+    OperatorError,
+    OperatorLocation,
+    PenstockError,
+)
 from penstock.runtime.operators.coordinator_events import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.operators.failure import operator_error, short_repr
 from penstock.runtime.operators.operator_coordinator import (
@@ -115,7 +121,12 @@ class UserCoordinator(OperatorCoordinator):
             CodecError: The event can't be encoded; nothing was sent.
             ValueError: There is no such subtask.
         """
-        self._context.send_event(subtask, EventOfCoordinator(self._after, self._codec.dumps(event)), answer)
+        try:
+            data = self._codec.dumps(event)
+        except CodecError as error:
+            msg = f"an event for subtask {subtask} can't be sent: {error}"
+            raise CodecError(msg) from error
+        self._context.send_event(subtask, EventOfCoordinator(self._after, data), answer)
 
     def run_in_background(
         self, work: Callable[[], T], on_result: Callable[[T], None], on_error: Callable[[BaseException], None]
@@ -218,7 +229,7 @@ class UserCoordinator(OperatorCoordinator):
         try:
             data = self._codec.dumps(state)
         except PenstockError as error:
-            failure = self._error("checkpoint", error)
+            failure = self._error("checkpoint", CodecError(f"its state can't be saved: {error}"))
             answer.fail(failure)
             self._context.fail_job(failure)
             return

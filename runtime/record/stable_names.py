@@ -78,6 +78,7 @@ HOMES: Final[dict[str, str]] = {
     "LostOutputError": "penstock.runtime.errors.LostOutputError",
     "NoRestart": "penstock.runtime.config.restart.NoRestart",
     "OnRequest": "penstock.runtime.operators.on_request.OnRequest",
+    "OperatorContext": "penstock.runtime.operators.operator.OperatorContext",
     "OperatorError": "penstock.runtime.errors.OperatorError",
     "OperatorInfo": "penstock.runtime.graph.graph_info.OperatorInfo",
     "OperatorOptions": "penstock.runtime.graph.streams.operator_options.OperatorOptions",
@@ -85,6 +86,7 @@ HOMES: Final[dict[str, str]] = {
     "PendingFile": "penstock.runtime.io.connectors.files.file_sink_writer.PendingFile",
     "PenstockError": "penstock.runtime.errors.PenstockError",
     "Polled": "penstock.runtime.operators.protocols.Polled",
+    "RawState": "penstock.runtime.operators.raw_state.RawState",
     "RayCollector": "penstock.actors.client.collect.RayCollector",
     "RayExecutor": "penstock.actors.client.executor.RayExecutor",
     "RayJobHandle": "penstock.actors.client.job_handle.RayJobHandle",
@@ -114,6 +116,7 @@ HOMES: Final[dict[str, str]] = {
     "TumblingEventTimeWindows": "penstock.runtime.time.windows.TumblingEventTimeWindows",
     "ValueState": "penstock.runtime.state.state_table.ValueState",
     "WatermarkStrategy": "penstock.runtime.time.watermark_strategy.WatermarkStrategy",
+    "Watermark": "penstock.runtime.record.elements.Watermark",
     "WindowAssigner": "penstock.runtime.time.windows.WindowAssigner",
     "WindowedStream": "penstock.runtime.graph.streams.windowed_stream.WindowedStream",
 }

@@ -209,12 +209,17 @@ class SnapshotPaths:
             >>> SnapshotPaths("j").given_id(7), SnapshotPaths("j").given_by("j/ids/7")
             ('j/ids/7', 7)
         """
-        return f"{self.job_id}/ids/{checkpoint_id}"
+        return f"{self.all_given_ids}{checkpoint_id}"
 
     def given_by(self, path: str) -> int | None:
         """The id that such a file says was given; `None` for any other file."""
-        name = path.removeprefix(f"{self.job_id}/ids/")
+        name = path.removeprefix(self.all_given_ids)
         return int(name) if name != path and name.isdecimal() else None
+
+    @property
+    def all_given_ids(self) -> str:
+        """Folder of the files that say which ids were given, with a slash at its end."""
+        return f"{self.job_id}/ids/"
 
     @property
     def shared(self) -> str:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.runtime.errors import CodecError
 from penstock.runtime.operators.coordinator_events import EventOfCoordinator, EventOfSubtask
 from penstock.runtime.record.value_codec import ValueCodec
 
@@ -36,7 +37,11 @@ class SentEvents:
         self._sent[operator_id] = 0
 
         def send(event: Any) -> None:
-            data = self._codec.dumps(event)
+            try:
+                data = self._codec.dumps(event)
+            except CodecError as error:
+                msg = f"an event can't be sent to the coordinator: {error}"
+                raise CodecError(msg) from error
             self._sent[operator_id] += 1
             self._send(operator_id, EventOfSubtask(self._sent[operator_id], data))
 
@@ -75,6 +80,7 @@ class CoordinatorMail:
         """An event has come.
 
         Raises:
+            CodecError: It can't be decoded.
             OperatorError: The operator failed over it.
         """
         self._waiting.setdefault(operator_id, deque()).append(event)
@@ -84,6 +90,7 @@ class CoordinatorMail:
         """Hand over what waits for no checkpoint; whether there was anything.
 
         Raises:
+            CodecError: An event can't be decoded.
             OperatorError: An operator failed over an event.
         """
         if not self._waiting or not self._can_deliver():
@@ -94,6 +101,7 @@ class CoordinatorMail:
         """This checkpoint is about to be taken: hand over what was sent in front of it.
 
         Raises:
+            CodecError: An event can't be decoded.
             OperatorError: An operator failed over an event.
         """
         self._deliver_where(lambda event: event.after < checkpoint_id)
@@ -107,7 +115,17 @@ class CoordinatorMail:
         for operator_id, events in list(self._waiting.items()):
             while events and is_due(events[0]):
                 found = True
-                self._deliver(operator_id, self._codec.loads(events.popleft().data))
+                self._deliver(operator_id, self._decoded(operator_id, events.popleft()))
             if not events:
                 self._waiting.pop(operator_id, None)
         return found
+
+    def _decoded(self, operator_id: str, event: EventOfCoordinator) -> Any:
+        try:
+            return self._codec.loads(event.data)
+        except CodecError as error:
+            msg = (
+                f"an event of the coordinator of operator {operator_id!r} can't be read: {error}. Send plain "
+                "values, or objects of classes that every node can import"
+            )
+            raise CodecError(msg) from error

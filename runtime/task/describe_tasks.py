@@ -14,6 +14,7 @@ from penstock.runtime.operators.split_enumerator import EnumeratesSplits
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.restore.state_assignment import assign_states
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.given_ids import highest_given_id
 from penstock.runtime.snapshot.metadata import read_state
 from penstock.runtime.snapshot.subtask_id import SubtaskId
 from penstock.runtime.task.descriptor import TaskDescriptor
@@ -30,7 +31,7 @@ def describe_tasks(
     subtasks: Collection[SubtaskId] | None = None,
     open_location: StorageOpener | None = None,
 ) -> list[TaskDescriptor]:
-    """One descriptor a subtask; reads state that is shared out and lists sources' splits, so it blocks.
+    """One descriptor a subtask; blocks, because it reads state that is shared out and lists sources' splits.
 
     Args:
         attempt: The attempt that is to be deployed.
@@ -54,6 +55,7 @@ def describe_tasks(
             allow_non_restored_state=config.allow_non_restored_state,
         )
     splits = _fresh_splits(graph, restore, subtasks)
+    given_id = -1 if attempt == 1 or config.checkpointing is None else highest_given_id(storage, job_id)
     return [
         TaskDescriptor(
             job_id,
@@ -64,6 +66,7 @@ def describe_tasks(
             restores.get(subtask.id),
             splits.get(subtask.id, ()),
             graph.job.classes,
+            given_id,
         )
         for subtask in graph.subtasks
         if subtasks is None or subtask.id in subtasks

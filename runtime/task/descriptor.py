@@ -23,6 +23,7 @@ class TaskDescriptor:
         restore: State to begin with; `None` on a fresh start.
         splits: Fresh splits of the source at the head of the chain (none when restored).
         classes: Classes of records that are found in no module here, such as those of the user's `__main__`.
+        given_id: Highest id that a checkpoint was given before this attempt; -1 for none, or not asked for.
     """
 
     job_id: str
@@ -33,6 +34,7 @@ class TaskDescriptor:
     restore: TaskRestore | None = None
     splits: Sequence[Any] = ()
     classes: tuple[type, ...] = ()
+    given_id: int = -1
 
     @property
     def id(self) -> SubtaskId:

@@ -6,6 +6,7 @@ request waits here until its checkpoint can be taken:
 * A source takes it between two batches. If its barrier may overtake, the rest of a batch is processed first.
 * A source whose reader says when a checkpoint is taken (it meets a *mark*) waits for that mark. The mark of a
   checkpoint that was aborted or has ended stops nobody, whether it is met before the notice or after it.
+  Neither does that of a checkpoint that was begun before a restart, which a reader may meet again.
 * A subtask with channels waits until they have ended. If the barrier comes after all, the request is past.
 * A stop with a savepoint waits for the end of the data, so that nothing follows the barrier.
 """
@@ -33,6 +34,7 @@ class RequestedCheckpoints:
         end: Where the subtask is in its life.
         source: The source at the head of the chain, if there is one.
         network: The input channels, if there are any.
+        given_id: Highest id that a checkpoint was given before this attempt.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class RequestedCheckpoints:
         end: EndOfInput,
         source: SourceOperator | None,
         network: NetworkInput | None,
+        given_id: int = -1,
     ) -> None:
         self._checkpoints = checkpoints
+        self._given_id = given_id
         self._work = work
         self._end = end
         self._source = source
@@ -130,7 +134,8 @@ class RequestedCheckpoints:
         source = self._source
         if source is None or source.mark is None:
             return
-        if source.mark in self._aborted or self._checkpoints.has_dealt_with(source.mark):
+        is_past = source.mark <= self._given_id or source.mark in self._aborted
+        if is_past or self._checkpoints.has_dealt_with(source.mark):
             source.mark = None
 
     def _ends_first(self, barrier: CheckpointBarrier) -> bool:

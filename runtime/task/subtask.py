@@ -104,7 +104,7 @@ class Subtask:
         self._checkpoints = TaskCheckpoints(coordinator, self._end, self._stored)
         source = parts.source
         self._requests = requests = RequestedCheckpoints(
-            self._checkpoints, self._work, self._end, source, parts.network
+            self._checkpoints, self._work, self._end, source, parts.network, parts.descriptor.given_id
         )
         self._mail = None if source is None else OperatorMail(source.handle_event, lambda: requests.waiting)
         self._source_ready_at: float | None = None

@@ -92,6 +92,11 @@ class SourceHarness(NearestMembers, metaclass=NearestNames):
         fresh = () if restored else list(source.splits(parallelism))[subtask::parallelism]
         self._operator.open(context, fresh)
 
+    @property
+    def mark(self) -> int | None:
+        """The checkpoint whose mark stands right behind what the last `poll` returned; `None` for none."""
+        return self._operator.mark
+
     @checked_keywords
     def poll(self, max_rows: int = 1_000) -> list[Any]:
         """Ask once for about this many records; returns what came, which may be nothing.

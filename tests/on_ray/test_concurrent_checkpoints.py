@@ -23,7 +23,8 @@ from penstock.runtime.snapshot.checkpoint_record import CheckpointStatus
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 CONFIG = JobConfig(buffer_rows=10, credits=2, failover="full")
-FIRST, SECOND = ("lines", "count", "updates"), ("numbers", "copies")
+#: The vertices of the second pipeline.
+SECOND = ("numbers", "copies")
 #: Seconds that the slow sink needs for a record.
 SECONDS = 0.01
 
@@ -80,22 +81,19 @@ def assert_both_are_exact(tmp_path: Path, count: int) -> None:
 def test_a_kill_beside_two_running_checkpoints_restarts_both_pipelines_and_costs_nothing(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    count = 2_500
-    job = submit(two_pipelines(tmp_path, count, 2))
-    of_second, of_first = Kills(1, ["copies"], SECOND), Kills(2, ["count"], FIRST)
-    strike(job, of_second)
-    strike(job, of_first)
-    wait_until(job, "a checkpoint of the third attempt", lambda r: completed_records(r, 3) != [])
+    count = 1_000
+    job, killer = submit(two_pipelines(tmp_path, count, 1)), Kills(1, ["copies"], SECOND)
+    strike(job, killer)
     (tmp_path / "shut").unlink()
     (tmp_path / "go").touch()
     job.wait(LONG_PATIENCE)
 
     result = finish(job)
 
-    record_property("shown", f"{of_second}; {of_first}")
+    record_property("shown", str(killer))
     assert_both_are_exact(tmp_path, count)
-    assert attempts_of_files(tmp_path / "out") >= {1, 2, 3}, "the other pipeline has restarted, too"
-    assert (result.statistics.restarts, result.statistics.attempt) == (2, 3)
+    assert attempts_of_files(tmp_path / "out") >= {1, 2}, "the other pipeline has restarted, too"
+    assert (result.statistics.restarts, result.statistics.attempt) == (1, 2)
     assert not any("the region of" in step.cause for step in job.report().transitions)
 
 

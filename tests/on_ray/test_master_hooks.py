@@ -6,11 +6,12 @@ The system outside is a database file. The hooks live in the JobMaster, which is
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
-from jobs.driving import eventually, finish, kill_master, submit, wait_until
+from jobs.driving import eventually, finish, submit, wait_until
 from jobs.oracle import committed_rows
 from jobs.outside import (
     AT_RECORD,
@@ -32,6 +33,7 @@ from penstock.runtime import FileSink, FixedDelay
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 HOOKS = ("left", "right")
+PLACES = (BEFORE, DURING, AT_RECORD, BEHIND_RECORD)
 COUNT = 300
 MODES = {
     "aligned": {},
@@ -87,21 +89,17 @@ def assert_restored_what_was_given(outside: Outside, tmp_path: Path, job: RayJob
     return len(restored)
 
 
-def run_with_kills(tmp_path: Path, seed: int, places: list[str], mode: str) -> None:
-    draws, outside = Random(seed), Outside.created(tmp_path / "outside.db")
+def strike_at(places: list[str], job: RayJobHandle, outside: Outside, draws: Random) -> dict[str, int]:
+    """Kill the JobMaster at each place, in an order that is drawn; the checkpoint of each."""
     draws.shuffle(places)
-    job = hooked_job(tmp_path, tmp_path / "outside.db", **MODES[mode])
-    wait_until(job, "a checkpoint", lambda r: r.statistics.completed_checkpoints >= 1)
-    struck = {place: strike(job, outside, place, draws) for place in places}
-    (tmp_path / "go").touch()
-    finish(job)
+    return {place: strike(job, outside, place, draws) for place in places}
 
-    assert assert_restored_what_was_given(outside, tmp_path, job) == len(places) + 1
+
+def assert_recorded_only_behind(struck: dict[str, int], tmp_path: Path, job: RayJobHandle) -> None:
+    """A checkpoint is complete exactly if the JobMaster died behind its record."""
     completed = Decisions.of(tmp_path / "checkpoints", job.job_id).completed
     for place, checkpoint_id in struck.items():
         assert (checkpoint_id in completed) is (place == BEHIND_RECORD)
-    assert_all_is_there(tmp_path, mode)
-    print(f"{mode}: {len(places)} kills of the JobMaster: {dict(Counter(places))}")
 
 
 def assert_all_is_there(tmp_path: Path, mode: str = "aligned") -> None:
@@ -112,29 +110,36 @@ def assert_all_is_there(tmp_path: Path, mode: str = "aligned") -> None:
         assert mode == "at least once" or len(rows) == COUNT
 
 
-def test_hooks_restore_what_they_gave_when_the_job_master_dies_in_an_answer_and_behind_it(
-    tmp_path: Path,
-) -> None:
-    seed = 14
-    draws = Random(seed)
-    places = [draws.choice((BEFORE, DURING)), draws.choice((AT_RECORD, BEHIND_RECORD))]
-    run_with_kills(tmp_path, seed, places, "aligned")
-
-
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mode", MODES)
-def test_hooks_restore_what_they_gave_after_many_kills(tmp_path: Path, mode: str) -> None:
+def test_hooks_restore_what_they_gave_after_many_kills(
+    tmp_path: Path, mode: str, record_property: Callable[[str, object], None]
+) -> None:
     """Each place is struck by a kill of its own, in an order that the seed decides."""
-    for seed in range(2):
+    counts = Counter[str]()
+    for seed in range(5):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        run_with_kills(folder, seed, [BEFORE, DURING, AT_RECORD, BEHIND_RECORD], mode)
+        draws, outside = Random(seed), Outside.created(folder / "outside.db")
+        job = hooked_job(folder, folder / "outside.db", **MODES[mode])
+        wait_until(job, "a checkpoint", lambda r: r.statistics.completed_checkpoints >= 1)
+        struck = strike_at([*PLACES], job, outside, draws)
+        (folder / "go").touch()
+        finish(job)
+
+        assert assert_restored_what_was_given(outside, folder, job) == len(PLACES) + 1
+        assert_recorded_only_behind(struck, folder, job)
+        assert_all_is_there(folder, mode)
+        counts.update(struck)
+    record_property("shown", f"{mode}: {counts.total()} kills of the JobMaster: {dict(counts)}")
 
 
-def test_a_hook_that_fails_or_hangs_costs_checkpoints_and_its_late_answer_counts_for_none(
+def test_a_hook_that_fails_or_hangs_costs_checkpoints_and_all_restore_what_they_gave_when_the_job_master_dies(
     tmp_path: Path,
 ) -> None:
+    """The late answer counts for none. The JobMaster dies in an answer, and behind all of them."""
+    draws = Random(14)
     outside = Outside.created(tmp_path / "outside.db")
     failing = outside.order(FAIL, "left", DURING)
     job = hooked_job(tmp_path, tmp_path / "outside.db", timeout=1.0)
@@ -153,15 +158,16 @@ def test_a_hook_that_fails_or_hangs_costs_checkpoints_and_its_late_answer_counts
     outside.release(hanging)
     before = expired.statistics.completed_checkpoints
     wait_until(job, "later checkpoints", lambda r: r.statistics.completed_checkpoints >= before + 2)
-    kill_master(job)
-    wait_until(job, "the second attempt", lambda r: r.statistics.attempt == 2)
+    places = [draws.choice((BEFORE, DURING)), draws.choice((AT_RECORD, BEHIND_RECORD))]
+    struck = strike_at(places, job, outside, draws)
     (tmp_path / "go").touch()
     result = finish(job)
 
     assert "the master hook 'left' failed: ConnectionError: left has no answer" in detail(expired, failed)
-    assert assert_restored_what_was_given(outside, tmp_path, job) == 2
+    assert assert_restored_what_was_given(outside, tmp_path, job) == 3
+    assert_recorded_only_behind(struck, tmp_path, job)
     assert not {failed, late} & set(Decisions.of(tmp_path / "checkpoints", job.job_id).completed)
-    assert result.statistics.restarts == 1
+    assert result.statistics.restarts == 2
     assert_all_is_there(tmp_path)
     for hook in HOOKS:
         closed = outside.rows("SELECT 1 FROM flags WHERE name LIKE ?", f"closed {hook} %")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs.driving import after_checkpoints, finish, kill_master, kill_subtask, submit
+from jobs.driving import after_checkpoints, finish, kill_master, kill_subtask, submit, wait_until
 from jobs.limits import limited
 from jobs.oracle import committed_rows, hidden_files
 from jobs.words import NEVER, lines, paced_lines
@@ -41,7 +42,7 @@ def assert_exact(folder: Path, job: RayJobHandle) -> None:
     assert max(row["limit"] for row in rows) <= COUNT // EVERY
 
 
-def killed_one_after_the_other(folder: Path, seed: int, kills: int, **options: Any) -> None:
+def killed_one_after_the_other(folder: Path, seed: int, kills: int, **options: Any) -> str:
     """A seed says who dies, and how many checkpoints later; every death is the only cause of a restart."""
     draws = random.Random(seed)
     source = paced_lines(COUNT, RATE, attempt=kills + 1)
@@ -56,47 +57,40 @@ def killed_one_after_the_other(folder: Path, seed: int, kills: int, **options: A
             kill_subtask(job, victim, draws.randrange(2))
         victims.append(victim)
     result = finish(job)
-    print(f"seed {seed}: killed {', '.join(victims)}; {result.statistics.restarts} restarts")
     assert_exact(folder, job)
     assert result.statistics.restarts == kills, job.report().failures
-
-
-def test_counts_and_limits_are_exactly_once_when_a_subtask_and_the_job_master_are_killed(
-    tmp_path: Path,
-) -> None:
-    source = paced_lines(COUNT, RATE, attempt=3)
-    job = submit(limited(tmp_path, source, EVERY, parallelism=2))
-    before = after_checkpoints(job, 2)
-    kill_subtask(job, "limited", 1)
-    after_checkpoints(job, before.statistics.completed_checkpoints + 2)
-    kill_master(job)
-
-    result = finish(job)
-
-    assert_exact(tmp_path, job)
-    assert result.statistics.restarts == 2, job.report().failures
+    return f"seed {seed}: killed {', '.join(victims)}; {result.statistics.restarts} restarts"
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("unaligned", [False, True], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize("seed", range(5))
-def test_many_kills_lose_and_repeat_no_count_and_no_limit(tmp_path: Path, seed: int, unaligned: bool) -> None:
-    killed_one_after_the_other(tmp_path, seed, kills=4, unaligned=unaligned)
+def test_many_kills_lose_and_repeat_no_count_and_no_limit(
+    tmp_path: Path, seed: int, unaligned: bool, record_property: Callable[[str, object], None]
+) -> None:
+    shown = killed_one_after_the_other(tmp_path, seed, kills=4, unaligned=unaligned)
+    record_property("shown", shown)
 
 
-def test_a_savepoint_takes_the_coordinator_along_to_another_parallelism(tmp_path: Path) -> None:
-    """The job is stopped in the middle; another one goes on from there with three subtasks."""
+def test_counts_and_limits_are_exactly_once_when_processes_are_killed_and_at_another_parallelism(
+    tmp_path: Path,
+) -> None:
+    """A subtask and the JobMaster die, then the job is stopped; another one goes on with three subtasks."""
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
     first = submit(limited(tmp_path, source, EVERY, parallelism=2))
-    after_checkpoints(first, 2)
+    before = after_checkpoints(first, 2)
+    kill_subtask(first, "limited", 1)
+    after_checkpoints(first, before.statistics.completed_checkpoints + 2)
+    kill_master(first)
+    wait_until(first, "the third attempt", lambda report: report.statistics.attempt == 3)
     path = first.stop(tmp_path / "saved")
+    assert first.statistics().restarts == 2, first.report().failures
     total, limit = counted(Path(path))
     assert total == len(committed_rows(tmp_path / "out"))
     assert 0 <= limit <= total // EVERY
 
     (tmp_path / "go").touch()
-    env = limited(tmp_path, source, EVERY, parallelism=3)
-    second = env.submit(restore_from=path)
+    second = limited(tmp_path, source, EVERY, parallelism=3).submit(restore_from=path)
     assert isinstance(second, RayJobHandle)
     result = finish(second)
     assert_exact(tmp_path, second)

@@ -27,6 +27,7 @@ from penstock.runtime import (
     CheckpointError,
     CheckpointResult,
     FileSink,
+    FixedDelay,
     GeneratorSource,
     JobStatus,
     JobTimeoutError,
@@ -133,14 +134,17 @@ def test_a_job_without_checkpoints_takes_none_by_hand(tmp_path: Path) -> None:
     job.cancel()
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
+@pytest.mark.parametrize(
+    ("seed", "kills"), [(1, 2), *(pytest.param(seed, 5, marks=pytest.mark.long) for seed in range(2, 6))]
+)
 def test_kills_while_checkpoints_are_asked_for_cost_nothing(
-    tmp_path: Path, seed: int, record_property: Callable[[str, object], None]
+    tmp_path: Path, seed: int, kills: int, record_property: Callable[[str, object], None]
 ) -> None:
     """Any process, the JobMaster too. Each request ends with a checkpoint, or with an error that says why."""
-    chance, kills = random.Random(seed), 3
+    chance = random.Random(seed)
     source = paced_lines(COUNT, RATE, attempt=NEVER, release=tmp_path / "go")
-    job = submit(word_count(tmp_path, source, every=600, sink_parallelism=1))
+    restart = FixedDelay(attempts=10 * kills, delay=0.1)
+    job = submit(word_count(tmp_path, source, every=600, sink_parallelism=1, restart=restart))
     when_records_flow(job, "count", 100)
     asked: list[Future[CheckpointResult]] = []
     with ThreadPoolExecutor(kills) as threads:

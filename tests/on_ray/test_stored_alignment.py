@@ -9,7 +9,7 @@ import json
 import random
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from jobs.commands import run_here
 from jobs.driving import after_checkpoints, eventually, kill_subtask, wait_until
 from jobs.meeting import COUNT, Meeting, more_than_on_the_way
 from jobs.oracle import hidden_files
+from jobs.words import wide_line
 from jobs.wrapped_sink import WrappedSink, WrappedWriter
 
 from penstock.actors import RayJobHandle
@@ -27,14 +28,21 @@ from penstock.runtime import ConnectorContext, FileSink, SinkWriter
 from penstock.runtime.snapshot.checkpoint_record import CheckpointDetails, CheckpointRecord, CheckpointStatus
 from penstock.runtime.snapshot.failure_reason import CheckpointFailureReason
 
-# The simulation kills processes in the middle of stored alignments each time
-# (`tests/simulation/test_stored_alignments.py`).
-pytestmark = [pytest.mark.usefixtures("ray_cluster"), pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 #: Memory for stored elements; what is stored beyond it is on disk.
 MEMORY = 2_000
 #: So much is stored when a process is killed: some of it is on disk.
 STORED = 2 * MEMORY
+#: The most that an alignment may store, where there is a limit.
+LIMIT = 15_000
+
+LIMIT_EXCEEDED = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
+#: Of a checkpoint that ran when a process died, and of one that ran when the job was stopped.
+NOT_OF_ALIGNMENT = {
+    CheckpointFailureReason.JOB_FAILURE,
+    CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND,
+}
 
 
 @pytest.fixture
@@ -52,33 +60,83 @@ def killed_while_stored(meeting: Meeting, job: RayJobHandle, victim: str, attemp
     wait_until(job, "a checkpoint", lambda report: completed_records(report, attempt + 1) != [])
 
 
-def test_sender_of_a_blocked_channel_goes_on_and_a_kill_in_the_middle_costs_nothing(
+def sender_goes_on(meeting: Meeting, job: RayJobHandle) -> CheckpointDetails:
+    """Hold the slow branch up, and wait until the fast one has gone on; the checkpoint of that time.
+
+    One that stores more than the limit allows meanwhile is given up. Then the next one is looked at.
+    """
+    while True:
+        meeting.hold_up(job, STORED)
+        waiting = running(job.report())
+        report = more_than_on_the_way(job, "fast")
+        still = None if waiting is None else record_of(report, waiting.checkpoint_id)
+        meeting.let_go()
+        if still is not None and still.status is CheckpointStatus.IN_PROGRESS:
+            ended = details_at_its_end(job, still.checkpoint_id)
+            if ended.record.status is CheckpointStatus.COMPLETED:
+                return ended
+            assert ended.record.failure is LIMIT_EXCEEDED
+
+
+def details_at_its_end(job: RayJobHandle, checkpoint_id: int) -> CheckpointDetails:
+    """Wait until a checkpoint is complete or given up."""
+    found: list[CheckpointDetails] = []
+
+    def has_ended() -> bool:
+        found[:] = [each for each in job.checkpoints() if each.record.checkpoint_id == checkpoint_id]
+        return found[0].record.status is not CheckpointStatus.IN_PROGRESS
+
+    eventually(f"the end of checkpoint {checkpoint_id}", has_ended)
+    return found[0]
+
+
+def exceed_the_limit(meeting: Meeting, job: RayJobHandle) -> None:
+    """Hold the slow branch up until a checkpoint is given up; the ones behind it complete."""
+    before = len(given_up(job))
+    meeting.hold_up(job, 1)
+    eventually("a limit", lambda: len(given_up(job)) > before)
+    meeting.let_go()
+    after_checkpoints(job, job.statistics().completed_checkpoints + 2)
+
+
+def given_up(job: RayJobHandle) -> list[CheckpointRecord]:
+    """Failed checkpoints, but for those that failed with a process or with the end of the job."""
+    failed = [r for r in (each.record for each in job.checkpoints()) if r.status is CheckpointStatus.FAILED]
+    return [record for record in failed if record.failure not in NOT_OF_ALIGNMENT]
+
+
+def assert_limit_was_kept(known: Sequence[CheckpointDetails], given_up: Sequence[CheckpointRecord]) -> None:
+    """Exactly the checkpoints were given up that have stored more than the limit."""
+    done = [each for each in known if each.record.status is CheckpointStatus.COMPLETED]
+    assert max(each.subtasks[COUNT].stored_bytes for each in done if each.subtasks) <= LIMIT
+    assert {record.failure for record in given_up} == {LIMIT_EXCEEDED}
+    assert min(map(stored_when_given_up, given_up)) > LIMIT
+
+
+def test_senders_of_blocked_channels_go_on_a_kill_meanwhile_costs_nothing_and_the_limit_is_kept(
     meeting: Meeting, record_property: Callable[[str, object], None]
 ) -> None:
-    job = meeting.submit(alignment_memory=MEMORY)
+    job = meeting.submit(alignment_memory=MEMORY, max_alignment_bytes=LIMIT, tolerable_failures=0)
     after_checkpoints(job, 1)
-    meeting.hold_up(job, STORED)
-    waiting = running(job.report())
-    assert waiting is not None
-    report = more_than_on_the_way(job, "fast")
-    still = record_of(report, waiting.checkpoint_id)
-    assert still is not None
-    assert still.status is CheckpointStatus.IN_PROGRESS, "the fast branch went on during the alignment"
-    meeting.let_go()
-    done = completed(job, waiting.checkpoint_id)
-    assert done.subtasks[COUNT].stored_bytes > done.subtasks[COUNT].spilled_bytes > 0
+    done = sender_goes_on(meeting, job)
+    assert LIMIT >= done.subtasks[COUNT].stored_bytes > done.subtasks[COUNT].spilled_bytes > 0
     shown = json.loads(run_here("checkpoints", job.job_id, "--json").stdout)
-    rows = next(each["by_subtask"] for each in shown if each["checkpoint_id"] == waiting.checkpoint_id)
+    rows = next(each["by_subtask"] for each in shown if each["checkpoint_id"] == done.record.checkpoint_id)
     assert {(r["vertex"], r["subtask"]): r["spilled_bytes"] > 0 for r in rows}[COUNT.vertex, COUNT.index]
 
     killed_while_stored(meeting, job, "count", attempt=1)
+    exceed_the_limit(meeting, job)
+    assert_limit_was_kept(job.checkpoints(), given_up(job))
     job.stop(drain=True)
 
     meeting.assert_exactly_once()
     assert hidden_files(meeting.folder / "met") == []
+    assert job.report().statistics.attempt == 2, "no checkpoint that was given up has failed the job"
     record_property("shown", "killed in the middle of a stored alignment: count")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("memory", [0, MEMORY], ids=["all on disk", "memory and disk"])
 def test_many_kills_in_the_middle_of_stored_alignments_cost_nothing(
     meeting: Meeting, memory: int, record_property: Callable[[str, object], None]
@@ -94,41 +152,24 @@ def test_many_kills_in_the_middle_of_stored_alignments_cost_nothing(
     record_property("shown", f"killed in the middle of a stored alignment: {', '.join(victims)}")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_limit_gives_up_exactly_the_checkpoints_that_exceed_it(meeting: Meeting) -> None:
-    limit, reason = 10_000, CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
-    job = meeting.submit(alignment_memory=MEMORY, max_alignment_bytes=limit, tolerable_failures=0)
+    job = meeting.submit(alignment_memory=MEMORY, max_alignment_bytes=LIMIT, tolerable_failures=0)
     after_checkpoints(job, 1)
-    for _ in range(2):
-        failed = job.statistics().failed_checkpoints
-        meeting.hold_up(job, 1)
-        wait_until(job, "a limit", lambda r, f=failed: r.statistics.failed_checkpoints > f)  # type: ignore[misc]
-        before = job.statistics().completed_checkpoints
-        meeting.let_go()
-        after_checkpoints(job, before + 2)
+    for _ in range(5):
+        exceed_the_limit(meeting, job)
+    assert_limit_was_kept(job.checkpoints(), given_up(job))
+    assert len(given_up(job)) >= 5
     job.stop(drain=True)
 
-    known = job.checkpoints()
-    done = [each for each in known if each.record.status is CheckpointStatus.COMPLETED]
-    assert len(done) > 4
-    assert max(each.subtasks[COUNT].stored_bytes for each in done if each.subtasks) <= limit
-    given_up = given_up_by_subtasks(job)
-    assert len(given_up) >= 2
-    assert {record.failure for record in given_up} == {reason}
-    assert min(stored_when_given_up(record, limit) for record in given_up) > limit
     assert job.report().statistics.attempt == 1, "no checkpoint that was given up has failed the job"
     meeting.assert_exactly_once()
 
 
-def given_up_by_subtasks(job: RayJobHandle) -> list[CheckpointRecord]:
-    """Failed checkpoints, but for one that ran when the job was stopped."""
-    stopped = CheckpointFailureReason.CHECKPOINT_COORDINATOR_SUSPEND
-    records = [each.record for each in job.checkpoints()]
-    return [r for r in records if r.status is CheckpointStatus.FAILED and r.failure is not stopped]
-
-
-def stored_when_given_up(record: CheckpointRecord, limit: int) -> int:
+def stored_when_given_up(record: CheckpointRecord) -> int:
     found = re.fullmatch(
-        rf".*?([\d,]+) bytes are stored, more than max_alignment_bytes={limit:,}.*", record.detail
+        rf".*?([\d,]+) bytes are stored, more than max_alignment_bytes={LIMIT:,}.*", record.detail
     )
     assert found is not None, record.detail
     return int(found[1].replace(",", ""))
@@ -175,23 +216,11 @@ class WriterWithoutRoom(WrappedWriter):
         resource.setrlimit(resource.RLIMIT_FSIZE, (self._sink.largest if is_full else hard, hard))
 
 
-def completed(job: RayJobHandle, checkpoint_id: int) -> CheckpointDetails:
-    """The details of a checkpoint, when it is complete."""
-    found: list[CheckpointDetails] = []
-
-    def is_completed() -> bool:
-        found.extend(
-            each
-            for each in job.checkpoints()
-            if each.record.checkpoint_id == checkpoint_id and each.record.status is CheckpointStatus.COMPLETED
-        )
-        return found != []
-
-    eventually(f"the end of checkpoint {checkpoint_id}", is_completed)
-    return found[0]
-
-
-def test_disk_without_room_gives_checkpoints_up_and_the_job_goes_on(meeting: Meeting) -> None:
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_disk_without_room_gives_checkpoints_up_and_the_job_goes_on(tmp_path: Path) -> None:
+    """Long words fill the disk; the limit is larger than all other files of the process."""
+    meeting = Meeting(tmp_path, wide_line)
     full = meeting.folder / "full"
     sink = WithoutRoom(FileSink.json(meeting.folder / "met"), str(full), largest=200_000)
     job = meeting.submit(updates=sink, alignment_memory=0, tolerable_failures=0)
@@ -204,10 +233,9 @@ def test_disk_without_room_gives_checkpoints_up_and_the_job_goes_on(meeting: Mee
     after_checkpoints(job, seen.statistics.completed_checkpoints + 2)
     job.stop(drain=True)
 
-    given_up = given_up_by_subtasks(job)
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_NOT_STORED
-    assert {record.failure for record in given_up} == {reason}
-    assert all("File too large" in record.detail and "TMPDIR" in record.detail for record in given_up)
+    assert {record.failure for record in given_up(job)} == {reason}
+    assert all("File too large" in each.detail and "TMPDIR" in each.detail for each in given_up(job))
     assert job.report().statistics.attempt == 1
     assert any("gives checkpoint" in line.text for line in job.logs(operator="count"))
     meeting.assert_exactly_once()

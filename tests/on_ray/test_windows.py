@@ -6,7 +6,7 @@ computes from the input.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,17 @@ def long(*values: object, id: str) -> object:
     return pytest.param(*values, id=id, marks=[pytest.mark.long, pytest.mark.timeout(600)])
 
 
+#: Each kind and each function; every pair of them is in the long tests and in the simulation.
+SOME = ("tumbling-reduce", "sliding-aggregate", "sliding-apply")
+
+
 @pytest.mark.parametrize(
-    ("how", "seed", "kills", "parallelism"),
+    ("how", "seed", "kills", "names", "parallelism"),
     [
-        pytest.param({}, 1, 2, 1, id="2 kills"),
-        long({}, 2, 20, 2, id="20 kills, aligned"),
-        long(UNALIGNED, 3, 20, 2, id="20 kills, unaligned"),
-        long(WITH_TIMEOUT, 4, 20, 2, id="20 kills, aligned with timeout"),
+        pytest.param({}, 1, 2, SOME, 1, id="2 kills"),
+        long({}, 2, 20, WINDOWS, 2, id="20 kills, aligned"),
+        long(UNALIGNED, 3, 20, WINDOWS, 2, id="20 kills, unaligned"),
+        long(WITH_TIMEOUT, 4, 20, WINDOWS, 2, id="20 kills, aligned with timeout"),
     ],
 )
 def test_windows_of_every_kind_and_what_is_late_are_exact_whoever_dies(
@@ -43,6 +47,7 @@ def test_windows_of_every_kind_and_what_is_late_are_exact_whoever_dies(
     how: dict[str, Any],
     seed: int,
     kills: int,
+    names: Sequence[str],
     parallelism: int,
     record_property: Callable[[str, object], None],
 ) -> None:
@@ -50,8 +55,8 @@ def test_windows_of_every_kind_and_what_is_late_are_exact_whoever_dies(
     restart = FixedDelay(attempts=10 * kills, delay=0.05)
     env = environment(tmp_path, buffer_timeout=0.1, restart=restart, **how)
     numbers = Numbers(count, rate=100.0, release=str(tmp_path / "go"))
-    add_all_windows(env, numbers, lambda name: FileSink.json(tmp_path / name), parallelism)
-    job, killer = submit(env), Kills(seed, WINDOWS)
+    add_all_windows(env, numbers, lambda name: FileSink.json(tmp_path / name), parallelism, names)
+    job, killer = submit(env), Kills(seed, names)
     for _ in range(kills):
         killer.strike(job)
     (tmp_path / "go").touch()
@@ -61,7 +66,7 @@ def test_windows_of_every_kind_and_what_is_late_are_exact_whoever_dies(
 
     record_property("shown", str(killer))
     assert result.statistics.restarts >= 1
-    for name, rows in expected_rows(count).items():
+    for name, rows in expected_rows(count, names).items():
         assert sorted(map(tuple, committed_rows(tmp_path / name))) == rows, name
         assert hidden_files(tmp_path / name) == []
 

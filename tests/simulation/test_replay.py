@@ -42,10 +42,14 @@ def test_trace_changes_nothing() -> None:
 def test_program_closes_with_what_passed_and_what_was_injected() -> None:
     run = program("--seeds", "0:12", "--processes", "2")
     assert run.returncode == 0, run.stdout + run.stderr
-    *_, injected, verdict = run.stdout.splitlines()
+    *lines, verdict = run.stdout.splitlines()
     assert verdict == "12 passed, 0 failed"
-    assert injected.startswith("failures injected that really happened: ")
+    (injected,) = [line for line in lines if line.startswith("failures injected that really happened: ")]
     assert "frame out of order" in injected
+    killed = lines.index(next(line for line in lines if line.startswith("processes killed: ")))
+    by_settings = dict(line.strip().split(": ") for line in lines[killed + 1 :])
+    assert all("end_of_partition=" in settings for settings in by_settings), by_settings
+    assert lines[killed] == f"processes killed: {sum(map(int, by_settings.values()))}"
 
 
 @pytest.mark.parametrize("seeds", ["5", "9:3", "a:b", ""])

@@ -55,8 +55,9 @@ def test_every_kind_of_failure_has_really_happened(record_property: Callable[[st
     assert total.captured > 1000
     assert total.restored > 100
     modes = {mode.value for mode in HandlerMode if mode is not HandlerMode.NO_CHECKPOINTS}
-    aborting = {f"{mode}, the end of a channel aborts" for mode in modes - {"at_least_once"}}
-    assert {how for how, kills in total.kills.items() if kills >= 20} >= modes | aborting
+    counting = {f"{mode}, end_of_partition=counts_as_barrier" for mode in modes}
+    aborting = {f"{mode}, end_of_partition=aborts" for mode in modes - {"at_least_once"}}
+    assert {settings for settings, kills in total.kills.items() if kills >= 20} >= counting | aborting
 
 
 def test_seeds_pick_every_mode_and_every_axis() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from jobs.all_windows import FUNCTIONS, Numbers, add_all_windows, expected_rows
+from jobs.all_windows import FUNCTIONS, SLIDES, Numbers, add_all_windows, expected_rows
 
 from penstock.runtime import Checkpointing, CollectSink, InMemoryCollector, StreamEnvironment
 from penstock.runtime.testing import simulate
@@ -54,12 +54,14 @@ PAIRS = [
 def test_windows_of_every_kind_and_what_is_late_are_exact_whatever_fails(
     function: str, way: str, record_property: Callable[[str, object], None]
 ) -> None:
+    names = [f"{kind}-{function}" for kind in SLIDES]
+
     def build() -> tuple[StreamEnvironment, Results]:
         env, results = StreamEnvironment(checkpointing=WAYS[way]), Results()
-        add_all_windows(env, Numbers(COUNT), results.sink_of, 2, (function,))
+        add_all_windows(env, Numbers(COUNT), results.sink_of, 2, names)
         return env, results
 
-    expected = expected_rows(COUNT, (function,))
+    expected = expected_rows(COUNT, names)
     right = Counter((name, row) for name, rows in expected.items() for row in rows)
     report = simulate(
         build,

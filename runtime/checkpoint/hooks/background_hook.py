@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.runtime.checkpoint.hooks.master_hooks import HookAnswer
 from penstock.runtime.errors import PenstockError
-from penstock.runtime.operators.master_hook import BlockingHook
+from penstock.runtime.operators.master_hook import MasterHook
 from penstock.runtime.ports import AsyncRunner
 
 
@@ -65,7 +65,7 @@ class BackgroundHook:
         identifier: The hook's, asked once.
     """
 
-    def __init__(self, hook: BlockingHook, runner: AsyncRunner) -> None:
+    def __init__(self, hook: MasterHook, runner: AsyncRunner) -> None:
         self.identifier = hook.identifier
         self._hook = hook
         self._runner = runner

@@ -16,6 +16,7 @@ from penstock.runtime.checkpoint.store.completed_store import CompletedCheckpoin
 from penstock.runtime.errors import CorruptSnapshotError
 from penstock.runtime.ports import SnapshotStorage, StorageOpener
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
+from penstock.runtime.snapshot.given_ids import given_ids
 from penstock.runtime.snapshot.metadata import missing, read_metadata
 from penstock.runtime.snapshot.paths import SnapshotPaths
 
@@ -128,7 +129,7 @@ def rebuild_store(
     _pin_savepoints(storage, store, paths.savepoint_metadata(present))
     # The files that a damaged checkpoint names are not known, and the user may want to repair it.
     orphans = () if damaged else _orphans(paths, store, present, attempt)
-    ids = {given: path for path in present if (given := paths.given_by(path)) is not None}
+    ids = given_ids(paths, present)
     given_id = max(ids, default=-1)
     older_ids = tuple(path for given, path in ids.items() if given < given_id)
     damaged_ids = tuple(record.checkpoint_id for record in damaged)

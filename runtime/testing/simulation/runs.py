@@ -60,7 +60,7 @@ class Summary:
         stored: Parts of checkpoints whose alignment stored elements.
         spilled: Those of them whose alignment needed the disk.
         counts: Failures that really happened.
-        kills: Processes that died, by how barriers and ends of channels were dealt with.
+        kills: Processes that died, by mode and meaning of the end of a channel.
     """
 
     passed: int = 0
@@ -100,7 +100,8 @@ class Summary:
             f"that began with such data: {self.restored}; whose alignment stored elements: {self.stored}, "
             f"on disk: {self.spilled}",
             f"failures injected that really happened: {self.counts.total} ({self.counts})",
-            "processes killed: " + ", ".join(f"{how}: {n}" for how, n in sorted(self.kills.items())),
+            f"processes killed: {self.kills.total()}",
+            *(f"  {settings}: {kills}" for settings, kills in sorted(self.kills.items())),
             f"{self.passed} passed, {len(self.failed)} failed",
         ]
 

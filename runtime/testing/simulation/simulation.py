@@ -49,7 +49,7 @@ class SimulationResult:
         restored: Subtasks that began with data in flight.
         stored: Parts of checkpoints whose alignment stored elements.
         spilled: Those of them whose alignment needed the disk.
-        barriers: How barriers and ends of channels are dealt with, in words.
+        barriers: The mode, and what the end of a channel means to a checkpoint that runs.
     """
 
     seed: int

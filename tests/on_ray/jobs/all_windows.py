@@ -158,14 +158,14 @@ def add_all_windows(
     source: Numbers,
     sink_of: Callable[[str], Sink[Any]],
     parallelism: int,
-    functions: Sequence[str] = FUNCTIONS,
+    names: Sequence[str] = WINDOWS,
 ) -> None:
     """Add the source, operators with windows, a sink for the results of each, and one for all late records.
 
     Args:
         sink_of: Makes the sink of an operator's results from its id, and that of `late` records.
         parallelism: Of the operators with windows.
-        functions: What is done with the windows of each kind.
+        names: Ids of the operators with windows.
     """
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(BOUND / 1000).with_timestamp_assigner(micros)
     numbers = env.from_source("numbers", source, parallelism=1)
@@ -173,12 +173,11 @@ def add_all_windows(
     tumbling = keyed.window(TumblingEventTimeWindows(SIZE / 1000))
     sliding = keyed.window(SlidingEventTimeWindows(SIZE / 1000, SLIDES["sliding"] / 1000))
     late: list[DataStream[Any]] = []
-    for kind, windows in (("tumbling", tumbling), ("sliding", sliding)):
-        for function in functions:
-            name = f"{kind}-{function}"
-            results = _results(windows, name, function, parallelism)
-            results.sink(f"{name}-out", sink_of(name), parallelism=parallelism)
-            late.append(results.side_output("late_records"))
+    for name in names:
+        kind, _, function = name.partition("-")
+        results = _results({"tumbling": tumbling, "sliding": sliding}[kind], name, function, parallelism)
+        results.sink(f"{name}-out", sink_of(name), parallelism=parallelism)
+        late.append(results.side_output("late_records"))
     late[0].union(*late[1:]).sink("late-out", sink_of("late"), parallelism=1)
 
 
@@ -228,21 +227,25 @@ def expected(slide: int, count: int) -> Expected:
     return Expected(windows, late, partly)
 
 
-def expected_rows(count: int, functions: Sequence[str] = FUNCTIONS) -> dict[str, list[Row]]:
+def expected_rows(count: int, names: Sequence[str] = WINDOWS) -> dict[str, list[Row]]:
     """The rows of each sink, sorted, by the id that `add_all_windows` gives to `sink_of`."""
     rows: dict[str, list[Row]] = {"late": []}
-    for kind, slide in SLIDES.items():
-        of = expected(slide, count)
-        each = list(of.windows.items())
-        made: dict[str, list[Row]] = {
-            "reduce": [(key, min(held), len(held), sum(held)) for (key, _), held in each],
-            "aggregate": [(key, max(held), len(held), sum(i * i for i in held)) for (key, _), held in each],
-            "apply": [
-                *((key, start, *held) for (key, start), held in each),
-                *((key, start + SIZE) for (key, start), _ in each),
-            ],
-        }
-        for function in functions:
-            rows[f"{kind}-{function}"] = made[function]
-            rows["late"] += [(i * i % KEYS, i, 1, i) for i in of.late]
+    for name in names:
+        kind, _, function = name.partition("-")
+        of = expected(SLIDES[kind], count)
+        rows[name] = _made(function, of)
+        rows["late"] += [(i * i % KEYS, i, 1, i) for i in of.late]
     return {name: sorted(each) for name, each in rows.items()}
+
+
+def _made(function: str, of: Expected) -> list[Row]:
+    """What a function makes of the windows."""
+    each = list(of.windows.items())
+    if function == "reduce":
+        return [(key, min(held), len(held), sum(held)) for (key, _), held in each]
+    if function == "aggregate":
+        return [(key, max(held), len(held), sum(i * i for i in held)) for (key, _), held in each]
+    return [
+        *((key, start, *held) for (key, start), held in each),
+        *((key, start + SIZE) for (key, start), _ in each),
+    ]

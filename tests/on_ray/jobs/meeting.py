@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,14 @@ def number(i: int) -> dict[str, int]:
     return {"n": i}
 
 
-def words(record: dict[str, int]) -> list[str]:
-    return line(record["n"]).split()
+@dataclass(frozen=True)
+class Words:
+    """A map function from numbers to the words of their lines."""
+
+    line: Callable[[int], str]
+
+    def __call__(self, record: dict[str, int]) -> list[str]:
+        return self.line(record["n"]).split()
 
 
 def tick(i: int) -> str:
@@ -65,9 +72,11 @@ class Meeting:
 
     Attributes:
         folder: Has the two folders that it commits to.
+        line: Makes the lines whose words meet the slow branch.
     """
 
     folder: Path
+    line: Callable[[int], str] = line
 
     @property
     def shut(self) -> Path:
@@ -90,7 +99,7 @@ class Meeting:
         numbers.rebalance().sink("fast", FileSink.json(self.folder / "fast"))
         ticks = env.from_source("ticks", GeneratorSource(tick, rate=200))
         slow = ticks.rebalance().map(HeldUp(str(self.shut)), id="slow").flat_map(str.split).map(with_one)
-        met = numbers.flat_map(words).map(with_one).union(slow)
+        met = numbers.flat_map(Words(self.line)).map(with_one).union(slow)
         met.key_by(word_of).reduce("count", add).map(as_update).sink(
             "updates", updates or FileSink.json(self.folder / "met")
         )
@@ -124,7 +133,7 @@ class Meeting:
         assert numbers == Counter(range(len(numbers))), "the fast branch"
         updates = committed_updates(self.folder / "met")
         ticks = max(n for word, n in updates if word == "tick")
-        lines = [*map(line, range(len(numbers))), *map(tick, range(ticks))]
+        lines = [*map(self.line, range(len(numbers))), *map(tick, range(ticks))]
         expected = expected_updates(lines)
         missing, surplus = expected - updates, updates - expected
         assert not missing, f"{missing.total()} updates lost: {missing.most_common(5)}"

@@ -28,8 +28,14 @@ COUNTS, ABORTS = EndOfPartitionPolicy.COUNTS_AS_BARRIER, EndOfPartitionPolicy.AB
 class RecordingTask:
     """A handler, with a task and an input that write down what they are told."""
 
-    def __init__(self, mode: CheckpointingMode, channels: int, policy: EndOfPartitionPolicy = COUNTS) -> None:
-        self.clock = ManualClock(start=1000.0)
+    def __init__(
+        self,
+        mode: CheckpointingMode,
+        channels: int,
+        policy: EndOfPartitionPolicy = COUNTS,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.clock = clock or ManualClock(start=1000.0)
         self.blocked: set[int] = set()
         self.triggered: list[int] = []
         self.aborted: list[int] = []
@@ -245,6 +251,25 @@ def test_at_least_once_holds_no_channel_back_whatever_waits() -> None:
     task.barrier(0, 3)
     task.cancel(1, 3)
     assert task.handler.statistics().cancelled_alignments == 0
+
+
+class RunningClock(ManualClock):
+    """A real clock: each look at it shows a later time."""
+
+    def monotonic(self) -> float:
+        self.advance(1e-6)
+        return super().monotonic()
+
+
+@pytest.mark.parametrize(("mode", "channels"), [(EXACTLY_ONCE, 1), (AT_LEAST_ONCE, 1), (AT_LEAST_ONCE, 2)])
+def test_no_alignment_is_reported_where_no_channel_is_held_back_however_finely_time_is_measured(
+    mode: CheckpointingMode, channels: int
+) -> None:
+    task = RecordingTask(mode, channels, clock=RunningClock(start=1000.0))
+    for channel in range(channels):
+        task.barrier(channel, 1)
+    assert task.times == [(pytest.approx(0.0, abs=1e-3), 0.0)]
+    assert task.handler.alignment_duration == 0.0
 
 
 def test_alignments_that_a_cancellation_ends_are_counted() -> None:

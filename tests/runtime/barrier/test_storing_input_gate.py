@@ -112,7 +112,9 @@ def test_more_than_the_limit_gives_the_alignment_up_and_the_data_goes_on() -> No
     assert fed.feed(0, barrier(1), A) == []
     reason = CheckpointFailureReason.CHECKPOINT_DECLINED_ALIGNMENT_LIMIT_EXCEEDED
     assert fed.feed(0, B) == [("abort", 1, reason), (0, A), (0, B)]
-    assert fed.why == ["8 bytes are stored, more than max_alignment_bytes=4"]
+    assert fed.why == [
+        "8 bytes are stored, more than max_alignment_bytes=4. Raise the limit, or take unaligned checkpoints"
+    ]
     assert fed.feed(1, barrier(1)) == []
 
 

@@ -137,6 +137,16 @@ def test_the_mark_of_an_aborted_checkpoint_that_is_met_after_the_abort_stops_nob
     assert target.rows == list(range(50))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_mark_from_before_a_restart_stops_nobody(seed: int) -> None:
+    job, source, target = marked_job(50, seed)
+    assert job.trigger_checkpoint() == 1
+    job.crash()
+    source.marks[9] = 1  # what was read before the restart is read again
+    job.finish()
+    assert target.rows == list(range(50))
+
+
 @pytest.mark.parametrize("drain", [False, True])
 def test_a_job_that_is_stopped_with_a_savepoint_reads_to_its_mark_and_no_further(drain: bool) -> None:
     job, source, target = marked_job(50)

@@ -80,9 +80,8 @@ class Scenario:
 
     @property
     def barriers(self) -> str:
-        """How barriers and ends of channels are dealt with, in words."""
-        ends = ", the end of a channel aborts" if self.config.end_of_partition == "aborts" else ""
-        return self.mode.value + ends
+        """The mode, and what the end of a channel means to a checkpoint that runs."""
+        return f"{self.mode.value}, end_of_partition={self.config.end_of_partition}"
 
     @property
     def plan(self) -> Plan:
@@ -95,7 +94,7 @@ class Scenario:
     def describe(self) -> list[str]:
         """In words, for the trace."""
         config, checkpointing = self.config, self.config.checkpointing
-        lines = [f"seed {self.seed}: {self.mode.value}, end_of_partition={config.end_of_partition}"]
+        lines = [f"seed {self.seed}: {self.barriers}"]
         lines += [f"  vertex {position}: {vertex}" for position, vertex in enumerate(self.shape.vertices)]
         lines.append(
             f"  credits {config.credits}, rows in a buffer {config.buffer_rows}, "

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.runtime.operators.master_hook import BlockingHook
+from penstock.runtime.operators.master_hook import MasterHook
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.testing.simulation.jobs.external_system import ExternalSystem
 from penstock.runtime.testing.simulation.jobs.operators import (
@@ -32,13 +32,13 @@ class Around:
     hooks: CodeHooks
     system: ExternalSystem
     watcher: SplitWatcher
-    make_hook: Callable[[str], BlockingHook]
+    make_hook: Callable[[str], MasterHook]
 
 
 class HookedSource:
     """A simulated source with a master hook."""
 
-    def __init__(self, source: SimulatedSource, master_hook: Callable[[], BlockingHook]) -> None:
+    def __init__(self, source: SimulatedSource, master_hook: Callable[[], MasterHook]) -> None:
         self._source = source
         self.master_hook = master_hook
 
@@ -59,7 +59,7 @@ class HookedSplitsOnRequest(SplitsOnRequest):
     """
 
     def __init__(
-        self, source: SimulatedSource, watcher: SplitWatcher, master_hook: Callable[[], BlockingHook]
+        self, source: SimulatedSource, watcher: SplitWatcher, master_hook: Callable[[], MasterHook]
     ) -> None:
         super().__init__(source, watcher)
         self.master_hook = master_hook
