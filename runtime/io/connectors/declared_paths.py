@@ -39,8 +39,11 @@ def check_declared(path: object, declared: Iterable[str]) -> str:
         '/data/in/2024/a.csv'
     """
     places = list(declared)
-    if isinstance(path, str) and _is_plain(path) and any(_holds(place, path) for place in places):
-        return path
+    if isinstance(path, str):
+        if path in places:
+            return path
+        if _is_plain(path) and any(_holds(place, path) for place in places):
+            return path
     msg = (
         f"the snapshot names {path!r}, which is not in {', '.join(places)}. Declare that place in the "
         "program, or say trust_paths=True if you trust whoever could write the snapshot"
@@ -65,7 +68,7 @@ def check_file_name(name: object) -> str:
 
 
 def _holds(place: str, path: str) -> bool:
-    if path == place or path.startswith(place.rstrip("/") + "/"):
+    if path.startswith(place.rstrip("/") + "/"):
         return True
     return is_glob(place) and compile_glob(place).fullmatch(path) is not None
 

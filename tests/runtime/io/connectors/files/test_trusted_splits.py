@@ -19,6 +19,8 @@ def split(path: object) -> FileSplit:
     ("path", "declared"),
     [
         ("/in/a.csv", "/in/a.csv"),
+        ("s3://bucket/out/", "s3://bucket/out/"),
+        ("a-name-of-ones-own", "a-name-of-ones-own"),
         ("/in/b/a.csv", "/in"),
         ("/in/b/a.csv", "/in/"),
         ("/in/b/a.csv", "/in/**/*.csv"),
