@@ -62,6 +62,7 @@ class SparkTable(metaclass=NearestNames):
         schema: The rows' Arrow schema. By default that of the existing table, or of the first rows. Needed
             for dicts whose first batch may not show all types, and to read a table before any row.
         compression: Compression of the Parquet files.
+        trust_paths: Whether a snapshot may name files to commit in another folder, as after a move.
 
     Raises:
         BadRecordError: The schema has a type that Spark does not read.
@@ -74,6 +75,7 @@ class SparkTable(metaclass=NearestNames):
     path: str | os.PathLike[str]
     schema: pa.Schema | None = None
     compression: str = "snappy"
+    trust_paths: bool = False
     #: The table comes from the catalog, which decides its columns.
     _is_named: bool = field(default=False, init=False, repr=False)
 
@@ -144,7 +146,9 @@ class SparkTable(metaclass=NearestNames):
 
     def _files(self) -> FileSink:
         schema = None if self.schema is None else self.schema.with_metadata(_CALENDAR)
-        return FileSink.parquet(str(self.path), schema, compression=self.compression)
+        return FileSink.parquet(
+            str(self.path), schema, compression=self.compression, trust_paths=self.trust_paths
+        )
 
     def _make_folder(self, spark: SparkSession) -> None:
         """Make the folder: Spark needs it, also for a table that nobody has written yet."""

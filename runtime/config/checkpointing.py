@@ -65,7 +65,8 @@ class Checkpointing(metaclass=NearestNames):
             restarts; `None` for any number.
         allow_older: When the newest checkpoint is damaged, start from the one before. Sinks may then repeat
             what was committed since.
-        allow_pickle: Whether values that no other codec knows may be pickled into state.
+        allow_pickle: Whether values that no other codec knows may be pickled into snapshots, and unpickled
+            from the one that the job starts from. Unaligned snapshots hold records between subtasks, too.
         unaligned: Barriers overtake data, which becomes part of the checkpoint: a checkpoint then takes no
             longer under back pressure, but is larger. Only with exactly once, and one checkpoint at a time.
             Savepoints are always aligned.

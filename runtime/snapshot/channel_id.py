@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.runtime.snapshot.field_types import items, text, whole
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeId:
@@ -41,9 +43,10 @@ class EdgeId:
         """What `encode` made.
 
         Raises:
-            TypeError: It is something else.
+            TypeError, ValueError: It is something else.
         """
-        return cls(*item)
+        source, tag, target, index, copy = items(item, 5)
+        return cls(text(source), None if tag is None else text(tag), text(target), whole(index), whole(copy))
 
 
 @dataclass(frozen=True, slots=True)

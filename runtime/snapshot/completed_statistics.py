@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgpack
 
+from penstock.runtime.snapshot.field_types import binary, seconds, whole
 from penstock.runtime.snapshot.metrics import CheckpointMetrics
 from penstock.runtime.snapshot.sealed_file import damaged
 from penstock.runtime.snapshot.subtask_id import SubtaskId
@@ -112,7 +113,22 @@ class CompletedCheckpointStatistics:
 
         Statistics are for people: a job starts from a snapshot even if they can't be read.
         """
-        return None if item is None or len(item) != len(fields(cls)) else cls(*item)
+        if not isinstance(item, list) or len(item) != len(fields(cls)):
+            return None
+        triggered, completed, failed, duration, subtasks, written, in_flight, packed = item
+        try:
+            return cls(
+                whole(triggered),
+                whole(completed),
+                whole(failed),
+                seconds(duration),
+                whole(subtasks),
+                whole(written),
+                whole(in_flight),
+                binary(packed),
+            )
+        except (TypeError, ValueError):
+            return None
 
 
 def subtask_rows(metrics: Mapping[SubtaskId, CheckpointMetrics]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from penstock.runtime.record.elements import SnapshotKind
 from penstock.runtime.snapshot.channel_id import EdgeId
 from penstock.runtime.snapshot.completed_checkpoint import CompletedCheckpoint
 from penstock.runtime.snapshot.completed_statistics import CompletedCheckpointStatistics
+from penstock.runtime.snapshot.field_types import binary, items, mapping, seconds, text, whole
 from penstock.runtime.snapshot.handles import (
     ChannelStateHandle,
     FileHandle,
@@ -126,25 +127,26 @@ def decode_metadata(data: bytes, path: str) -> CompletedCheckpoint:
         CorruptSnapshotError: It is damaged; names the file.
         StorageError: A newer version wrote it.
     """
-    body = unseal(_MAGIC, _VERSION, data, _WHAT, path)
+    unsealed = unseal(_MAGIC, _VERSION, data, _WHAT, path)
     folder = _folder(path)
     try:
-        finished = dict(body["finished"]) if "finished" in body else {}
-        declared = dict(body["types"]) if "types" in body else {}
-        types = {operator: tuple(sorted(dict(names).items())) for operator, names in declared.items()}
-        operators = [_decode_operator(item, folder, finished, types) for item in body["operators"]]
-        coordinators = {o: _decode(item, folder) for o, item in body.get("coordinators", {}).items()}
+        body = mapping(unsealed)
+        finished, declared = mapping(body.get("finished", {})), mapping(body.get("types", {}))
+        types = {operator: _decode_types(names) for operator, names in declared.items()}
+        operators = [_decode_operator(item, folder, finished, types) for item in items(body["operators"])]
+        coordinators = {o: _decode(item, folder) for o, item in mapping(body.get("coordinators", {})).items()}
+        location = body.get("location")
         return CompletedCheckpoint(
-            body["id"],
-            body["attempt"],
+            whole(body["id"]),
+            whole(body["attempt"]),
             SnapshotKind(body["kind"]),
             {s.operator_id: replace(s, coordinator=coordinators.get(s.operator_id)) for s in operators},
-            body["triggered_at"],
-            body["completed_at"],
+            seconds(body["triggered_at"]),
+            seconds(body["completed_at"]),
             _handle(path, data),
-            body["size"],
-            body.get("location"),
-            tuple(MasterState(identifier, state) for identifier, state in body.get("master_states", ())),
+            whole(body["size"]),
+            None if location is None else text(location),
+            tuple(_decode_master_state(state) for state in items(body.get("master_states", []))),
             statistics=CompletedCheckpointStatistics.decode(body.get("statistics")),
         )
     except (KeyError, IndexError, TypeError, ValueError, StorageError) as error:
@@ -196,15 +198,29 @@ def _encode_operator(state: OperatorState, folder: str) -> list[Any]:
 def _decode_operator(
     item: list[Any], folder: str, finished: Mapping[str, list[int]], types: Mapping[str, Types]
 ) -> OperatorState:
-    operator_id, parallelism, max_parallelism, subtasks = item
-    declared = types.get(operator_id, ())
-    return OperatorState(
-        operator_id,
-        parallelism,
-        max_parallelism,
-        {index: _decode_subtask(parts, folder, declared) for index, *parts in subtasks},
-        frozenset(finished.get(operator_id, ())),
-    )
+    operator_id, parallelism, max_parallelism, subtasks = items(item, 4)
+    declared = types.get(text(operator_id), ())
+    indices = range(whole(parallelism, 1))
+    decoded = {}
+    for index, *parts in map(items, items(subtasks)):
+        if whole(index) not in indices or index in decoded:
+            msg = f"subtask {index} of {parallelism}"
+            raise ValueError(msg)
+        decoded[index] = _decode_subtask(parts, folder, declared)
+    left = frozenset(map(whole, items(finished.get(operator_id, []))))
+    if not left.issubset(indices):
+        msg = f"finished subtasks {sorted(left)} of {parallelism}"
+        raise ValueError(msg)
+    return OperatorState(operator_id, parallelism, whole(max_parallelism, 1), decoded, left)
+
+
+def _decode_types(names: object) -> Types:
+    return tuple(sorted((text(state), text(name)) for state, name in mapping(names).items()))
+
+
+def _decode_master_state(item: object) -> MasterState:
+    identifier, state = items(item, 2)
+    return MasterState(text(identifier), binary(state))
 
 
 def _encode_keyed(handles: Iterable[KeyedStateHandle], folder: str) -> list[Any]:
@@ -219,7 +235,7 @@ def _encode_lists(handles: Iterable[OperatorStateHandle], folder: str) -> list[A
 
 
 def _decode_subtask(parts: list[Any], folder: str, types: Types) -> OperatorSubtaskState:
-    keyed, lists, channels, raw_keyed, raw_lists = parts
+    keyed, lists, channels, raw_keyed, raw_lists = items(parts, 5)
     return OperatorSubtaskState(
         _decode_keyed(keyed, folder, types),
         _decode_lists(lists, folder),
@@ -229,17 +245,19 @@ def _decode_subtask(parts: list[Any], folder: str, types: Types) -> OperatorSubt
     )
 
 
-def _decode_keyed(items: list[Any], folder: str, types: Types = ()) -> tuple[KeyedStateHandle, ...]:
-    return tuple(
-        KeyedStateHandle(KeyGroupRange(first, last), tuple(_decode(f, folder) for f in files), entries, types)
-        for first, last, entries, files in items
-    )
+def _decode_keyed(handles: object, folder: str, types: Types = ()) -> tuple[KeyedStateHandle, ...]:
+    decoded = []
+    for first, last, entries, files in (items(handle, 4) for handle in items(handles)):
+        groups = KeyGroupRange(whole(first), whole(last, -1))
+        parts = tuple(_decode(file, folder) for file in items(files))
+        decoded.append(KeyedStateHandle(groups, parts, whole(entries), types))
+    return tuple(decoded)
 
 
-def _decode_lists(items: list[Any], folder: str) -> tuple[OperatorStateHandle, ...]:
+def _decode_lists(handles: object, folder: str) -> tuple[OperatorStateHandle, ...]:
     return tuple(
-        OperatorStateHandle(name, RedistributionMode(mode), _decode(state, folder), count)
-        for name, mode, count, state in items
+        OperatorStateHandle(text(name), RedistributionMode(mode), _decode(state, folder), whole(count))
+        for name, mode, count, state in (items(handle, 4) for handle in items(handles))
     )
 
 
@@ -249,8 +267,10 @@ def _encode_channels(channels: ChannelStateHandle, folder: str) -> list[Any]:
 
 
 def _decode_channels(item: list[Any], folder: str) -> ChannelStateHandle:
-    elements, edges, state = item
-    return ChannelStateHandle(_decode(state, folder), elements, tuple(map(EdgeId.decode, edges)))
+    elements, edges, state = items(item, 3)
+    return ChannelStateHandle(
+        _decode(state, folder), whole(elements), tuple(map(EdgeId.decode, items(edges)))
+    )
 
 
 def _encode(handle: StateHandle, folder: str) -> bytes | list[Any]:
@@ -265,7 +285,7 @@ def _encode(handle: StateHandle, folder: str) -> bytes | list[Any]:
 def _decode(item: bytes | list[Any], folder: str) -> StateHandle:
     if isinstance(item, bytes):
         return InlineHandle(item)
-    path, size, checksum = item
-    if path.startswith(_BESIDE):
+    path, size, checksum = items(item, 3)
+    if text(path).startswith(_BESIDE):
         path = folder + path.removeprefix(_BESIDE)
-    return FileHandle(check_path(path), size, checksum)
+    return FileHandle(check_path(path), whole(size), text(checksum))

@@ -100,13 +100,17 @@ class _Builder:
         self._storage = storage
         self._paths = SnapshotPaths(descriptor.job_id)
         self._files = SnapshotFiles(self._paths, descriptor.id, descriptor.attempt, storage, open_location)
-        checkpointing = descriptor.config.checkpointing
-        pickles_state = checkpointing is None or checkpointing.allow_pickle
+        checkpointing, pickles = descriptor.config.checkpointing, descriptor.config.allow_pickle
+        pickles_state = pickles and (checkpointing is None or checkpointing.allow_pickle)
+        # What an unaligned checkpoint finds in flight is state, too.
+        pickles_records = pickles_state if checkpointing is not None and checkpointing.unaligned else pickles
         self._key_groups = key_group_range(
             descriptor.id.index, self._vertex.parallelism, self._vertex.max_parallelism
         )
-        self._values = ValueCodec(descriptor.config.allow_pickle and pickles_state, descriptor.classes)
-        self._batches = BatchCodec(descriptor.config.allow_pickle, descriptor.classes)
+        self._values = ValueCodec(pickles_state, descriptor.classes)
+        self._batches = BatchCodec(pickles_records, descriptor.classes)
+        self._restored_batches = BatchCodec(pickles_state, descriptor.classes)
+        self._trusts_snapshots = pickles_state
         self._locations = self._vertex.locations(descriptor.id.index)
         self._sent_events = SentEvents(gateway.operator_event, self._values)
 
@@ -174,9 +178,10 @@ class _Builder:
                 restore.channels,
                 self._descriptor.subtask,
                 self._files.place(restore.location),
-                self._batches,
+                self._restored_batches,
                 parts.network,
                 parts.outputs,
+                decode_all=not self._trusts_snapshots,
             )
 
     def _make_operators(self, first: int, *, only_sinks: bool) -> Sequence[tuple[OperatorLocation, Operator]]:

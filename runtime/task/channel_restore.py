@@ -42,6 +42,8 @@ def restore_channels(
     codec: BatchCodec,
     network: NetworkInput | None,
     outputs: SubtaskOutputs,
+    *,
+    decode_all: bool = False,
 ) -> None:
     """Put in-flight data back, before anything arrives or is sent; blocks, because it reads files.
 
@@ -49,15 +51,20 @@ def restore_channels(
         restore: Where it is.
         subtask: Whose channels.
         storage: Where the files are.
-        codec: Decodes buffers, to deal their records out.
+        codec: Decodes what was in flight, as the job trusts a snapshot.
+        decode_all: Decode every buffer now. The exchanges may have a codec that trusts more: they carry what
+            the job's own subtasks send.
 
     Raises:
-        CorruptSnapshotError: A file is damaged, or names a channel that is not there.
+        CorruptSnapshotError: A file is damaged, names a channel that is not there, or holds values that
+            `codec` refuses.
         StorageError: A file could not be read.
     """
     inputs: dict[int, list[StreamElement]] = {}
     states = [read_channel_state(storage, handle) for handle in restore.handles]
     try:
+        if decode_all:
+            _decode(codec, [state for state, _ in states])
         if restore.is_rescaled:
             inputs = _part_of(subtask, [state for state, _ in states], codec)
         else:
@@ -71,6 +78,14 @@ def restore_channels(
     for channel, elements in inputs.items():
         assert network is not None, f"{subtask.id} has no input channels"
         network.gate.restore(channel, elements)
+
+
+def _decode(codec: BatchCodec, states: Iterable[ChannelState]) -> None:
+    for state in states:
+        for elements in (*state.inputs.values(), *state.outputs.values()):
+            for element in map(decode_element, elements):
+                if isinstance(element, Buffer):
+                    codec.decode(element)
 
 
 def _own_inputs(subtask: ExecutionSubtask, state: ChannelState) -> dict[int, list[StreamElement]]:

@@ -65,7 +65,7 @@ SUBTASKS = st.builds(
 NAMES = st.text(st.characters(exclude_categories=()))
 PARTS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
-        "parallelism": st.integers(1, 9),
+        "parallelism": st.just(10),
         "max_parallelism": st.integers(1, 128),
         "subtasks": st.dictionaries(st.integers(0, 9), SUBTASKS, max_size=2),
         "finished": st.frozensets(st.integers(0, 9), max_size=3),

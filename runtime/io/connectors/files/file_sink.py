@@ -53,6 +53,8 @@ class FileSink(metaclass=NearestNames):
             committed and then moved away by a consumer of the directory. Otherwise it is an error.
         storage_options: Settings of the object store as obstore names them.
         filesystem: A file system of the user's own, used instead of the one that a URL names.
+        trust_paths: Whether a snapshot may name files to commit that are not in `directory`, as when the job
+            had another one before.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
@@ -63,6 +65,7 @@ class FileSink(metaclass=NearestNames):
     allow_missing: bool = False
     storage_options: Mapping[str, str] = field(default_factory=dict)
     filesystem: FileSystem | None = None
+    trust_paths: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "directory", absolute(self.directory))
@@ -80,6 +83,7 @@ class FileSink(metaclass=NearestNames):
         allow_missing: bool = False,
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
     ) -> FileSink:
         """JSON lines: each record is a line, in files ending in `.jsonl`.
 
@@ -90,6 +94,7 @@ class FileSink(metaclass=NearestNames):
             allow_missing: Consumers may move committed files away while the job runs.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
+            trust_paths: Commit files that a snapshot names also when they are not in `directory`.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -100,7 +105,9 @@ class FileSink(metaclass=NearestNames):
         """
         options = dict(storage_options or {})
         form = JsonSinkFormat(default)
-        return FileSink(os.fspath(directory), form, max_file_size, allow_missing, options, filesystem)
+        return FileSink(
+            os.fspath(directory), form, max_file_size, allow_missing, options, filesystem, trust_paths
+        )
 
     @staticmethod
     @checked_keywords
@@ -114,6 +121,7 @@ class FileSink(metaclass=NearestNames):
         allow_missing: bool = False,
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
     ) -> FileSink:
         """CSV: each record is a dict, a tuple or a list; `None` is an empty field.
 
@@ -126,6 +134,7 @@ class FileSink(metaclass=NearestNames):
             allow_missing: Consumers may move committed files away while the job runs.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
+            trust_paths: Commit files that a snapshot names also when they are not in `directory`.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -138,7 +147,9 @@ class FileSink(metaclass=NearestNames):
             raise ConfigurationError(msg)
         form = CsvSinkFormat(None if columns is None else tuple(columns), header, delimiter)
         options = dict(storage_options or {})
-        return FileSink(os.fspath(directory), form, max_file_size, allow_missing, options, filesystem)
+        return FileSink(
+            os.fspath(directory), form, max_file_size, allow_missing, options, filesystem, trust_paths
+        )
 
     @staticmethod
     @checked_keywords
@@ -151,6 +162,7 @@ class FileSink(metaclass=NearestNames):
         allow_missing: bool = False,
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
     ) -> FileSink:
         """Parquet: records are dicts, or Arrow batches.
 
@@ -163,6 +175,7 @@ class FileSink(metaclass=NearestNames):
             allow_missing: Consumers may move committed files away while the job runs.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
+            trust_paths: Commit files that a snapshot names also when they are not in `directory`.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -172,7 +185,9 @@ class FileSink(metaclass=NearestNames):
             raise ConfigurationError(msg)
         form = ParquetSinkFormat(schema, compression)
         options = dict(storage_options or {})
-        return FileSink(os.fspath(directory), form, max_file_size, allow_missing, options, filesystem)
+        return FileSink(
+            os.fspath(directory), form, max_file_size, allow_missing, options, filesystem, trust_paths
+        )
 
     def writer(self, context: ConnectorContext) -> FileSinkWriter:
         """Make the writer of one subtask; makes the directory if it is missing.
@@ -200,6 +215,7 @@ class FileSink(metaclass=NearestNames):
             serving,
             max_file_size=self.max_file_size,
             allow_missing=self.allow_missing,
+            trust_paths=self.trust_paths,
         )
 
     def remove_uncovered(self, job_id: str, operator_id: str, covered: Sequence[PendingFile]) -> None:

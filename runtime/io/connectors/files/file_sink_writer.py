@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.runtime.io.connectors.errors import ConnectorError
+from penstock.runtime.io.connectors.declared_paths import (
+    UntrustedPathError,
+    check_declared,
+    check_file_name,
+)
+from penstock.runtime.io.connectors.errors import ConnectorError, shown
 from penstock.runtime.io.connectors.files.part_names import COMMITTED, IN_PROGRESS, PartNames
 from penstock.runtime.io.connectors.filesystems.filesystem import FileSystem, OutputFile, Publication
 from penstock.runtime.io.connectors.formats.encoder import CountingOutput, Encoder
@@ -39,6 +44,7 @@ class FileSinkWriter:
         filesystem: Which file system serves a directory.
         max_file_size: Bytes at which a file is ended early.
         allow_missing: A file that is gone at commit counts as committed.
+        trust_paths: Commit and delete also files of other directories, and under names of any shape.
     """
 
     def __init__(
@@ -50,6 +56,7 @@ class FileSinkWriter:
         *,
         max_file_size: int,
         allow_missing: bool,
+        trust_paths: bool = False,
     ) -> None:
         self._directory = directory
         self._names = names
@@ -58,6 +65,7 @@ class FileSinkWriter:
         self._systems = {directory: filesystem(directory)}
         self._max_file_size = max_file_size
         self._allow_missing = allow_missing
+        self._trusts_paths = trust_paths
         self._next_number = names.next_number(self._own_names(IN_PROGRESS) + self._own_names(COMMITTED))
         self._output: OutputFile | None = None
         self._counting: CountingOutput | None = None
@@ -98,7 +106,9 @@ class FileSinkWriter:
 
         Raises:
             ConnectorError: A file is nowhere, or its final name is taken by another file.
+            UntrustedPathError: A snapshot names a file that this sink can't have written.
         """
+        self._check(committables)
         for pending in committables:
             try:
                 outcome = self._system(pending.directory).publish(
@@ -110,7 +120,12 @@ class FileSinkWriter:
             self._judge(outcome, pending)
 
     def abort(self, committables: Sequence[PendingFile]) -> None:
-        """Delete pre-committed files that no checkpoint covers."""
+        """Delete pre-committed files that no checkpoint covers.
+
+        Raises:
+            UntrustedPathError: A snapshot names a file that this sink can't have written.
+        """
+        self._check(committables)
         for pending in committables:
             self._system(pending.directory).delete(pending.directory, [pending.name])
 
@@ -150,6 +165,23 @@ class FileSinkWriter:
         self._ended.append(pending)
         self._output = self._counting = None
         self._next_number += 1
+
+    def _check(self, committables: Sequence[PendingFile]) -> None:
+        """Nothing is touched before all were looked at."""
+        for pending in committables if not self._trusts_paths else ():
+            if not isinstance(pending, PendingFile):
+                msg = f"the snapshot has {shown(pending)} where the files to commit are named"
+                raise UntrustedPathError(msg)
+            check_declared(pending.directory, [self._directory])
+            for name in (pending.name, pending.final):
+                check_file_name(name)
+            if not self._names.is_pair(pending.name, pending.final):
+                msg = (
+                    f"the snapshot renames {pending.name!r} to {pending.final!r} in {pending.directory}: "
+                    "these are no names of this sink. Say trust_paths=True if you trust whoever could write "
+                    "the snapshot"
+                )
+                raise UntrustedPathError(msg)
 
     def _judge(self, outcome: Publication, pending: PendingFile) -> None:
         final = f"{pending.directory}/{pending.final}"

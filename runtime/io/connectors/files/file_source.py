@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from penstock.runtime.errors import ConfigurationError
 from penstock.runtime.io.connectors.bad_records import OnError, checked_on_error
+from penstock.runtime.io.connectors.declared_paths import check_declared
 from penstock.runtime.io.connectors.files.file_reader import FileFormat, FileReader
 from penstock.runtime.io.connectors.files.listing import list_files
 from penstock.runtime.io.connectors.filesystems.filesystem import FileInfo, FileSystem, absolute
@@ -48,6 +49,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         locations: Absolute paths and URLs.
         storage_options: Settings of the object store as obstore names them (`region`, `endpoint`, ...).
         filesystem: A file system of the user's own, used instead of the one that a URL names.
+        trust_paths: Whether a snapshot may name files that are not in `locations`, as after a move.
     """
 
     _renamed = MappingProxyType({"json_lines": "json", "jsonl": "json"})
@@ -56,6 +58,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
     form: FileFormat
     storage_options: Mapping[str, str] = field(default_factory=dict)
     filesystem: FileSystem | None = None
+    trust_paths: bool = False
 
     @staticmethod
     @checked_keywords
@@ -67,6 +70,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         on_error: OnError = "fail",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
     ) -> FileSource[str]:
         r"""Each line is a record, a `str` without its `\n` or `\r\n`.
 
@@ -77,6 +81,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             on_error: What to do with a line that can't be decoded: `"fail"`, `"skip"`, `"dead_letter"`.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
+            trust_paths: Read the files that a snapshot names also when they are not in `locations`.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -88,7 +93,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         form = TextFormat(
             checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error)
         )
-        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
+        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
 
     @staticmethod
     @checked_keywords
@@ -100,6 +105,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         on_error: OnError = "fail",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
     ) -> FileSource[Any]:
         """JSON lines: each line is a JSON value; blank lines are skipped.
 
@@ -110,6 +116,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             on_error: What to do with a line that is not JSON: `"fail"`, `"skip"`, `"dead_letter"`.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
+            trust_paths: Read the files that a snapshot names also when they are not in `locations`.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -117,7 +124,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         form = JsonFormat(
             checked_encoding(encoding), _checked_split_size(split_size), checked_on_error(on_error)
         )
-        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
+        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
 
     @staticmethod
     @checked_keywords
@@ -133,6 +140,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         on_error: OnError = "fail",
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
     ) -> FileSource[dict[str, Any]]:
         """Each row is a dict from column name to text; quoted fields may hold newlines.
 
@@ -149,6 +157,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
                 converted: `"fail"`, `"skip"`, `"dead_letter"`.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
+            trust_paths: Read the files that a snapshot names also when they are not in `locations`.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -163,7 +172,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             max_field_size,
             checked_on_error(on_error),
         )
-        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
+        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
 
     @staticmethod
     @checked_keywords
@@ -174,6 +183,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         *,
         storage_options: Mapping[str, str] | None = None,
         filesystem: FileSystem | None = None,
+        trust_paths: bool = False,
     ) -> FileSource[Any]:
         """Each row is a dict, or the records stay together as Arrow batches.
 
@@ -183,6 +193,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             format: `"rows"` or `"arrow"`.
             storage_options: Settings of the object store.
             filesystem: A file system of your own.
+            trust_paths: Read the files that a snapshot names also when they are not in `locations`.
 
         Raises:
             ConfigurationError: A setting has a value that is not allowed.
@@ -191,7 +202,7 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
             msg = f"format={format!r} is not a record format: use 'rows' or 'arrow'"
             raise ConfigurationError(msg)
         form = ParquetFormat(None if columns is None else tuple(columns), format)
-        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem)
+        return FileSource(_absolute(locations), form, dict(storage_options or {}), filesystem, trust_paths)
 
     def splits(self, parallelism: int) -> Sequence[Any]:
         """List the files and cut them.
@@ -211,8 +222,22 @@ class FileSource(Generic[T_co], metaclass=NearestNames):
         ]
 
     def reader(self, context: ConnectorContext, splits: Sequence[Any]) -> FileReader:
-        """Make the reader of one subtask."""
+        """Make the reader of one subtask.
+
+        Raises:
+            UntrustedPathError: A split of the snapshot names a file that is not in `locations`.
+        """
+        if not self.trust_paths:
+            self._check(splits)
         return FileReader(context, splits, self.form, self._file_systems())
+
+    def _check(self, splits: Sequence[Any]) -> None:
+        if self.filesystem is not None:
+            # Its paths may look like none of the locations: what it finds there is declared.
+            found = {info.path for info in list_files(self.locations, self._file_systems())} if splits else ()
+            unknown = [split for split in splits if split.path not in found]
+        for split in splits if self.filesystem is None else unknown:
+            check_declared(split.path, self.locations)
 
     def _file_systems(self) -> Callable[[str], FileSystem]:
         """Which file system serves a path; each one is opened once."""

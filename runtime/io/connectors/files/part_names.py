@@ -97,6 +97,22 @@ class PartNames:
                 found.append(name)
         return found
 
+    def is_pair(self, in_progress: str, committed: str) -> bool:
+        """Whether these are the two names of one file that this operator wrote, in any job.
+
+        Example:
+            >>> names = PartNames("job-2", "out", 0, 1, "csv")
+            >>> names.is_pair("_inprogress-job-1-out-0-2-5.csv", "part-job-1-out-0-2-5.csv")
+            True
+            >>> names.is_pair("_inprogress-job-1-out-0-2-5.csv", "part-job-1-out-0-2-6.csv")
+            False
+        """
+        stem = in_progress.removeprefix(IN_PROGRESS)
+        if stem == in_progress or committed != COMMITTED + stem:
+            return False
+        mine = rf".+-{re.escape(file_safe(self.operator_id))}-{_NUMBERS.pattern}"
+        return re.fullmatch(mine, stem) is not None
+
     @property
     def _stem(self) -> str:
         return f"{self.owner}{self.subtask}-{self.attempt}-"

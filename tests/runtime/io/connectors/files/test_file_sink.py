@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 from obstore.store import LocalStore, MemoryStore
 
-from penstock.runtime import ConnectorError, FileSink
+from penstock.runtime import ConnectorError, FileSink, UntrustedPathError
 from penstock.runtime.io.connectors.files.file_sink_writer import PendingFile
 from penstock.runtime.io.connectors.files.file_source import FileSource
 from penstock.runtime.io.connectors.filesystems.object_files import ObjectFileSystem
@@ -111,7 +112,7 @@ def test_a_final_name_that_is_taken_is_never_overwritten(place, context, permit,
     writer = sink.writer(context())
     writer.write(RowBatch(["mine"]))
     (mine,) = writer.prepare_commit()
-    other = sink.writer(context(job="other"))
+    other = replace(sink, trust_paths=True).writer(context(job="other"))
     other.write(RowBatch(["older"]))
     (theirs,) = other.prepare_commit()
     other.commit([PendingFile(theirs.directory, theirs.name, mine.final, theirs.size)], permit)
@@ -184,11 +185,16 @@ def test_nothing_written_is_nothing_to_commit(place, context):
     writer.close()
 
 
-def test_files_go_where_they_were_written_even_when_the_sink_has_moved(tmp_path, context, permit):
+def test_files_go_where_they_were_written_even_when_the_sink_has_moved_if_the_user_says_so(
+    tmp_path, context, permit
+):
     writer = FileSink.json(tmp_path / "old").writer(context())
     writer.write(RowBatch([1]))
     pending = writer.prepare_commit()
-    FileSink.json(tmp_path / "new").writer(context(attempt=2)).commit(pending, permit)
+    moved = FileSink.json(tmp_path / "new")
+    with pytest.raises(UntrustedPathError, match=r"old', which is not in .*new.*trust_paths=True"):
+        moved.writer(context(attempt=2)).commit(pending, permit)
+    replace(moved, trust_paths=True).writer(context(attempt=2)).commit(pending, permit)
     assert os.listdir(tmp_path / "old") == ["part-job-1-files-0-1-0.jsonl"]
 
 
@@ -221,3 +227,48 @@ def test_any_text_is_an_operator_id(place, context, permit, read_all):
     assert len(place.names()) == len(operators)
     assert all(len(name) < 200 and name.isascii() for name in place.names())
     assert sorted(place.rows(read_all)) == sorted(operators)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"directory": "/etc"}, "names '/etc', which is not in"),
+        ({"name": "../secret"}, "the file '../secret', which is no name in a folder"),
+        ({"final": "../../home/.profile"}, "is no name in a folder"),
+        ({"name": "secret"}, "no names of this sink"),
+        ({"name": "_inprogress-job-1-files-0-1-7.jsonl"}, "no names of this sink"),
+        (
+            {"name": "_inprogress-job-1-other-0-1-0.jsonl", "final": "part-job-1-other-0-1-0.jsonl"},
+            "no names",
+        ),
+        ({"final": "index.html"}, "no names of this sink"),
+        ({"name": 7}, "the file 7, which is no name"),
+    ],
+)
+@pytest.mark.parametrize("step", ["commit", "abort"])
+def test_a_changed_snapshot_moves_and_deletes_no_file_of_others(
+    tmp_path, context, permit, changed, why, step
+):
+    (tmp_path / "secret").write_text("keep")
+    out = tmp_path / "out"
+    writer = FileSink.json(out).writer(context())
+    writer.write(RowBatch([1]))
+    pending = writer.prepare_commit()
+    before = sorted(os.listdir(out))
+    bad = [*pending, replace(pending[0], **changed)]
+    with pytest.raises(UntrustedPathError, match=why):
+        writer.commit(bad, permit) if step == "commit" else writer.abort(bad)
+    assert (sorted(os.listdir(out)), (tmp_path / "secret").read_text()) == (before, "keep")
+
+
+def test_what_is_no_pending_file_is_refused(tmp_path, context, permit):
+    with pytest.raises(UntrustedPathError, match="'rm' where the files to commit are named"):
+        FileSink.json(tmp_path).writer(context()).commit(["rm"], permit)
+
+
+def test_files_of_a_snapshot_of_another_job_are_committed(tmp_path, context, permit):
+    first = FileSink.json(tmp_path).writer(context(job="2", operator="1"))
+    first.write(RowBatch([1]))
+    pending = first.prepare_commit()
+    FileSink.json(tmp_path).writer(context(job="9", operator="1")).commit(pending, permit)
+    assert os.listdir(tmp_path) == ["part-2-1-0-1-0.jsonl"]

@@ -1,0 +1,185 @@
+"""Whoever changes a snapshot, with its checksums, neither runs code nor touches files of others."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from changed_snapshots import changed, closed, harmful_pickle, opened
+
+from penstock.runtime import (
+    Checkpointing,
+    FileSink,
+    FileSource,
+    JobConfig,
+    KeyedProcessFunction,
+    RuntimeContext,
+    StreamEnvironment,
+    ValueState,
+)
+from penstock.runtime.errors import PenstockError
+from penstock.runtime.graph.execution_graph import ExecutionGraph, build_execution_graph
+from penstock.runtime.snapshot.memory_storage import MemoryStorage
+from penstock.runtime.testing.simulation.scripted.scripted_job import ScriptedJob
+
+pytestmark = pytest.mark.simulation
+
+MUTANTS = 2_000
+PARTS = 8
+
+
+class Count(KeyedProcessFunction[int, str, dict[str, Any]]):
+    """Numbers the lines of each length."""
+
+    def open(self, ctx: RuntimeContext) -> None:
+        self.seen: ValueState[int] = ctx.value_state("seen", default=0)
+
+    def process(self, value: str, ctx: RuntimeContext) -> list[dict[str, Any]]:
+        self.seen.update(self.seen.value() + 1)
+        return [{"line": value, "number": self.seen.value()}]
+
+
+class Place:
+    """Folders of a job, and others that are none of its business."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.lines, self.out = root, root / "in", root / "out"
+        self.outside = root / "outside"
+        for folder in (self.lines, self.out, self.outside):
+            folder.mkdir()
+        for name in ("a", "b"):
+            (self.lines / name).write_text("".join(f"{name * (i % 7)}\n" for i in range(60)))
+        (self.outside / "secret").write_text("keep\n")
+        (self.outside / "_inprogress-scripted-out-0-1-0.jsonl").write_text("keep\n")
+
+    def graph(self) -> ExecutionGraph:
+        env = StreamEnvironment("lines", max_parallelism=8)
+        lines = env.from_source("lines", FileSource.text(self.lines), parallelism=2)
+        numbered = lines.key_by(len).process("count", Count(), parallelism=2)
+        numbered.sink("out", FileSink.json(self.out), parallelism=2)
+        return build_execution_graph(env.build())
+
+    def strings(self) -> list[str]:
+        """What an attacker would write into a snapshot."""
+        up = "../" * 3
+        return [
+            str(self.outside / "secret"),
+            str(self.outside),
+            f"{self.lines}/../outside/secret",
+            f"{self.out}/../outside",
+            "../outside/secret",
+            "_inprogress-scripted-out-0-1-0.jsonl",
+            f"{up}etc/passwd",
+            "/etc/passwd",
+            "file:///etc/passwd",
+            f"memory:/{self.outside}",
+            "os",
+            "system",
+            "builtins",
+            "eval",
+            "penstock",
+            "PendingFile",
+            "FileSplit",
+            "\0",
+            "x" * 5_000,
+        ]
+
+
+#: Folders that nothing may open while this is not empty.
+forbidden: list[str] = []
+touched: list[str] = []
+
+
+def watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if forbidden and event in ("open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.listdir"):
+        named = [str(each) for each in arguments]
+        touched.extend(each for each in named for folder in forbidden if each.startswith(f"{folder}/"))
+
+
+sys.addaudithook(watch)
+
+
+@contextmanager
+def nothing_touches(folder: Path) -> Iterator[None]:
+    forbidden.append(str(folder))
+    try:
+        yield
+    finally:
+        forbidden.clear()
+
+
+def snapshot_of(place: Place, **checkpointing: Any) -> tuple[MemoryStorage, str, str]:
+    """A storage with a snapshot, its URL, and the path of its metadata."""
+    storage = MemoryStorage()
+    config = JobConfig(
+        credits=2, buffer_rows=2, checkpointing=Checkpointing(every=1, allow_pickle=False, **checkpointing)
+    )
+    job = ScriptedJob(place.graph(), config, storage)
+    job.run(150)
+    job.complete_checkpoint()
+    url = job.newest_url
+    assert url is not None
+    job.abandon()
+    [path] = [path for path in storage.list("scripted/") if path.endswith("/metadata")]
+    return storage, url, path
+
+
+def try_mutants(place: Place, seeds: range, *, unaligned: bool) -> Counter[str]:
+    """Start a job from each changed snapshot; returns how often what came of it."""
+    storage, url, path = snapshot_of(place, unaligned=unaligned)
+    files = {each: storage.get(each) for each in storage.list("scripted/")}
+    tree = opened(files[path])
+    assert closed(tree) == files[path]
+    mark = place.root / "marked"
+    code, strings = harmful_pickle(str(mark)), place.strings()
+    before = {each: each.read_text() for each in place.outside.iterdir()}
+    outcomes: Counter[str] = Counter()
+    for seed in seeds:
+        mutant = MemoryStorage()
+        for each, data in files.items():
+            mutant.put(each, data)
+        mutant.put(path, changed(tree, Random(seed), strings, code))
+        with nothing_touches(place.outside):
+            outcomes[outcome_of(place, mutant, url, seed)] += 1
+        assert not mark.exists(), f"mutant {seed} ran code"
+        assert not touched, f"mutant {seed} touched {touched}"
+    assert {each: each.read_text() for each in place.outside.iterdir()} == before
+    return outcomes
+
+
+def outcome_of(place: Place, storage: MemoryStorage, url: str, seed: int) -> str:
+    """`started`, or the name of the error. One that has no name of ours is raised."""
+    config = JobConfig(checkpointing=Checkpointing(every=1, allow_pickle=False))
+    try:
+        job = ScriptedJob(place.graph(), config, storage, seed, job_id=f"job-{seed}", restore_from=url)
+        job.run(60)
+        job.abandon()
+    except PenstockError as error:
+        return type(error).__name__
+    except AssertionError as error:  # the simulation itself damages nothing, so it says so
+        if not isinstance(error.__cause__, PenstockError):
+            raise
+        return type(error.__cause__).__name__
+    return "started"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_changed_snapshot_runs_no_code_and_touches_no_file_of_others(part: int, tmp_path: Path) -> None:
+    outcomes = try_mutants(Place(tmp_path), range(part, MUTANTS, PARTS), unaligned=part % 2 == 0)
+    print(dict(outcomes))
+    assert outcomes.total() == MUTANTS // PARTS
+    assert {"started", "CorruptSnapshotError", "JobFailedError"} <= set(outcomes)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(20))
+def test_a_hundred_thousand_changed_snapshots(part: int, tmp_path: Path) -> None:
+    first = 100_000 + part * 5_000
+    print(dict(try_mutants(Place(tmp_path), range(first, first + 5_000), unaligned=part % 2 == 0)))
