@@ -1,8 +1,8 @@
 """Changes metadata of a snapshot where its structure allows it, and makes the checksums right again.
 
 A changed byte is found by its checksum. Who changes a snapshot on purpose computes that anew. So the file is
-taken apart, as far down as it is msgpack: metadata, inline state, lists of encoded values, extension types,
-chunks of keyed state, data in flight. One to three places are changed, and all is put together again.
+taken apart, as far down as it is msgpack. That goes through metadata, inline state, lists of encoded values,
+chunks of keyed state and data in flight. One to three places are changed, and all is put together again.
 """
 
 from __future__ import annotations
