@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from penstock.runtime.errors import ConfigurationError, PenstockError, StateMismatchError
@@ -83,12 +83,18 @@ class ListStates:
     version may. Of a union list this subtask keeps its own part (`own_parts`).
 
     Args:
-        unasked: This subtask's own part of each restored list.
+        unasked: Mode and encoded values of this subtask's own part of each restored list.
+        decode: Decodes a value.
     """
 
-    def __init__(self, unasked: Mapping[str, OperatorListState] | None = None) -> None:
+    def __init__(
+        self,
+        unasked: Mapping[str, tuple[RedistributionMode, Sequence[bytes]]] | None = None,
+        decode: Callable[[bytes], Any] = bytes,
+    ) -> None:
         self._states: dict[str, OperatorListState] = {}
         self._unasked = dict(unasked or {})
+        self._decode = decode
 
     def ask(self, name: str, mode: ListStateMode, restored: Mapping[str, Sequence[Any]]) -> OperatorListState:
         """The list of this name, which begins with what was restored.
@@ -106,13 +112,14 @@ class ListStates:
         state = self._states.get(name)
         if state is None:
             saved = self._unasked.get(name)
-            if saved is not None and saved.mode is not wanted:
+            if saved is not None and saved[0] is not wanted:
                 msg = (
-                    f"list_state({name!r}) was saved with the mode {saved.mode.value!r} and can't have "
+                    f"list_state({name!r}) was saved with the mode {saved[0].value!r} and can't have "
                     f"{mode!r}: ask for it with its old mode, or give the new list another name"
                 )
                 raise StateMismatchError(msg)
             state = self._states[name] = OperatorListState(wanted, restored.get(name, ()))
+            self._unasked.pop(name, None)
         elif state.mode is not wanted:
             msg = f"list_state({name!r}) already has the mode {state.mode.value!r} and can't have {mode!r}"
             raise ConfigurationError(msg)
@@ -121,7 +128,11 @@ class ListStates:
     @property
     def all(self) -> Mapping[str, OperatorListState]:
         """Every list that belongs into a snapshot: those asked for, and restored ones that were not."""
-        return {**self._unasked, **self._states}
+        unasked = {
+            name: OperatorListState(mode, map(self._decode, values))
+            for name, (mode, values) in self._unasked.items()
+        }
+        return {**unasked, **self._states}
 
 
 class ValueStates:

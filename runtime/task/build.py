@@ -27,7 +27,7 @@ from penstock.runtime.network.spilling_buffer_storage import SpillingBufferStora
 from penstock.runtime.operators.chain import OperatorChain
 from penstock.runtime.operators.failure import operator_error
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.operator_state import ListStates, OperatorListState
+from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.protocols import ConnectorContext
 from penstock.runtime.operators.raw_state import RawState, RestoredRawState, read_raw_keyed
 from penstock.runtime.operators.source import SourceOperator
@@ -241,19 +241,12 @@ class _Builder:
             else permit_of_completed_checkpoint(task.checkpoint_id, task.attempt),
             restored_raw=RestoredRawState(self._raw(restore)),
             send=None if spec.coordinator is None else self._sent_events.sender_of(spec.id),
-            lists=self._unasked(restore),
+            lists=ListStates({} if restore is None else restore.unasked, self._values.loads),
         )
 
     def _restored(self, operator: str) -> OperatorRestore | None:
         restore = self._descriptor.restore
         return None if restore is None else restore.operators.get(operator)
-
-    def _unasked(self, restore: OperatorRestore | None) -> ListStates:
-        unasked = {} if restore is None else restore.unasked
-        loads = self._values.loads
-        return ListStates(
-            {name: OperatorListState(mode, map(loads, atoms)) for name, (mode, atoms) in unasked.items()}
-        )
 
     def _raw(self, restore: OperatorRestore | None) -> RawState:
         task = self._descriptor.restore

@@ -17,7 +17,7 @@ from penstock.runtime.misspelt_names import NearestMembers, NearestNames, checke
 from penstock.runtime.operators.chain import OperatorChain, Work
 from penstock.runtime.operators.function_operator import rows_of
 from penstock.runtime.operators.operator import Operator, OperatorContext
-from penstock.runtime.operators.operator_state import ListStates, OperatorListState
+from penstock.runtime.operators.operator_state import ListStates
 from penstock.runtime.operators.protocols import ConnectorContext, OperatorStatistics
 from penstock.runtime.operators.raw_state import RawState, RestoredRawState
 from penstock.runtime.operators.user_operator import UserOperator
@@ -335,9 +335,7 @@ class OperatorHarness(NearestMembers, metaclass=NearestNames):
             else None,
             restored_raw=RestoredRawState(raw),
             send=self._send if _may_send(self._operator) else None,
-            lists=ListStates(
-                {name: OperatorListState(mode, map(loads, atoms)) for name, (mode, atoms) in unasked.items()}
-            ),
+            lists=ListStates(unasked, loads),
         )
 
     def _send(self, event: Any) -> None:

@@ -105,6 +105,26 @@ def test_keyed_state_goes_to_whoever_owns_some_of_its_key_groups(parallelism: in
         assert set(range(own.first, own.last + 1)) <= covered
 
 
+@pytest.mark.parametrize(
+    ("mode", "parallelism", "parts"),
+    [
+        (UNION, 2, [[b"1"], [b"2"]]),
+        (UNION, 1, [[b"1", b"2"]]),
+        (UNION, 3, [[b"1"], [b"2"], []]),
+        (SPLIT, 1, [[b"1", b"2"]]),
+        (RedistributionMode.BROADCAST, 3, [[b"1"], [b"2"], [b"1"]]),
+    ],
+)
+def test_a_subtask_learns_its_own_part_of_each_list_for_as_long_as_nobody_asks_for_it(
+    mode: RedistributionMode, parallelism: int, parts: list[list[bytes]]
+) -> None:
+    checkpoint = checkpoint_of({"a": [listed(mode, b"1"), listed(mode, b"2")]})
+    restores = assign_states(graph_of("a", parallelism=parallelism), checkpoint, read)
+    unasked = [restores[SubtaskId("a", i)].operators["a"].unasked["list"] for i in range(parallelism)]
+    assert [mode for mode, _ in unasked] == [mode] * parallelism
+    assert sorted([*part] for _, part in unasked) == sorted(parts)
+
+
 def test_every_operator_of_a_chain_gets_its_own_state() -> None:
     checkpoint = checkpoint_of({"a": [listed(SPLIT, b"1"), None], "b": [None, listed(SPLIT, b"2")]})
     restores = assign_states(graph_of("a", "b"), checkpoint, read)

@@ -19,7 +19,7 @@ from penstock.runtime.record.elements import CheckpointBarrier, CheckpointOption
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.restore.task_restore import OperatorRestore, TaskRestore
 from penstock.runtime.snapshot import state_files
-from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange, SubtaskSnapshot
+from penstock.runtime.snapshot.handles import InlineHandle, KeyGroupRange, RedistributionMode, SubtaskSnapshot
 from penstock.runtime.snapshot.list_state import decode_atoms
 
 MakeSubtask = Callable[..., SubtaskSetup]
@@ -249,3 +249,24 @@ def test_operator_that_can_not_be_made_is_named(make_subtask: MakeSubtask) -> No
     stream.sink("sink", DiscardSink())
     with pytest.raises(OperatorError, match=r"'map-1' \(subtask 1 of 1\).*missing 1 required"):
         make_subtask(env, "map-1")
+
+
+def test_a_restored_list_that_the_operator_never_asks_for_is_in_its_next_checkpoint(
+    make_subtask: MakeSubtask,
+) -> None:
+    class Passes(Operator):
+        def process(self, batch: Any) -> Any:
+            yield batch
+
+    env = StreamEnvironment("job")
+    env.from_collection("in", [1]).rebalance().transform("own", Passes()).sink("out", DiscardSink())
+    value = ValueCodec().dumps("kept")
+    restored = OperatorRestore(lists={"old": [value]}, unasked={"old": (RedistributionMode.UNION, [value])})
+    task = make_subtask(env, "own", restore=TaskRestore(1, 1, {"own": restored}))
+    task.deliver(CheckpointBarrier(2, 0.0))
+    task.run()
+    task.upload()
+    (handle,) = task.acknowledged[2].operators["own"].operator
+    assert (handle.name, handle.mode, handle.count) == ("old", RedistributionMode.UNION, 1)
+    assert isinstance(handle.state, InlineHandle)
+    assert decode_atoms(handle.state.data, "here") == [value]
