@@ -111,6 +111,7 @@ class Writer(threading.Thread):
         self.failure: BaseException | None = None
         self.ended = False
         self.count = 0
+        self.newest_id = -1
 
     def run(self) -> None:
         try:
@@ -143,7 +144,8 @@ class Writer(threading.Thread):
         record: LogRecord
         match action:
             case "complete":
-                number = self.log.view.highest_checkpoint_id + 1
+                # As the coordinator: no id twice, also when it is not known what came of the first.
+                self.newest_id = number = max(self.newest_id, self.log.view.highest_checkpoint_id) + 1
                 metadata = FileHandle(f"job/chk-{number}-{attempt}/metadata", int(now), "")
                 record = CheckpointCompleted(number, attempt, SnapshotKind.CHECKPOINT, metadata, now)
                 self._tell(record, lambda: self.log.complete(record))

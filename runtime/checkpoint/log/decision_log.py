@@ -23,7 +23,10 @@ Why it is right.
    older slots. A replay reads backwards up to the newest compaction, so older slots do not matter, deleted or
    not. A crash in between leaves files that the next compaction deletes. But a writer that was paused can put
    a deleted slot again, and that would look like success. Three rules prevent it:
-   a) The slots of `AttemptBegun` are never deleted. By 3, a writer of an old attempt wants just such a slot.
+   a) The slots of `AttemptBegun` are never deleted. By 3, a writer of an old attempt wants just such a slot,
+      unless it is in doubt about that slot: then the slot may hold a record of its own, which may be deleted.
+      So when it gets such a slot, or finds itself in it, it looks for a compaction behind it. If there is
+      one, the writer is past.
    b) A writer that is about to *begin* may want any deleted slot. After its put it looks for a compaction
       behind its slot. If there is one, its record has no effect: it begins again. If there is none, nothing
       at or behind its slot was ever deleted. A record without effect stays; it is in front of a compaction,
@@ -163,7 +166,7 @@ class DecisionLog:
                 if unanswered == PUT_TRIES:
                     raise
                 continue
-            if not self._reader.is_compacted_behind(view.next_slot):
+            if self._reader.compacted_behind(view.next_slot) is None:
                 self._view, self._attempt, self._fenced = view.after(record), record.attempt, None
                 self._claimed += 1
                 return record
@@ -220,7 +223,8 @@ class DecisionLog:
             while (found := self._reader.read(slot)).attempt <= self._attempt:
                 slot += 1
         except ObjectNotFoundError:
-            return None
+            past = self._reader.compacted_behind(slot) if self._slots.in_doubt == slot else None
+            return None if past is None else past.last_attempt
         return found.attempt
 
     def statistics(self) -> DecisionLogStatistics:
@@ -255,7 +259,12 @@ class DecisionLog:
             if known is not None:
                 return known
             slot = self._view.next_slot
+            was_in_doubt = self._slots.in_doubt == slot
             found = self._slots.claim(slot, data)
+            if was_in_doubt and (found is None or found.attempt == self._attempt):
+                past = self._past(slot, record)
+                if past is not None:
+                    return past
             if found is None or found == record:
                 self._claimed += 1
                 self._view = self._view.after(record)
@@ -274,6 +283,29 @@ class DecisionLog:
                 if completed.metadata == record.metadata:
                     return Claimed(self._view.next_slot - 1)
         return None
+
+    def _past(self, slot: int, record: LogRecord) -> Claim | None:
+        """The answer for a slot in doubt when a newer attempt has compacted the log behind it, else `None`.
+
+        An earlier record of this writer had the slot then, and may have been deleted. What is in the slot now
+        may be of no effect.
+        """
+        try:
+            view = self._reader.compacted_behind(slot)
+        except CorruptSnapshotError:
+            raise
+        except StorageError as error:
+            self._slots.in_doubt = slot
+            where = f"{self._storage.url}/{self._paths.log}"
+            msg = f"it is unknown whether slot {slot} of {where} counts: {error}"
+            raise OutcomeUnknownError(msg) from error
+        if view is None:
+            return None
+        self._fenced = Fenced(view.last_attempt)
+        is_in_it = isinstance(record, CheckpointCompleted) and any(
+            completed.metadata == record.metadata for completed in view.completed
+        )
+        return Claimed(slot) if is_in_it else self._fenced
 
     def _follow(self, slot: int, found: LogRecord) -> None:
         """Another record has the slot: take it into the view, or learn that this attempt is past."""

@@ -70,12 +70,12 @@ class DecisionLogReader:
         path = self._paths.log_slot(slot)
         return decode_record(self._storage.get(path), f"{self._storage.url}/{path}")
 
-    def is_compacted_behind(self, slot: int) -> bool:
-        """Whether a compaction comes after `slot`."""
+    def compacted_behind(self, slot: int) -> LogView | None:
+        """The log, if a compaction comes after `slot`: that may have been deleted."""
         if not any(later > slot for later in self._slots()):
-            return False
-        compacted_at = self.replay().compacted_at
-        return compacted_at is not None and compacted_at > slot
+            return None
+        view = self.replay()
+        return view if view.compacted_at is not None and view.compacted_at > slot else None
 
     def superseded(self, before: int, keep: Collection[int]) -> list[str]:
         """Paths of the slots in front of `before`, without those in `keep`."""

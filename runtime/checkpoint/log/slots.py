@@ -27,6 +27,7 @@ class LogSlots:
         reader: Reads slots that are taken.
 
     Attributes:
+        in_doubt: The slot of the last claim, if it is not known what is in it; -1 otherwise.
         conflicts: Puts that found the slot taken.
         unanswered: Puts that failed otherwise.
     """
@@ -35,6 +36,7 @@ class LogSlots:
         self._storage = storage
         self._paths = paths
         self._reader = reader
+        self.in_doubt = -1
         self.conflicts = self.unanswered = 0
 
     def put_once(self, slot: int, data: bytes) -> None:
@@ -60,14 +62,18 @@ class LogSlots:
             OutcomeUnknownError: There was no answer to any try.
             CorruptSnapshotError: The record in it is damaged.
         """
+        self.in_doubt = slot
         for _ in range(PUT_TRIES):
             try:
                 self.put_once(slot, data)
             except ObjectExistsError:
-                return self._found(slot)
+                found = self._found(slot)
+                self.in_doubt = -1
+                return found
             except StorageError as error:
                 silence = error
             else:
+                self.in_doubt = -1
                 return None
         msg = (
             "it is unknown whether a record was written to "

@@ -28,6 +28,7 @@ class Flaky(MemoryStorage):
         super().__init__()
         self.working_puts = 0
         self.failing_puts = 0
+        self.failing_gets = 0
         self.happens = False
         self.before_put: Callable[[], None] | None = None
 
@@ -43,6 +44,12 @@ class Flaky(MemoryStorage):
                 super().put(path, data, create=create)
             raise StorageError("no answer")
         super().put(path, data, create=create)
+
+    def get(self, path: str) -> bytes:
+        if self.failing_gets:
+            self.failing_gets -= 1
+            raise StorageError("no answer")
+        return super().get(path)
 
 
 def completed(checkpoint_id: int, attempt: int = 1, **more: tuple[int, ...]) -> CheckpointCompleted:

@@ -9,6 +9,7 @@ from penstock.runtime.checkpoint.log.decision_log import (
     Claimed,
     DecisionLog,
     Fenced,
+    OutcomeUnknownError,
 )
 from penstock.runtime.checkpoint.log.records import (
     AttemptBegun,
@@ -51,6 +52,43 @@ def test_old_attempts_trip_over_the_slot_that_is_never_deleted(storage: Flaky) -
         new.complete(completed(number, 2))
     assert f"{SLOT}2" not in storage.list("job/log/")
     assert old.complete(completed(1)) == Fenced(2)
+
+
+def in_doubt_and_compacted_away(storage: Flaky) -> DecisionLog:
+    """A writer that does not know what became of checkpoint 1, whose record a newer attempt has deleted."""
+    old = begun(storage)
+    storage.failing_puts, storage.failing_gets, storage.happens = 1, 1, True
+    with pytest.raises(OutcomeUnknownError):
+        old.complete(completed(1))
+    new = begun(storage, compact_every=2)
+    for number in range(2, 50):
+        new.complete(completed(number, 2))
+    assert f"{SLOT}1" not in storage.list("job/log/")
+    return old
+
+
+def test_a_writer_whose_record_in_doubt_was_compacted_away_is_fenced(storage: Flaky) -> None:
+    old = in_doubt_and_compacted_away(storage)
+    before = DecisionLog(storage, PATHS).replay()
+    assert old.newer_attempt() == 2
+    assert old.complete(completed(50)) == Fenced(2)
+    assert old.complete(completed(51)) == Fenced(2)
+    assert DecisionLog(storage, PATHS).replay() == before
+
+
+def test_a_record_in_doubt_that_was_compacted_away_is_found_when_it_is_said_again(storage: Flaky) -> None:
+    old = in_doubt_and_compacted_away(storage)
+    assert old.complete(completed(1)) == Claimed(1)
+    assert old.complete(completed(51)) == Fenced(2)
+
+
+def test_a_record_in_doubt_stays_so_while_the_log_can_not_be_read(storage: Flaky) -> None:
+    old = in_doubt_and_compacted_away(storage)
+    storage.failing_gets = 1
+    with pytest.raises(OutcomeUnknownError, match=r"slot 1 of .* counts"):
+        old.complete(completed(50))
+    assert old.complete(completed(50)) == Fenced(2), "its record is in the slot, where no replay reads"
+    assert old.complete(completed(51)) == Fenced(2)
 
 
 def test_whoever_begins_in_a_deleted_slot_begins_again(storage: Flaky) -> None:

@@ -91,7 +91,7 @@ def test_an_operator_of_ones_own_is_stateful_and_keyed_behind_key_by(
     plain.key_by(abs).transform("keyed", Keyed()).sink("out", discard)
     specs = {spec.id: spec for vertex in env.build().vertices for spec in vertex.operators}
     assert (specs["plain"].name, specs["plain"].stateful, specs["plain"].keyed) == (
-        "transform(Operator)",
+        "transform(Passes)",
         True,
         False,
     )
