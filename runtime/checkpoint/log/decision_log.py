@@ -23,8 +23,8 @@ Why it is right.
    older slots. A replay reads backwards up to the newest compaction, so older slots do not matter, deleted or
    not. A crash in between leaves files that the next compaction deletes. But a writer that was paused can put
    a deleted slot again, and that would look like success. Three rules prevent it:
-   a) The slots of `AttemptBegun` are never deleted. By 3, a writer of an old attempt wants just such a slot,
-      unless it is in doubt about that slot: then the slot may hold a record of its own, which may be deleted.
+   a) The slots of `AttemptBegun` are never deleted. By 3, a writer of an old attempt wants just such a slot.
+      There is one exception. The slot that it is in doubt about may hold its own record, and be deleted.
       So when it gets such a slot, or finds itself in it, it looks for a compaction behind it. If there is
       one, the writer is past.
    b) A writer that is about to *begin* may want any deleted slot. After its put it looks for a compaction
