@@ -39,6 +39,7 @@ def stored_size(element: StreamElement) -> int:
     """Bytes that an element counts for when it is stored: its payload, or the whole event.
 
     Example:
+        >>> from penstock.runtime.record.elements import CheckpointBarrier
         >>> stored_size(Buffer(b"rows", 2)), stored_size(CheckpointBarrier(1, 0.0)) > 0
         (4, True)
     """
