@@ -74,7 +74,9 @@ class Pressed:
             buffer_timeout=0.1,
             unaligned=True,
         )
-        sink = Throttled(FileSink.json(out), str(self._shut), SECONDS)
+        # The savepoint names files of the folder before.
+        moved = out != self.out
+        sink = Throttled(FileSink.json(out, trust_paths=moved), str(self._shut), SECONDS)
         go = self.folder / "go"
         add_windows(env, sink, self.count, 1e9, attempt=NEVER, release=go, long=LONG)
         job = env.submit(restore_from=restore_from)

@@ -18,7 +18,7 @@ from jobs.words import NEVER, paced_lines, word_count
 
 from penstock.actors import RayCollector
 from penstock.actors.shared.names import NAMESPACE, process_name
-from penstock.actors.shared.process_registry import warm_processes
+from penstock.actors.shared.process_registry import claim, remove_from_job, warm_processes
 from penstock.runtime import (
     CollectSink,
     DiscardSink,
@@ -36,9 +36,10 @@ ONE = 1
 
 @pytest.fixture(autouse=True)
 def no_warm_processes() -> None:
-    """Each test begins without warm processes of others."""
-    for process in warm_processes():
+    """Each test begins without warm processes of others, also without offers of some that were killed."""
+    while (process := claim("nobody", 0)) is not None:
         end_warm(process)
+        remove_from_job("nobody", process)
 
 
 def end_warm(process: str) -> None:
