@@ -13,13 +13,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from jobs.driving import after_checkpoints, eventually, finish, kill_master, kill_subtask, submit, wait_until
+from jobs.driving import eventually, finish, kill_master, kill_subtask, submit, wait_until
 from jobs.oracle import committed_rows, hidden_files
 from jobs.outside import BEFORE, HANG, PARTS, Decisions, Hooked, Journal, Outside
 from jobs.words import environment
 
 from penstock.actors import RayJobHandle
+from penstock.actors.shared.job_report import JobReport
 from penstock.runtime import FileSink, FixedDelay, GeneratorSource, JobConfig
+from penstock.runtime.checkpoint.coordinator.plan import SubtaskStatus
 from penstock.runtime.io.storage import open_storage
 from penstock.runtime.record.value_codec import ValueCodec
 from penstock.runtime.snapshot.list_state import decode_atoms
@@ -74,6 +76,17 @@ def kill_between_the_marks(job: RayJobHandle, outside: Outside, victim: str, hel
     outside.hold(None)
     completes_again(job)
     return checkpoint_id
+
+
+def when_the_other_source_has_left(job: RayJobHandle) -> None:
+    """A subtask that leaves declines the checkpoint that runs, and that is taken again under another id."""
+
+    def has_left(report: JobReport) -> bool:
+        others = {each.status for each in report.subtasks if each.subtask.vertex == "other"}
+        return others == {SubtaskStatus.FINISHED}
+
+    wait_until(job, "the end of the other source", has_left)
+    completes_again(job)
 
 
 def completes_again(job: RayJobHandle) -> None:
@@ -136,7 +149,7 @@ def test_checkpoints_begin_at_their_marks_also_at_those_that_are_met_too_early_o
     outside = Outside.created(tmp_path / "outside.db")
     outside.write(20, 5)
     job = journal_job(tmp_path)
-    after_checkpoints(job, 1)
+    when_the_other_source_has_left(job)
 
     early = meet_before_the_request(job, outside, aborts=False)
     aborted = meet_before_the_request(job, outside, aborts=True)
@@ -157,7 +170,7 @@ def test_checkpoints_begin_at_their_marks_after_many_kills(
     draws, counts = Random(mode), Counter[str]()
     outside = Outside.created(tmp_path / "outside.db")
     job = journal_job(tmp_path, **MODES[mode])
-    after_checkpoints(job, 1)
+    when_the_other_source_has_left(job)
     victims = ["reader 0", "reader 1", "JobMaster"] * 6 + ["JobMaster"] * 2
     draws.shuffle(victims)
     for victim in victims:
