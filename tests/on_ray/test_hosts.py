@@ -1,0 +1,258 @@
+"""Hosts with networks of their own are cut off, lose packets and come back: the result stays exact.
+
+Needs root: see `jobs/hosts.py`. Everything takes minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import on_host
+from jobs.hosts import Host, Network, has_iptables, has_netem, has_tbf, lives, network, why_not
+from jobs.oracle import assert_exactly_once, hidden_files
+from jobs.words import lines
+
+from penstock.actors import JobReport
+from penstock.runtime import JobStatus
+
+_UNABLE = why_not()
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(_UNABLE is not None, reason=_UNABLE or ""),
+]
+
+PROGRAM = Path(on_host.__file__)
+COUNT, RATE = 6_000, 2_000.0
+PATIENCE = 180.0
+SHAPE = "tc qdisc add dev eth0 root"
+SETTINGS = {"count": COUNT, "rate": RATE, "num_cpus": 1, "parallelism": 2, "every": 0.5}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the program on a host has written last."""
+
+    report: JobReport
+    nodes: Mapping[str, str]
+    alive: frozenset[str]
+
+    def addresses(self, vertex: str | None = None) -> set[str]:
+        """Where the subtasks of a vertex run, or all of the job's processes."""
+        named = [p for p in self.report.processes if vertex is None or p.subtask.vertex == vertex]
+        found = {self.nodes[process.node_id] for process in named}
+        if vertex is None and self.report.master is not None:
+            found.add(self.nodes[self.report.master.node_id])
+        return found
+
+
+@dataclass
+class WatchedJob:
+    """A job on the hosts, as the program that watches it sees it."""
+
+    network: Network
+    folder: Path
+    program: subprocess.Popen[bytes]
+
+    @classmethod
+    def submitted(cls, network: Network, folder: Path, **more: Any) -> WatchedJob:
+        (folder / "settings.json").write_text(json.dumps(SETTINGS | more))
+        return cls(network, folder, cls._program(network, folder))
+
+    @staticmethod
+    def _program(network: Network, *arguments: object) -> subprocess.Popen[bytes]:
+        script = "import os, sys; os.environ['RAY_ADDRESS'] = sys.argv.pop(1); import runpy; "
+        script += "runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+        return network.head.start(sys.executable, "-c", script, network.address, PROGRAM, *arguments)
+
+    def watch_again(self) -> None:
+        """Start another program that watches, as the one before has lost its cluster."""
+        self.program.kill()
+        self.program.wait()
+        (self.folder / on_host.REPORT).unlink(missing_ok=True)
+        job_id = (self.folder / on_host.JOB_ID).read_text()
+        self.program = self._program(self.network, self.folder, job_id)
+
+    def seen(self) -> Seen | None:
+        try:
+            written = json.loads((self.folder / on_host.REPORT).read_text())
+        except FileNotFoundError:
+            return None
+        return Seen(JobReport.from_dict(written["report"]), written["nodes"], frozenset(written["alive"]))
+
+    def until(self, what: str, condition: Callable[[Seen], bool], patience: float = PATIENCE) -> Seen:
+        deadline = time.monotonic() + patience
+        while True:
+            seen = self.seen()
+            if seen is not None and condition(seen):
+                return seen
+            assert seen is None or not seen.report.status.is_terminal, f"ended before {what}: {seen.report}"
+            said = "" if self.program.poll() is None else self.network.head.said()
+            assert time.monotonic() < deadline, f"no {what} within {patience:g} s: {seen}\n{said}"
+            time.sleep(0.1)
+
+    def after_checkpoints(self, count: int) -> Seen:
+        return self.until(
+            f"{count} checkpoint(s)", lambda s: s.report.statistics.completed_checkpoints >= count
+        )
+
+    def running_without(self, address: str, attempt: int) -> Seen:
+        return self.until(
+            f"an attempt without {address}",
+            lambda s: (
+                s.report.statistics.attempt > attempt
+                and s.report.status is JobStatus.RUNNING
+                and s.addresses() != set()
+                and address not in s.addresses()
+            ),
+        )
+
+    def finish_exactly(self, count: int = COUNT) -> JobReport:
+        (self.folder / "go").touch()
+        seen = self.until("end", lambda s: s.report.status.is_terminal)
+        assert seen.report.status is JobStatus.FINISHED, seen.report.failures
+        assert_exactly_once(self.folder / "out", lines(count))
+        return seen.report
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Network]:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    with network() as made:
+        made.start_head()
+        for host in made.workers:
+            made.start_worker(host)
+        yield made
+
+
+@pytest.fixture
+def healed(hosts: Network) -> Iterator[Network]:
+    """All hosts are up and have their nodes, and no packet is lost, whatever the test before has done."""
+    for host in hosts.workers:
+        if not host.pids():
+            hosts.start_worker(host)
+    yield hosts
+    for host in hosts.workers:
+        host.heal()
+        for undo in ("iptables -F", "tc qdisc del dev eth0 root"):
+            subprocess.run(["ip", "netns", "exec", host.namespace, *undo.split()], capture_output=True)
+
+
+def needs(there: bool, reason: str) -> None:
+    if not there:
+        pytest.skip(reason)
+
+
+def dropped_packets(host: Host) -> int:
+    """How many packets the first rule for what comes in has dropped."""
+    return int(host.run("iptables", "-L", "INPUT", "-v", "-x", "-n").splitlines()[2].split()[0])
+
+
+def host_of(network: Network, seen: Seen, vertex: str) -> Host:
+    address = min(seen.addresses(vertex))
+    return next(host for host in network.hosts if host.address == address)
+
+
+def test_a_host_that_is_cut_off_goes_on_alone_and_leaves_when_it_hears_again(
+    tmp_path: Path, healed: Network
+) -> None:
+    """Its subtasks can still write to the shared folder, and must not commit there."""
+    job = WatchedJob.submitted(healed, tmp_path)
+    before = job.after_checkpoints(2)
+    victim = host_of(healed, before, "count")
+    zombies = victim.pids()
+    victim.cut()
+    after = job.running_without(victim.address, before.report.statistics.attempt)
+    assert victim.address not in after.alive
+    job.after_checkpoints(after.report.statistics.completed_checkpoints + 2)
+    assert any(map(lives, zombies)), "nobody was cut off"
+    victim.heal()
+    left = time.monotonic() + PATIENCE
+    while any(map(lives, zombies)):
+        assert time.monotonic() < left, "what was cut off has not left"
+        time.sleep(0.2)
+    victim.end()
+    healed.start_worker(victim)
+    job.until("the node again", lambda s: victim.address in s.alive)
+
+    job.finish_exactly()
+    assert hidden_files(tmp_path / "out") == []
+
+
+def test_a_cable_that_is_pulled_for_a_second_costs_nothing(tmp_path: Path, healed: Network) -> None:
+    """Shorter than the health checks: no node dies, and nothing is lost on the way."""
+    job = WatchedJob.submitted(healed, tmp_path)
+    before = job.after_checkpoints(2)
+    victim = host_of(healed, before, "count")
+    for _ in range(3):
+        victim.cut()
+        time.sleep(1.0)
+        victim.heal()
+        time.sleep(2.0)
+    done = job.until("a report", lambda s: True).report.statistics.completed_checkpoints
+    after = job.after_checkpoints(done + 2)
+    assert victim.address in after.alive
+
+    job.finish_exactly()
+    assert hidden_files(tmp_path / "out") == []
+
+
+def test_a_network_that_loses_packets_loses_no_record(tmp_path: Path, healed: Network) -> None:
+    needs(has_iptables(), "no iptables here that drops packets by chance")
+    for host in healed.workers:
+        for chain in ("INPUT", "OUTPUT"):
+            rule = f"iptables -A {chain} -m statistic --mode random --probability 0.05 -j DROP"
+            host.run(*rule.split())
+    job = WatchedJob.submitted(healed, tmp_path)
+    job.after_checkpoints(4)
+
+    job.finish_exactly()
+    assert all(dropped_packets(host) > 0 for host in healed.workers)
+
+
+def test_two_workers_that_hear_the_head_and_not_each_other(tmp_path: Path, healed: Network) -> None:
+    """No node is dead for the cluster, and records do not arrive: the job may wait, and must stay exact."""
+    needs(has_iptables(), "no iptables here")
+    job = WatchedJob.submitted(healed, tmp_path)
+    job.after_checkpoints(2)
+    first, second = healed.workers
+    for chain, side in (("INPUT", "-s"), ("OUTPUT", "-d")):
+        first.run("iptables", "-A", chain, side, second.address, "-j", "DROP")
+    time.sleep(8.0)
+    first.run("iptables", "-F")
+    done = job.until("a report", lambda s: True).report.statistics.completed_checkpoints
+    job.after_checkpoints(done + 2)
+
+    job.finish_exactly()
+    assert hidden_files(tmp_path / "out") == []
+
+
+def test_a_narrow_network_is_only_slow(tmp_path: Path, healed: Network) -> None:
+    needs(has_tbf(), "this kernel has no tbf, which limits bandwidth")
+    for host in healed.workers:
+        host.run(*f"{SHAPE} tbf rate 2mbit burst 32kbit latency 400ms".split())
+    job = WatchedJob.submitted(healed, tmp_path)
+    job.after_checkpoints(3)
+
+    report = job.finish_exactly()
+    assert report.statistics.restarts == 0
+
+
+def test_a_network_with_long_ways_is_only_slow(tmp_path: Path, healed: Network) -> None:
+    needs(has_netem(), "this kernel has no netem, which delays packets")
+    for host in healed.workers:
+        host.run(*f"{SHAPE} netem delay 100ms 30ms".split())
+    job = WatchedJob.submitted(healed, tmp_path)
+    job.after_checkpoints(3)
+
+    report = job.finish_exactly()
+    assert report.statistics.restarts == 0
