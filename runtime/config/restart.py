@@ -2,12 +2,12 @@
 
 What the user writes is a frozen description; the job keeps a strategy, which counts.
 
-What counts. A failure of the job is one restart, and so is the death of its JobMaster. A rescale is none: the
-strategy is not told of it, and it neither uses the budget up nor shortens the time that the job has run well.
+What counts. A failure of the job is one restart, and so is the death of its JobMaster. A rescale is none. It
+does not use the budget up, and it does not shorten the time that the job has run well.
 
 What survives a JobMaster. Every `AttemptBegun` in the decision log holds the strategy's memory of that moment
-(`RestartMemory`). A JobMaster that comes back takes the newest one and adds one restart for the death of its
-predecessor, in the same record that takes the job over. So no crash loop is longer than the description
+(`RestartMemory`). A JobMaster that comes back takes the newest one and adds the death of its predecessor. The
+record by which it takes the job over holds the sum. So no crash loop is longer than the description
 allows, however many attempts the log shows.
 
 What time is. No wall clock decides: it may be set back or forward, and two hosts may disagree. Strategies
@@ -15,7 +15,7 @@ count in the *age* of the job: seconds on the monotonic clocks of its JobMasters
 of attempts and completed checkpoints hold the age at which they were written. A successor goes on from the
 highest one. It can't know how long its predecessor ran after that, nor how long nobody ran, so it assumes
 that this took no time. That is safe. The age never runs ahead of real time, so failures look closer together
-than they were, never further apart, and no budget grows by a take-over. What is lost is at most the time
+than they were, never further apart. No budget grows by a take-over. What is lost is at most the time
 since the last completed checkpoint. A job whose JobMasters die without a checkpoint in between has made no
 progress, and is right to be counted as in a loop.
 """
